@@ -6,6 +6,7 @@ ARG EXTRAS=mcp,otel,state
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY proxy ./proxy
+COPY temper ./temper
 COPY temper_evals ./temper_evals
 COPY config/models ./config/models
 COPY config/announcements ./config/announcements

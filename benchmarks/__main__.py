@@ -4,6 +4,7 @@ python -m benchmarks peers            install the other proxies, outside the rep
 python -m benchmarks run call slow    measure these scenarios; without a name: all but soak
 python -m benchmarks table FILE       what a run found, as Markdown; --into PAGE where it is shown
 python -m benchmarks profile burst    which functions take the time
+python -m benchmarks instructions     instructions of calls, tokens and a start; --check them
 python -m benchmarks scaling          what Ray Serve costs; --into PAGE where it is shown
 python -m benchmarks mock --port N    the backend alone
 python -m benchmarks replicas         turns before one engine, and what a shared store costs
@@ -27,8 +28,9 @@ from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.faults import backend as faulty
 from benchmarks.faults import findings, soak
 from benchmarks.faults.findings import Findings
+from benchmarks.instructions import command as instructions
 from benchmarks.load import backend, peers, profiling, results, runs, table
-from benchmarks.load.candidates import CANDIDATES, REPOSITORY
+from benchmarks.load.candidates import CANDIDATES, REPOSITORY, kind_of
 from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
 from benchmarks.scaling import measuring
@@ -61,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_peers(installing)
     installing.set_defaults(command=_peers)
     _add_profile(commands.add_parser("profile", help="profile Temper in one scenario"))
+    instructions.add_arguments(
+        commands.add_parser("instructions", help="count instructions under valgrind")
+    )
     mock = commands.add_parser("mock", help="serve the mock backend")
     mock.add_argument("--port", type=int, default=9931)
     mock.add_argument("--faults", type=int, metavar="SEED", help="commit faults, as `faults` does")
@@ -76,7 +81,14 @@ def _parser() -> argparse.ArgumentParser:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
     parser.add_argument("--rounds", type=int, help="default: 5, or 1 with --quick")
-    parser.add_argument("--only", nargs="+", choices=CANDIDATES, default=CANDIDATES)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        type=_candidate,
+        metavar="CANDIDATE",
+        default=CANDIDATES,
+        help=f"{', '.join(CANDIDATES)}, or temper@PATH: the Temper of another checkout",
+    )
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
     parser.add_argument("--date", default=results.today())
     parser.add_argument("--minutes", type=float, help="length of soak")
@@ -147,6 +159,12 @@ def _add_tiny(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=TINY_SIZES, default="full")
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
     parser.set_defaults(command=_tiny)
+
+
+def _candidate(name: str) -> str:
+    if kind_of(name) not in CANDIDATES:
+        raise argparse.ArgumentTypeError(f"no such candidate: {name}")
+    return name
 
 
 def _size(chosen: argparse.Namespace) -> Size:

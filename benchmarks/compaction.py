@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from proxy.context.budget import Window
+from proxy.context.message_sizes import countable
 from proxy.context.replay import Rules
-from proxy.context.rough_size import countable
 from proxy.context.rough_tokens import count_rough_tokens
-from proxy.context.text_cache import TextCache
-from proxy.context.tiered import Tiered
+from proxy.context.shortening import TextCache
+from proxy.context.strategies import Tiered
 from proxy.context.tokens import TokenBook
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
@@ -73,7 +73,7 @@ def measure(size: int, window: int, seed: int, times: int) -> tuple[float, float
     known = Tiered(book, Window(window), rules, TextCache())
     is_settled = False
     while not is_settled:  # what is counted may move the cuts, which then write something else
-        with book.noting() as guessed:
+        with book.note_guesses() as guessed:
             known.fit(messages, (), _ANSWER_TOKENS)
         count_all(guessed, book)
         is_settled = not guessed

@@ -16,10 +16,8 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.errors import ContextOverflow, GuardrailsExhausted
 from proxy.facts import last_defect
 from proxy.inference.turn import Turn
-from proxy.tool_rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
-from proxy.tool_rounds.executor import Executor
-from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.steps import Ask, Execute
+from proxy.tool_rounds.executor import Added, Executor, RoundEvent, ToolFinished, ToolStarted
+from proxy.tool_rounds.run import Ask, Execute, Run
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +101,7 @@ async def _executed(
     clock = asyncio.get_running_loop().time
     begun = clock()
     outcomes = await executor.execute(step.calls, replace(step.context, finished=run.finish))
-    shown = run.executed(outcomes)
+    shown = run.finish_round(outcomes)
     ran = ", ".join(f"{one.call.name} {one.status.value} {one.seconds:.1f} s" for one in outcomes)
     logger.info("round %d of tools took %.1f s: %s", number, clock() - begun, ran)
     for outcome in outcomes:

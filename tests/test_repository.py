@@ -23,7 +23,8 @@ IGNORED = [
     if not line.startswith("#")
 ]
 
-FOLDERS = {".ci", "benchmarks", "config", "deploy", "docs", "proxy", "temper_evals", "tests"}
+PACKAGES = ("proxy", "temper", "temper_evals")
+FOLDERS = {".ci", "benchmarks", "config", "deploy", "docs", "tests", *PACKAGES}
 FILES = {
     ".dockerignore",
     ".gitignore",
@@ -39,6 +40,7 @@ LONGEST_FUNCTION = 45
 
 # Modules that only put other parts together, with the place where they are tested instead.
 TESTED_ELSEWHERE: dict[str, str] = {
+    "temper_evals/demo/command.py": "tests/acceptance/test_demo.py",
     "temper_evals/temper_server.py": "tests/integration/test_evals.py",
     "temper_evals/inspect.py": "tests/integration/test_inspect.py",
     "proxy/cli/commands.py": "tests/unit/cli/test_app.py",
@@ -124,7 +126,6 @@ def imported_names(node: ast.AST) -> list[str]:
             return []
 
 
-PACKAGES = ("proxy", "temper_evals")
 MODULES = [path for package in PACKAGES for path in tracked_files(package) if path.suffix == ".py"]
 CODE = [path for folder in (*PACKAGES, "tests") for path in tracked_files(folder)]
 CODE = [path for path in CODE if path.suffix == ".py"]
@@ -160,7 +161,7 @@ def mirrored(test: Path) -> Path:
     """Return the module that a test is for; that of a package's own name is for its beginning."""
     name = test.name.removeprefix("test_")
     folder = test.relative_to("tests/unit").parent
-    folder = folder if folder.parts[:1] == ("temper_evals",) else "proxy" / folder
+    folder = folder if folder.parts[:1] in {("temper",), ("temper_evals",)} else "proxy" / folder
     return folder / ("__init__.py" if name == f"{folder.name}.py" else name)
 
 

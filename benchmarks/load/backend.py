@@ -89,7 +89,7 @@ class _Request(msgspec.Struct):
 _read = msgspec.json.Decoder(_Request)
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One client's connection, on which requests come one after the other."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -122,9 +122,14 @@ class _Connection(asyncio.Protocol):
         """Keep a part of the request's body."""
         self._body.append(body)
 
+    @property
+    def is_chat(self) -> bool:
+        """Whether the request is for a chat completion."""
+        return self._url.endswith(b"/chat/completions")
+
     def on_message_complete(self) -> None:
         """Answer the request, which is complete."""
-        if self._url.endswith(b"/chat/completions"):
+        if self.is_chat:
             self._answer(b"".join(self._body))
         elif self._url == b"/asked":
             self._write(_headed(b"200 OK", self._ledger.handed_out()))
@@ -166,7 +171,7 @@ class _Connection(asyncio.Protocol):
         seconds = wish.delay_ms * len(reply.deltas) / 1000
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
-    def _speak(self, speech: "_Speech") -> None:
+    def _speak(self, speech: "Speech") -> None:
         self._write(speech.start)
         if speech.tokens:
             now = asyncio.get_running_loop().time()
@@ -183,10 +188,10 @@ class _Connection(asyncio.Protocol):
         seconds = delay * behaviour.tokens / 1e6
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
-    def _continue(self, speech: "_Speech", place: int, due: float) -> None:
+    def _continue(self, speech: "Speech", place: int, due: float) -> None:
         self._timer = asyncio.get_running_loop().call_at(due, self._say, speech, place, due)
 
-    def _say(self, speech: "_Speech", place: int, due: float) -> None:
+    def _say(self, speech: "Speech", place: int, due: float) -> None:
         """Send the token that is due; a late one does not put off those behind it."""
         event = speech.tokens[place]
         if self._asked is not None:
@@ -205,7 +210,7 @@ class _Connection(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Speech:
+class Speech:
     """The bytes of an answer: what is sent at once, and what follows, `delay` seconds apart."""
 
     start: bytes
@@ -214,19 +219,19 @@ class _Speech:
 
 
 @lru_cache
-def _speech(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> _Speech:
+def _speech(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Speech:
     rendered = streamed(behaviour, responds=responds, has_usage=has_usage)
     return _spoken(rendered, behaviour.delay_ms)
 
 
-def _spoken(reply: Reply, delay_ms: float) -> _Speech:
+def _spoken(reply: Reply, delay_ms: float) -> Speech:
     start = _STREAM_HEAD + b"".join(map(_framed, reply.start))
     end = b"".join(map(_framed, reply.end)) + _LAST_CHUNK
     if not delay_ms:
         everything = b"".join(_framed(event.before) for event in reply.tokens)
-        return _Speech(start + everything + end)
+        return Speech(start + everything + end)
     tokens = [_framed_event(event) for event in reply.tokens]
-    return _Speech(start, (*tokens, Event(end)), delay_ms / 1000)
+    return Speech(start, (*tokens, Event(end)), delay_ms / 1000)
 
 
 def _framed(event: bytes) -> bytes:
@@ -260,7 +265,7 @@ async def start(port: int) -> asyncio.Server:
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     ledger = Ledger()
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _Connection(ledger), sock=listening)
+    return await loop.create_server(lambda: Connection(ledger), sock=listening)
 
 
 async def serve(port: int) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -148,3 +148,17 @@ LAUNCHES: dict[str, Callable[[Situation], Launch]] = {
     "portkey": portkey,
 }
 CANDIDATES = (DIRECT, *LAUNCHES)
+
+
+def kind_of(candidate: str) -> str:
+    """Return what a candidate is: `temper@PATH` is the Temper of another checkout."""
+    kind, at, _ = candidate.partition("@")
+    return kind if kind == TEMPER and at else candidate
+
+
+def launch_of(candidate: str, situation: Situation) -> Launch:
+    """Return how a candidate is started; raises NotAvailable."""
+    kind = kind_of(candidate)
+    if kind != candidate:
+        situation = replace(situation, temper=Path(candidate.partition("@")[2]).resolve())
+    return LAUNCHES[kind](situation)

@@ -6,7 +6,7 @@ What arrives is looked at as cheaply as possible: the client shares a core with 
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
@@ -80,7 +80,7 @@ class Target:
         """Open a connection; raises OSError."""
         return await self.connect_as(Connection)
 
-    async def connect_as(self, kind: "type[AnyConnection]") -> "AnyConnection":
+    async def connect_as(self, kind: "Callable[[], AnyConnection]") -> "AnyConnection":
         """Open a connection of a kind; raises OSError."""
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port or 80

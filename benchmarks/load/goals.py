@@ -79,6 +79,12 @@ GOALS = (
     Goal(
         "call", "CPU per request at 16, of bare's", ratio("call", "cpu_us_per_request", "bare"), 2
     ),
+    Goal(
+        "call",
+        "CPU per request, one at a time, of bare's",
+        ratio("call", "cpu_us_per_request_alone", "bare"),
+        2,
+    ),
     *(
         Goal(name, "CPU per token, of bare's", ratio(name, "cpu_us_per_token", "bare"), 1)
         for name in ("streams", "slow")
@@ -115,6 +121,8 @@ GOALS = (
     ),
     Goal("slow", "added delay per token, p50", added("slow", "delay_p50"), 5, " ms"),
     Goal("slow", "added delay per token, p99", added("slow", "delay_p99"), 40, " ms"),
+    Goal("slow", "delay per token p99, of bare's", ratio("slow", "delay_p99", "bare"), 2),
+    Goal("rush", "first content p50", own("rush", "first_content"), 100, " ms"),
     Goal("slow", "peak memory", own("slow", "peak_mb"), 120, " MB"),
     Goal("slow", "errors", own("slow", "errors"), 0),
     *(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.load import peers, subjects
-from benchmarks.load.candidates import CANDIDATES, DIRECT, REPOSITORY, TEMPER, Situation
+from benchmarks.load.candidates import CANDIDATES, DIRECT, REPOSITORY, TEMPER, Situation, kind_of
 from benchmarks.load.client import Target
 from benchmarks.load.peers import NotAvailable
 from benchmarks.load.processes import free_port, pinned
@@ -37,7 +37,7 @@ def run(plan: Plan, found: Results, tell: Tell) -> None:
     """Measure everything and note it in `found`; peers that are not there are left out."""
     for name in plan.candidates:
         is_needed = any(SCENARIOS[scenario].concerns(name) for scenario in plan.scenarios)
-        if is_needed and name not in (DIRECT, TEMPER):
+        if is_needed and kind_of(name) not in (DIRECT, TEMPER):
             with _leaving_out(name, found, tell):
                 found.versions[name] = peers.version(plan.peers, name)
     with pinned(0):

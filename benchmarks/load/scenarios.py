@@ -12,7 +12,7 @@ from typing import TypeAlias
 import uvloop
 
 from benchmarks.healthy import measuring
-from benchmarks.load.candidates import DIRECT, TEMPER, Prose
+from benchmarks.load.candidates import DIRECT, TEMPER, Prose, kind_of
 from benchmarks.load.figures import Figures, percentile
 from benchmarks.load.generator import Batch, Effort, send
 from benchmarks.load.languages import CHAT, LANGUAGES
@@ -80,17 +80,20 @@ class Scenario:
 
     def concerns(self, candidate: str) -> bool:
         """Return whether a candidate takes part."""
-        return candidate not in self.left_out and (not self.only or candidate in self.only)
+        kind = kind_of(candidate)
+        return kind not in self.left_out and (not self.only or kind in self.only)
 
 
 async def call(subject: Subject, size: Size) -> Measured:
     """Ask for whole answers with one call each: one at a time, then sixteen."""
     workload = Workload(Behaviour("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
+    at_first = subject.usage()
     alone = await send(subject.target, workload, Effort(seconds=size.seconds))
     before = subject.usage()
     many = await send(subject.target, workload, Effort(seconds=size.seconds, at_once=16))
     figures = {**_totals(alone), "requests_per_second": len(many.answers) / many.seconds}
+    figures |= _cpu("cpu_us_per_request_alone", at_first, before, len(alone.answers))
     figures |= _cpu("cpu_us_per_request", before, subject.usage(), len(many.answers))
     return _measured(figures, alone, many)
 
@@ -140,16 +143,27 @@ async def burst(subject: Subject, size: Size) -> Measured:
 
 async def slow(subject: Subject, size: Size) -> Measured:
     """Serve many slow streams at once and see how late their tokens are."""
+    return await _serve_many(subject, size, ramp=1.0)
+
+
+async def rush(subject: Subject, size: Size) -> Measured:
+    """Serve as many that begin together, within half a second."""
+    return await _serve_many(subject, size, ramp=0.5)
+
+
+async def _serve_many(subject: Subject, size: Size, ramp: float) -> Measured:
     workload = Workload(Behaviour("prose", size.slow_tokens, 20))
     many = size.slow_streams
     await send(subject.target, Workload(Behaviour("prose", 3, 20)), Effort(8, at_once=8))
     before = subject.usage()
-    batch = await send(subject.target, workload, Effort(many, at_once=many, ramp=1.0))
+    batch = await send(subject.target, workload, Effort(many, at_once=many, ramp=ramp))
     delays = [delay for one in batch.answers for delay in one.delays]
+    first = [one.first_content for one in batch.answers]
     figures = {
         "delay_p50": _MS * percentile(delays, 50),
         "delay_p99": _MS * percentile(delays, 99),
-        "first_content": _MS * percentile((one.first_content for one in batch.answers), 50),
+        "first_content": _MS * percentile(first, 50),
+        "first_content_p99": _MS * percentile(first, 99),
     }
     used = subject.usage()
     tokens = size.slow_tokens * len(batch.answers)
@@ -275,6 +289,7 @@ SCENARIOS: dict[str, Scenario] = {
     "streams": Scenario("8 streams with tools at 5 ms", streams, left_out=(DIRECT,)),
     "burst": Scenario("one stream with tools, no delay", burst),
     "slow": Scenario("256 streams with tools at 20 ms", slow),
+    "rush": Scenario("the same, begun within half a second", rush),
     "languages": Scenario(
         "calls and streams in the languages of Anthropic and of Responses",
         languages,

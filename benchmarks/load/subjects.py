@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.load.candidates import LAUNCHES, REPOSITORY, Launch, Situation
+from benchmarks.load.candidates import REPOSITORY, Launch, Situation, launch_of
 from benchmarks.load.client import Answer, BrokenOff, Target
 from benchmarks.load.peers import NotAvailable
 from benchmarks.load.processes import Usage, free_port, pinned, started, usage
@@ -53,8 +53,8 @@ def mock_backend(folder: Path) -> Iterator[str]:
 @contextmanager
 def running(name: str, situation: Situation) -> Iterator[Subject]:
     """Run a candidate on a core of its own; raises NotAvailable."""
-    launch = LAUNCHES[name](situation)
-    with launched(launch, situation.port, situation.folder / f"{name}.log", core=1) as subject:
+    log = situation.folder / f"{situation.port}.log"
+    with launched(launch_of(name, situation), situation.port, log, core=1) as subject:
         yield replace(subject, backend_url=situation.backend_url)
 
 

@@ -20,6 +20,7 @@ ROWS: dict[str, dict[str, str]] = {
         "p99": "the same: p99, ms",
         "requests_per_second": "the same, 16 at once: requests/s",
         "cpu_us_per_request": "the same: CPU per request, us",
+        "cpu_us_per_request_alone": "one at a time: CPU per request, us",
     },
     "prose-accept": {
         "first_content": "tools, prose accepted: first content, ms",
@@ -37,6 +38,12 @@ ROWS: dict[str, dict[str, str]] = {
         "delay_p99": "the same: p99, ms",
         "cpu_us_per_token": "the same: CPU per token, us",
         "peak_mb": "the same: peak memory, MB",
+        "errors": "the same: errors",
+    },
+    "rush": {
+        "first_content": "256 streams that begin together: first content p50, ms",
+        "first_content_p99": "the same: p99, ms",
+        "delay_p99": "the same: delay per token p99, ms",
         "errors": "the same: errors",
     },
     "languages": {

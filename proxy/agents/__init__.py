@@ -1,10 +1,9 @@
 """Agents: a model, tools and a loop between them, for programs that embed Temper.
 
 `agent` is what a program writes down, `model` what `temper serve` would serve, opened in the
-program itself; `running` is one run of an agent, for which `turns` asks the model and `joined` has
-tools executed from several places. `results` is what comes of a run and what it shows meanwhile,
-`stream` hands that on, `hooks` are a program's own functions that it calls; `tracing` decides
-whether there are spans of it.
+program itself; `running` is one run of an agent, for which `turns` asks the model. `results` is
+what comes of a run and what it shows meanwhile, `stream` hands that on, also to a program's hooks;
+`tracing` decides whether there are spans of it.
 
 For loops of others: `foreign` are the guardrails without any I/O, `sdk` what SDKs take and give,
 `background` is a server in a thread.

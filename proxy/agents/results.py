@@ -19,8 +19,7 @@ from proxy.errors import (
 )
 from proxy.facts import Fact
 from proxy.guardrails.verdict import Defect
-from proxy.tool_rounds.events import Added, ToolFinished, ToolStarted
-from proxy.tool_rounds.outcomes import Round
+from proxy.tool_rounds.executor import Added, Round, ToolFinished, ToolStarted
 from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
 

@@ -8,11 +8,11 @@ from typing import Protocol
 from proxy.conversation.tools import ToolCall
 from proxy.engine import Headers
 from proxy.errors import InvalidConfiguration
-from proxy.tool_rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import Outcome
 
 
 class Spans(Protocol):
-    """Is told of one run while it goes on; see `observability.run_spans`."""
+    """Is told of one run while it goes on; see `observability.tracing`."""
 
     def attempt(
         self, headers: Headers, number: int, defect: str | None
@@ -29,7 +29,7 @@ class Spans(Protocol):
         """Note how the run ended, and what its prompts and replies had in tokens."""
 
 
-class Tracing(Protocol):
+class RunTracer(Protocol):
     """Follows runs."""
 
     def run(self, agent: str, model: str) -> AbstractContextManager[Spans]:
@@ -41,7 +41,6 @@ class NoTracing:
 
     @contextmanager
     def run(self, agent: str, model: str) -> Generator["NoTracing", None, None]:
-        """Follow no run."""
         del agent, model
         yield self
 
@@ -49,7 +48,6 @@ class NoTracing:
     def attempt(
         self, headers: Headers, number: int, defect: str | None
     ) -> Generator[Headers, None, None]:
-        """Give the headers as they are."""
         del number, defect
         yield headers
 
@@ -63,7 +61,7 @@ class NoTracing:
         """Take no notice."""
 
 
-def open_tracing(collector: str | None, opened: ExitStack) -> Tracing:
+def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     """Trace to a collector, or else as the program does, if it does; closed with `opened`.
 
     Raises `InvalidConfiguration` where a collector is named and OpenTelemetry is not installed.
@@ -71,8 +69,7 @@ def open_tracing(collector: str | None, opened: ExitStack) -> Tracing:
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
         return NoTracing()
     try:
-        from proxy.observability.run_spans import RunTracing
-        from proxy.observability.tracing import exporter_to
+        from proxy.observability.tracing import RunTracing, exporter_to
     except ImportError as missing:
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing

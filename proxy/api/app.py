@@ -38,12 +38,11 @@ from proxy.api.watching import About, Watching
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
-from proxy.inference.budget import RetryBudget
 from proxy.inference.preparation import Policy
+from proxy.inference.retry_budget import RetryBudget
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import RequestPreparation
-from proxy.serving.service_options import ServiceOptions
-from proxy.serving.services import Services
+from proxy.serving.services import ServiceOptions, Services
 
 if TYPE_CHECKING:
     from proxy.serving.tool_hosting import ToolHosting

@@ -3,8 +3,7 @@
 import msgspec
 
 from proxy.observability.history import CountsBySpan, Point
-from proxy.observability.rows import Row
-from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
+from proxy.observability.rows import PendingCall, Row, ToolServerCard
 
 
 class ModelCard(msgspec.Struct, frozen=True):

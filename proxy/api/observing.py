@@ -10,13 +10,12 @@ from pydantic import BaseModel, SecretStr
 from proxy.api.keys import read_keys
 from proxy.errors import InvalidConfiguration
 from proxy.observability.board import Board
-from proxy.observability.kept_exchanges import KeptExchanges
 from proxy.observability.logs import RequestLog
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.peer_workers import SharedCounts, SiblingBoards, WorkerPlace
 from proxy.observability.record import Sink
-from proxy.observability.recording import Recording
+from proxy.observability.recording import KeptExchanges, Recording
 from proxy.settings import Settings
 
 _PUBLISH_SECONDS = 1.0

@@ -25,18 +25,17 @@ from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan, WindowFilled, outcome
 from proxy.inference.event_sink import Audience
 from proxy.inference.turn import Turn
-from proxy.mcp.calling import Called
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
+from proxy.mcp.specification import Called
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.record import ToolRecord
 from proxy.runner import carry_out
 from proxy.serving.run_turns import RunTurns
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.steps import Ask
-from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.run import Ask, Run
+from proxy.tool_rounds.terms import RunTerms, Stop
 
 _CALL_EVENTS = (ToolCallStarted, ToolCallArgumentsDelta, ToolCalled)
 
@@ -46,7 +45,7 @@ def tool_exchange(
 ) -> "ToolExchange":
     """Have the run whose first turn is that of `first` answer the request."""
     plan, request = turns.prepared.plan, turns.parsed.request
-    terms = Terms(
+    terms = RunTerms(
         frozenset(one.tool.name for one in owned),
         plan.offer.workflow if plan.offer is not None else NO_RULES,
         rounds=hosting.rounds,

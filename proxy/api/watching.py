@@ -17,9 +17,8 @@ from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
 from proxy.observability.history import BUCKETS, STEP, CountsBySpan
 from proxy.observability.peer_workers import SharedCounts
-from proxy.observability.rows import OVER
+from proxy.observability.rows import OVER, PendingCall, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
 from proxy.processes.fleet import Condition
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services

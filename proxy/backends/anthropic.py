@@ -26,7 +26,7 @@ from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
 from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
-from proxy.dialects.anthropic_messages.upstream.fields import Terms
+from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import (
     BackendFailed,
@@ -123,7 +123,7 @@ class Anthropic:
         """Tell whether it can answer now; never raises."""
         return await self._plain.health()
 
-    async def _terms(self, model: str) -> Terms:
+    async def _terms(self, model: str) -> ModelLimits:
         """Tell what is known of a model; its list is asked for once, where nobody has yet."""
         if self._listed is None:
             try:
@@ -135,7 +135,7 @@ class Anthropic:
             raise InvalidRequest("Name a model; GET /v1/models lists them.", "model")
         details = found.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
-        return Terms(name, _tokens(longest), _tokens(window))
+        return ModelLimits(name, _tokens(longest), _tokens(window))
 
     async def _stream(self, body: bytes, headers: dict[str, str]) -> ReplyEvents:
         async with self._connection.post(MESSAGES, body, headers) as answer:

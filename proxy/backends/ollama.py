@@ -29,19 +29,17 @@ from proxy.conversation import json
 from proxy.conversation.replies import EventSink, ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
-from proxy.dialects.ndjson import LineDecoder
-from proxy.dialects.ollama_chat.decode import LineReader, decode_error
-from proxy.dialects.ollama_chat.encode import encode_question
-from proxy.dialects.ollama_chat.fields import Terms
-from proxy.dialects.ollama_chat.messages import first_picture
+from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader, decode_error
+from proxy.dialects.ollama_chat.encode import encode_question, first_picture
+from proxy.dialects.ollama_chat.fields import ModelSettings
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
     InvalidRequest,
     UnknownModel,
 )
+from proxy.guardrails.formats.hermes import HermesConvention
 from proxy.guardrails.model_quirks import Template
-from proxy.guardrails.tool_prompts.hermes import HermesConvention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
 logger = logging.getLogger(__name__)
@@ -100,7 +98,7 @@ class Ollama:
         name = self._meant(question.request.model)
         shown = await self._models.show(name)
         _check_pictures(question, name, shown)
-        terms = Terms(
+        terms = ModelSettings(
             name,
             await self._models.decide(name),
             self._overrides.keep_alive,
@@ -193,7 +191,7 @@ class Ollama:
         return is_toolless or is_raw
 
     async def _stream(
-        self, question: Question, terms: Terms, headers: dict[str, str]
+        self, question: Question, terms: ModelSettings, headers: dict[str, str]
     ) -> ReplyEvents:
         body = encode_question(question, terms)
         # while a model writes a call, Ollama sends nothing at all

@@ -24,8 +24,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.conversation.requests import Question
-from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError, decode_error
 from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,

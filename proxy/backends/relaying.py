@@ -8,7 +8,7 @@ from proxy.backends.client import PassthroughRequest, Pieces
 from proxy.backends.confidential import Confidential
 from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.transport import BackendClient
-from proxy.dialects.openai_chat.decode import decode_error
+from proxy.dialects.openai_chat.replies import decode_error
 from proxy.errors import ContextOverflow
 
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')

@@ -11,7 +11,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.backends.refusals import Refusal, streamed_refusal
 from proxy.backends.transport import Answer, BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished
-from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.errors import BackendFailed, BackendSpokeNonsense, BackendUnavailable, TemperError
 
 Piece = TypeVar("Piece")

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from proxy.cli import commands
-from proxy.cli.evaluating import evaluation
 from proxy.cli.running import FAILED, Flags, fail, load, run
 from proxy.cli.tools import tools
 from proxy.cli.usage import CommandGroup, ServeCommand
@@ -125,25 +123,6 @@ def serve(
         settings, lambda: load_settings(config, given), look_at, as_json=as_json
     )
     run(serving, as_json=as_json)
-
-
-@main.command()
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8367,
-    show_default=True,
-    help="Port to serve on; a free one if it is taken.",
-)
-@click.option("--once", is_flag=True, help="Show the table and end, without serving on.")
-@click.option("--tiny", is_flag=True, help="Show a real, if tiny, language model.")
-@_JSON
-def demo(port: int, *, once: bool, as_json: bool, tiny: bool) -> None:
-    """Show broken tool calls with and without Temper."""
-    configure_logging("text", "warning")
-    console = Console(stderr=as_json, highlight=False)
-    work = commands.demonstrate_calls(console, port, once=once, as_json=as_json, tiny=tiny)
-    run(work, as_json=as_json)
 
 
 @main.command()
@@ -317,7 +296,6 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
         click.echo(configuration.as_toml(listed))
 
 
-main.add_command(evaluation)
 main.add_command(tools)
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from rich.console import Console
-from rich.text import Text
 
 from proxy.api.event_loop import hurry, settle
 from proxy.conversation import json
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from proxy.doctor.checks import Keep
     from proxy.doctor.finding import Examined
     from proxy.doctor.target import Target
-    from temper_evals.demo.demonstration import Seen
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ def serve(
     from proxy.api.server import run
     from proxy.api.workers import run_workers
     from proxy.cli.terminal import Terminal
-    from proxy.serving.discovery import find_backend, with_backend
+    from proxy.serving.opening import find_backend, with_backend
 
     looking: set[asyncio.Task[None]] = set()
     is_ours = settings.model.source is not None
@@ -107,10 +105,10 @@ def read_key(file: Path) -> str:
 
 def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     """Print what was recognised of each model, or of every profile that is known."""
-    from proxy.serving.inventory import known_profiles, served_models
+    from proxy.serving.inventory import list_models, list_profiles
 
     async def work() -> bool:
-        found = known_profiles(settings) if known else await served_models(settings)
+        found = list_profiles(settings) if known else await list_models(settings)
         if as_json:
             print_json({"models": [one.document() for one in found]})
             return True
@@ -149,10 +147,10 @@ def examine_servers(
     was measured is kept, as by this version of `temper`.
     """
     from proxy.doctor import report
-    from proxy.doctor.bundle import write_bundle
     from proxy.doctor.checks import examine
     from proxy.doctor.clients import CLIENTS
-    from proxy.serving.discovery import find_backend, with_backend
+    from proxy.doctor.report import write_bundle
+    from proxy.serving.opening import find_backend, with_backend
 
     async def work() -> bool:
         examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))
@@ -179,7 +177,7 @@ def examine_servers(
 
 def _keeping(temper: str) -> "Keep":
     """Return what keeps the figures of a model."""
-    from proxy.doctor.tried import tried_model
+    from proxy.doctor.report import tried_model
     from proxy.state.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder())
@@ -192,16 +190,16 @@ def _keeping(temper: str) -> "Keep":
 
 def show_tried(*, as_json: bool) -> None:
     """Print what was measured of the models that were tried on this machine."""
-    from proxy.doctor.tried import NOTHING, document, table
+    from proxy.doctor.report import NOTHING_TRIED, tried_document, tried_table
     from proxy.state.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder()).all()
     if as_json:
-        print_json(document(tried))
+        print_json(tried_document(tried))
     elif tried:
-        Console(highlight=False).print(table(tried))
+        Console(highlight=False).print(tried_table(tried))
     else:
-        click.echo(NOTHING)
+        click.echo(NOTHING_TRIED)
 
 
 async def _look_at_backend(address: "Address") -> None:
@@ -220,53 +218,6 @@ async def _look_at_backend(address: "Address") -> None:
                 logger.warning(_BACKEND_PROBLEM, address.backend, state)
             elif state == "loading":
                 logger.info(_BACKEND_LOADS, address.backend)
-
-
-def demonstrate_calls(
-    console: Console, port: int, *, once: bool, as_json: bool, tiny: bool
-) -> Work:
-    """Show calls with and without Temper; False if a signal came before that."""
-    from temper_evals.demo import show
-    from temper_evals.demo.scenarios import SCRIPTED
-    from temper_evals.demo.tiny import demonstration
-
-    shown = demonstration() if tiny else SCRIPTED
-    console.print(shown.introduction, soft_wrap=True)
-    from temper_evals.demo.demonstration import demonstrate
-
-    async def work() -> bool:
-        with contextlib.ExitStack() as progress:
-            status = progress.enter_context(console.status("Starting ..."))
-
-            def show_step(step: str) -> None:
-                status.update(f"{step} ...")
-
-            def show_seen(seen: "Seen") -> None:
-                progress.close()
-                if as_json:
-                    print_json(show.document(seen.comparisons, seen.url, shown.model))
-                    return
-                console.print(show.table(seen.comparisons, console.width, shown.heading))
-                if not once:
-                    _show_examples(console, seen, port, tiny=tiny)
-
-            return await demonstrate(
-                show_step, show_seen, port=port, keeps_serving=not once, shown=shown
-            )
-
-    return work()
-
-
-def _show_examples(console: Console, seen: "Seen", port: int, *, tiny: bool) -> None:
-    """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
-    from temper_evals.demo.show import examples, tiny_examples
-
-    if seen.port_was_taken:
-        console.print(f"\nPort {port} cannot be used, so another one was taken.")
-    console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
-    for example in (tiny_examples if tiny else examples)(seen.url):
-        console.print(f"\n{example.title}:", style="dim")
-        console.print(Text(example.command), soft_wrap=True)
 
 
 def version() -> str:

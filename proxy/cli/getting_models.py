@@ -23,8 +23,8 @@ _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     """Have a model downloaded, and say where it lies; raises `LaunchFailed`."""
     from proxy.cli.terminal import Terminal
-    from proxy.processes.download import download
     from proxy.processes.launch import find_program
+    from proxy.processes.llama_server import download
 
     program = find_program(settings.model.server)
     shows_events = settings.logging.format != "text"

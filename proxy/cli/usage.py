@@ -1,10 +1,22 @@
-"""How commands show their flags: in groups where there are many, with a near name for a typo."""
+"""How commands are found, and how they show their flags.
+
+Flags stand in groups where there are many, with a near name for a typo.
+"""
 
 import difflib
+import tomllib
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import ClassVar
 
 import click
+
+_GROUP = "temper.commands"  # of entry points in pyproject.toml
+_FROM_EVALS = ("demo", "eval")
+_MISSING = "'temper {}' needs the package temper_evals: pip install temper-proxy brings it"
 
 _NEAR = 0.7  # how alike two flags are of which one was meant; click proposes less likely ones too
 
@@ -42,9 +54,41 @@ class GroupedCommand(Command):
 
 
 class CommandGroup(click.Group):
-    """Commands of the first kind, unless another is asked for."""
+    """Commands of the first kind, unless another is asked for, and those of other packages."""
 
     command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_entry_points()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; entry points are read only for what `proxy` does not have."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        if (entry_point := _entry_points().get(cmd_name)) is not None:
+            command = entry_point.load()
+            assert isinstance(command, click.Command), entry_point  # noqa: S101 - our own table
+            return command
+        if cmd_name in _FROM_EVALS:
+            raise click.UsageError(_MISSING.format(cmd_name), ctx)
+        return None
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    """Return the commands of other packages by name; to look them up takes milliseconds."""
+    found = entry_points(group=_GROUP) or _entry_points_of_checkout()
+    return {one.name: one for one in found if find_spec(one.module.partition(".")[0])}
+
+
+def _entry_points_of_checkout() -> list[EntryPoint]:
+    """Read them from the source: `python -m proxy` works without an installation."""
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    if not project.is_file():
+        return []
+    groups = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"]
+    return [EntryPoint(name, value, _GROUP) for name, value in groups[_GROUP].items()]
 
 
 class ServeCommand(GroupedCommand):

@@ -1,6 +1,7 @@
 """The checks in their order: what is wrong with an earlier one spares the later ones."""
 
 import asyncio
+import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
@@ -10,18 +11,99 @@ import httpx
 
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
-from proxy.doctor import exchanges, machine, server
+from proxy.context.rough_tokens import count_rough_tokens
+from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
-from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
+from proxy.doctor.finding import Examined, Finding, Status, doubtful, fine, skipped, wrong
 from proxy.doctor.target import Target
-from proxy.doctor.tool_servers import tool_servers
 from proxy.errors import ProcessFailed, TemperError
+from proxy.hardware.fit import Memory
+from proxy.hardware.snapshot import snapshot
+from proxy.hardware.summary import amount
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
-from proxy.serving.managed_server import alias_of, settled
+from proxy.serving.managed_server import alias_of, settle_window
 from proxy.serving.model_set import settings_of
 from proxy.serving.opening import address_of, open_services, shared_server
-from proxy.settings import Settings
+from proxy.serving.tool_inventory import InspectedServer, inspect_servers
+from proxy.settings import Settings, is_loopback
+
+_STREAM_DESCRIPTORS = 2  # the client's socket and the backend's
+_OWN_DESCRIPTORS = 64
+_LEAST_MEMORY = 1 << 30
+
+
+def descriptors(settings: Settings) -> Finding:
+    """Compare the limit for open files with the streams that may be open at once."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _OWN_DESCRIPTORS + _STREAM_DESCRIPTORS * settings.server.max_waiting
+    return judge_descriptors(limit, needed)
+
+
+def judge_descriptors(limit: int, needed: int) -> Finding:
+    """Return whether so many open files are enough; a negative limit is none."""
+    if limit < 0 or limit >= needed:
+        return fine(f"{'any number of' if limit < 0 else limit} open files are allowed")
+    return doubtful(
+        f"only {limit} open files are allowed, and full queues need {needed}",
+        f"ulimit -n {needed}, or lower server.max_waiting",
+    )
+
+
+def memory(_: Settings) -> Finding:
+    """Measure what is left for models."""
+    return judge_memory(snapshot())
+
+
+def judge_memory(found: Memory) -> Finding:
+    """Return whether anything is left; a device that a model fills is as it should be."""
+    parts = [f"{amount(found.free)} of {amount(found.total)} of main memory"]
+    parts += [f"{amount(one.free)} of {amount(one.total)} of {one.name}" for one in found.devices]
+    told = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"
+    if found.free < _LEAST_MEMORY:
+        return doubtful(told, "end other programs, or use a smaller model or window")
+    return fine(told)
+
+
+def reachability(settings: Settings) -> Finding:
+    """Tell who can reach Temper; without a key beyond loopback the settings are refused."""
+    host = settings.server.host
+    if is_loopback(host):
+        return fine(f"Temper listens on {host}, for this machine alone")
+    return fine(f"Temper listens on {host} and wants its key")
+
+
+_MANY_TOOLS = 20
+_LARGE_SHARE = 0.2  # of the window
+
+
+async def tool_servers(target: Target) -> Finding:
+    """Start each server, and weigh what would be offered of it against the window."""
+    return judge(await inspect_servers(target.settings), target.known.window)
+
+
+def judge(servers: tuple[InspectedServer, ...], window: int | None) -> Finding:
+    """Return what is wrong with tool servers; `window` in tokens, None where nobody knows."""
+    for one in servers:
+        if one.state != "ready":
+            said = one.problem or f"is {one.state}"
+            return wrong(f"{one.spec.name} {said}", f"temper tools; see mcp.{one.spec.name}")
+    odd = [f"{one.spec.name} {warning}" for one in servers for warning in one.warnings]
+    if odd:
+        return doubtful(odd[0], "temper tools shows what its server defines now")
+    offered = [tool for one in servers for tool in one.offered]
+    names = [tool.tool.name for tool in offered]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        return doubtful(f"two servers have a tool {twice[0]!r}", "set a prefix for one of them")
+    tokens = sum(count_rough_tokens(tool.tool.source.decode()) for tool in offered)
+    told = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
+    remedy = "name fewer in mcp.NAME.tools: models choose worse among many"
+    is_large = window is not None and tokens > window * _LARGE_SHARE
+    if is_large or len(offered) > _MANY_TOOLS:
+        return doubtful(told, remedy)
+    return fine(told)
+
 
 _CHECK_SECONDS = 120.0
 _ANSWER_SECONDS = 100.0
@@ -41,9 +123,9 @@ class Check:
 
 
 MACHINE = {
-    "open files": machine.descriptors,
-    "memory": machine.memory,
-    "Temper's address": machine.reachability,
+    "open files": descriptors,
+    "memory": memory,
+    "Temper's address": reachability,
 }
 CHECKS = (
     Check("readiness", server.readiness, is_vital=True),
@@ -79,7 +161,7 @@ async def examine(
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        examining = _examine_server(settled(each), on_stage, checks, keep)
+        examining = _examine_server(settle_window(each), on_stage, checks, keep)
         async with aclosing(examining) as findings:
             async for found in findings:
                 yield found

@@ -1,11 +1,25 @@
-"""What the checks came to, for people and for programs."""
+"""What the checks came to: shown, for people and programs, packed for a bug report, and kept."""
 
+import platform
+import sys
+import zipfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import cast
 
+from rich.table import Table
 from rich.text import Text
 
-from proxy.conversation.json import JsonObject
+from proxy.api.observing import secrets_of
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.finding import Examined, Status
+from proxy.doctor.target import Target
+from proxy.errors import InvalidConfiguration
+from proxy.settings import Settings
+from proxy.state.tried_models import Figure, TriedModel, digest
 
 _COLOURS = {
     Status.OK: "green",
@@ -62,4 +76,128 @@ def document(examined: Sequence[Examined]) -> JsonObject:
             }
             for one in examined
         ],
+    }
+
+
+_NAMES = ("api_key", "headers", "key", "token", "secret", "password", "authorization")
+_HIDDEN = "(hidden)"
+
+
+def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -> None:
+    """Write findings, settings and versions; raises InvalidConfiguration if that is impossible."""
+    told, secrets = json.parse(settings.model_dump_json()), frozenset(secrets_of(settings))
+    contents: dict[str, JsonValue] = {
+        "findings.json": redacted(document(examined), secrets),
+        "settings.json": redacted(told, secrets),
+        "environment.json": _environment(),
+    }
+    try:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in contents.items():
+                archive.writestr(name, _without_home(json.dump_text(content)))
+    except OSError as error:
+        raise InvalidConfiguration("--bundle", f"cannot write {path}: {error.strerror}") from error
+
+
+def redacted(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue:
+    """Hide what a member's name says is secret, and every text that holds a known secret."""
+    match value:
+        case dict():
+            return {
+                name: _HIDDEN if _is_secret(name) and inner else redacted(inner, secrets)
+                for name, inner in value.items()
+            }
+        case list():
+            return [redacted(inner, secrets) for inner in value]
+        case str() if any(secret in value for secret in secrets):
+            return _HIDDEN
+        case _:
+            return value
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in _NAMES)
+
+
+def _environment() -> JsonObject:
+    return {
+        "python": sys.version,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "libraries": {
+            one.metadata["Name"]: one.version
+            for one in sorted(distributions(), key=lambda one: one.metadata["Name"].lower())
+        },
+    }
+
+
+def _without_home(text: str) -> str:
+    """Hide whose machine it is."""
+    return text.replace(str(Path.home()), "~")
+
+
+NOTHING_TRIED = "No model was tried here yet: 'temper doctor' tries one, and keeps the figures."
+
+_COLUMNS = ("model", "server", "tried", "calls", "window", "reads/s", "writes/s", "failed")
+_DAY = len("2026-01-01")
+
+
+def tried_model(target: Target, found: Sequence[Examined], temper: str) -> TriedModel:
+    """Put together what was measured of a model, now."""
+    known = target.known
+    measured: dict[str, Figure] = {"capabilities": [*known.capabilities]}
+    if known.engine:
+        measured |= {"engine": known.engine, "engine_lacks": [*known.lacks]}
+    for one in found:
+        measured |= one.finding.measured
+    said = {one.title: one.finding.said for one in found}
+    return TriedModel(
+        name=target.settings.model.alias or target.model,
+        identity=known.identity or target.model,
+        template=digest(known.evidence.template),
+        server=said.get("version", ""),
+        tried_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        temper=temper,
+        measured=measured,
+        failed=tuple(one.title for one in found if one.finding.status is Status.FAIL),
+    )
+
+
+def tried_table(tried: Sequence[TriedModel]) -> Table:
+    """Show models with the figures that matter for a choice, one a line."""
+    shown = Table(box=None, pad_edge=False)
+    for number, column in enumerate(_COLUMNS):
+        shown.add_column(column, overflow="fold", justify="right" if 4 <= number <= 6 else "left")
+    for one in tried:
+        figures = [_figure(one.measured.get(name)) for name in _FIGURES]
+        failed = ", ".join(one.failed) or "-"
+        shown.add_row(one.name, one.server, one.tried_at[:_DAY], *figures, failed)
+    return shown
+
+
+_FIGURES = ("calls", "window", "reads_per_second", "writes_per_second")
+
+
+def _figure(value: Figure) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if isinstance(value, int | float) else str(value)
+
+
+def tried_document(tried: Sequence[TriedModel]) -> JsonObject:
+    """Describe the same for programs, with everything that was measured."""
+    return {
+        "models": [
+            {
+                "id": one.name,
+                "identity": one.identity,
+                "template": one.template,
+                "server": one.server,
+                "tried_at": one.tried_at,
+                "temper": one.temper,
+                "measured": cast("JsonObject", one.measured),
+                "failed": [*one.failed],
+            }
+            for one in tried
+        ]
     }

@@ -4,9 +4,9 @@
 was asked for them), calls as text by `rescue/`, the message of `respond`. `offer` is what it is
 judged against (`names`, `model_quirks`), `review` gives the `verdict`: arguments by `schemas/`,
 `announcements/` for prose that only announces, `unparsed_calls/` for calls that no reader knows,
-`order` with `steps` and `loops` for calls at the wrong time, after what `transcript` reads in the
-history. `retry` names the next attempt and `nudges` its words.
+`order` with `steps` for calls at the wrong time, after what `transcript` reads in the history.
+`retry` names the next attempt and `nudges` its words.
 
 Before a request goes out `history_repair/` mends its history, `tool_prompts/` describes tools in
-the prompt, and `replay` says which thoughts go back.
+the prompt by one of the `formats/`, and `replay` says which thoughts go back.
 """

@@ -8,13 +8,12 @@ import msgspec
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.guardrails.loops import Loop
+from proxy.guardrails.formats.json_contract import JsonContract
+from proxy.guardrails.formats.react import ReActContract
 from proxy.guardrails.names import resolve
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
-from proxy.guardrails.rescue.syntaxes.react import ReActContract
 from proxy.guardrails.steps import missing_steps
-from proxy.guardrails.transcript import CompletedCall
+from proxy.guardrails.transcript import CompletedCall, Loop
 
 _FINAL_FORMS = {
     JsonContract.name: 'an object of the type "final"',

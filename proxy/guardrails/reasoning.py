@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.guardrails.rescue.values.literals import Literals
+from proxy.guardrails.rescue.values.cursor import Literals
 
 Spoken: TypeAlias = ReasoningDelta | TextDelta
 

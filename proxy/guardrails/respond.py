@@ -14,7 +14,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.possessive import possessive
 from proxy.conversation.tools import Tool
 from proxy.guardrails.rescue.values import escapes
-from proxy.guardrails.rescue.values.reader import Value, read_whole
+from proxy.guardrails.rescue.values.reader import read_whole
+from proxy.guardrails.rescue.values.scalars import Value
 
 _PARAMETER = "message"
 _DESCRIPTION = (

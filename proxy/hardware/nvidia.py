@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TypeAlias
 
-from proxy.hardware.memory import Device, Memory
+from proxy.hardware.fit import Device, Memory
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ by both measures is beyond it, and one that keeps to it never seems to be.
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from proxy.conversation.replies import (
     EventSink,
@@ -18,12 +17,10 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
 )
 
-_CONTENT = frozenset((TextDelta, ReasoningDelta, ToolCallArgumentsDelta))
+_CONTENT = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 _ENDS = (ReplyFinished, ReplyUnreadable)
 _CHARACTERS = 8
 _MOST_BLANKS = 256
-
-_text_of = attrgetter("text")
 
 
 class ReplyLength:
@@ -46,10 +43,10 @@ class ReplyLength:
             return not isinstance(batch[-1], _ENDS)
         if self._most is None:
             return False
-        content = batch if _CONTENT.issuperset(map(type, batch)) else filter(_is_content, batch)
-        lengths = [*map(len, map(_text_of, content))]
-        self._pieces += len(lengths)
-        self._characters += sum(lengths)
+        for event in batch:
+            if isinstance(event, _CONTENT):
+                self._pieces += 1
+                self._characters += len(event.text)
         return (
             self._pieces > self._most
             and self._characters > self._most * _CHARACTERS
@@ -62,7 +59,7 @@ class ReplyLength:
         self._blanks = len(text) - len(said) + (0 if said else self._blanks)
         return self._blanks > _MOST_BLANKS
 
-    def bounded(self, sink: EventSink | None) -> EventSink | None:
+    def bound(self, sink: EventSink | None) -> EventSink | None:
         """Return a sink that takes the same but what may be too much."""
         most = self._most
         if self._is_constrained:
@@ -77,7 +74,3 @@ class ReplyLength:
             return True
 
         return take
-
-
-def _is_content(event: ReplyEvent) -> bool:
-    return type(event) in _CONTENT

@@ -3,6 +3,8 @@
 It decides everything that stays the same for all attempts, so that the rendered prompt does too.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from proxy.context.compaction import Compaction
@@ -11,33 +13,33 @@ from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
-from proxy.guardrails.history_repair.history import heal_messages
-from proxy.guardrails.history_repair.tools import heal_tools
-from proxy.guardrails.loops import (
-    MOST_FAILURES,
-    MOST_REPEATS,
-    MOST_ROUNDS,
-    is_stuck,
-    loop_at_end,
-)
+from proxy.guardrails.formats.json_contract import JsonContract, JsonContractConvention
+from proxy.guardrails.formats.react import ReActContract, ReActConvention
+from proxy.guardrails.history_repair.history import heal_messages, heal_tools
 from proxy.guardrails.model_quirks import GENERIC, Traits
 from proxy.guardrails.nudges import about_failures, about_last_round, about_loop, about_rounds
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
-from proxy.guardrails.rescue.syntaxes.react import ReActContract
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS, AttemptKind
 from proxy.guardrails.review import NewId
-from proxy.guardrails.tool_prompts.json_contract import JsonContractConvention
-from proxy.guardrails.tool_prompts.react import ReActConvention
-from proxy.guardrails.tool_prompts.registry import convention
-from proxy.guardrails.transcript import completed_calls, failed_rounds, rounds_since_user
-from proxy.inference.prepared import ANSWER_FORM, Prepared
-from proxy.inference.prompt_format import PromptFormat
+from proxy.guardrails.tool_prompts.conventions import convention
+from proxy.guardrails.transcript import (
+    MOST_FAILURES,
+    MOST_REPEATS,
+    MOST_ROUNDS,
+    completed_calls,
+    failed_rounds,
+    is_stuck,
+    loop_at_end,
+    rounds_since_user,
+)
+from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
+
+_KINDS = {Part.NUDGE: AttemptKind.NUDGED, Part.CONSTRAINED: AttemptKind.CONSTRAINED}
 
 # conventions with a form for answers, which stands for the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
@@ -69,9 +71,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
-        """The kinds of attempts that are not made."""
-        kinds = {Part.NUDGE: AttemptKind.NUDGED, Part.CONSTRAINED: AttemptKind.CONSTRAINED}
-        return frozenset(kind for part, kind in kinds.items() if part in self.without)
+        return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -94,7 +94,6 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All tools that the model is told of."""
         return self.prompt_format.offered
 
     def question(self) -> Question:
@@ -118,7 +117,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
 def plan_request(request: Request, policy: Policy) -> RequestPlan:
     """Heal a request, choose what goes back to the model, and fix the terms."""
     if policy.mode is not Mode.ON:
-        return _untouched(request, policy)
+        return _plan_untouched(request, policy)
     traits = policy.traits
     healed, facts = heal_messages(request.messages, traits.template)
     tools, mended = heal_tools(request.tools)
@@ -131,7 +130,7 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
     return RequestPlan(request, policy, messages, prompt_format, offer, (*facts, *mended))
 
 
-def _untouched(request: Request, policy: Policy) -> RequestPlan:
+def _plan_untouched(request: Request, policy: Policy) -> RequestPlan:
     """Change nothing; what is observed is judged for the record."""
     offer: OfferedTools | None = None
     facts: tuple[Fact, ...] = ()
@@ -158,9 +157,9 @@ def begin(
     request, policy, offer = plan.request, plan.policy, plan.offer
     fitted = compaction.fit(plan.messages, plan.tools, request.reserved)
     account = () if fitted.compacted is None else (fitted.compacted,)
-    ending = _Ending() if plan.is_untouchable else _ending(plan, is_last=is_last)
+    ending = _Ending() if plan.is_untouchable else _choose_ending(plan, is_last=is_last)
     is_guarded = offer is not None and not plan.is_untouchable
-    prepared = Prepared(
+    prepared = PreparedTurn(
         request,
         fitted.messages + ending.messages,
         plan.prompt_format,  # the last generation keeps the tools in its prompt, and so the cache
@@ -179,7 +178,7 @@ def begin(
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
 
 
-def _ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
+def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     """Decide what to tell a model before it goes on calling tools."""
     offer, rounds = plan.offer, rounds_since_user(plan.request.messages)
     if is_last:
@@ -247,7 +246,12 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
         return None
     is_used = is_told or (is_wanted and request.tool_choice is not ToolUse.NONE)
-    return respond_tool([tool.name for tool in request.tools]) if is_used else None
+    return _respond_beside(tuple([tool.name for tool in request.tools])) if is_used else None
+
+
+@lru_cache(maxsize=256)
+def _respond_beside(names: tuple[str, ...]) -> Tool:
+    return respond_tool(names)
 
 
 def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:

@@ -5,17 +5,67 @@ import msgspec
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question, Request
-from proxy.conversation.tools import ToolChoice, ToolUse
+from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.facts import Fact
-from proxy.guardrails.model_quirks import GENERIC, Traits
+from proxy.guardrails.history_repair.history import fit_roles
+from proxy.guardrails.model_quirks import GENERIC, Template, Traits
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.retry import Attempt, AttemptKind
-from proxy.inference.prompt_format import PromptFormat
+from proxy.guardrails.tool_prompts.conventions import Convention
+from proxy.guardrails.tool_prompts.history import describe_in_prompt
+
+_TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
+
+
+class FormattedPrompt(msgspec.Struct, frozen=True):
+    """What is sent of a conversation; `omits` names the fields that went into the messages.
+
+    At one of the `stops` the reply is to end.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    omits: frozenset[str] = frozenset()
+    stops: tuple[str, ...] = ()
+
+
+class PromptFormat(msgspec.Struct, frozen=True):
+    """The client's own `tools`, and `respond` if it is offered.
+
+    With a `convention` they, their calls and their results are described in the prompt; without
+    one the chat template does that. Neighbours of one role are merged where it demands turns.
+    """
+
+    tools: tuple[Tool, ...]
+    respond: Tool | None = None
+    convention: Convention | None = None
+    template: Template = msgspec.field(default_factory=Template)
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """All tools that the model is told of, the synthetic one last."""
+        return self.tools if self.respond is None else (*self.tools, self.respond)
+
+    def apply(self, messages: tuple[Message, ...]) -> FormattedPrompt:
+        if self.convention is None:
+            if self.template.alternates:
+                messages = fit_roles(messages, self.template, [])
+            return FormattedPrompt(messages, self.offered)
+        described = describe_in_prompt(
+            messages,
+            self.tools,
+            self.respond,
+            convention=self.convention,
+            template=self.template,
+        )
+        stops = self.convention.stops if self.tools else ()
+        return FormattedPrompt(described, (), _TOOL_FIELDS, stops)
+
 
 ANSWER_FORM = "response_format"
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedTurn(msgspec.Struct, frozen=True):
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
     `prompt_format` says how messages and tools are put, `traits` what else the model needs. Without

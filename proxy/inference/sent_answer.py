@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     ReplyEvent,
     TextDelta,
@@ -16,31 +17,125 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.inference.stream_gate.arguments import ShownArguments
+
+_MOST_QUOTED = 400  # characters of what was shown that a nudge repeats
+
+
+class SentArguments:
+    """What the client has of one call's arguments: whole `members`, and perhaps half a string."""
+
+    def __init__(self) -> None:
+        self.members: JsonObject = {}
+        self._text: list[str] = []
+        self._string_name: str | None = None
+        self._string: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """Everything shown so far: the beginning of a JSON object."""
+        return "".join(self._text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters of which something was shown, in order."""
+        begun = () if self._string_name is None else (self._string_name,)
+        return (*self.members, *begun)
+
+    @property
+    def beginning(self) -> str:
+        """What was shown, if it is short enough to be said again."""
+        text = self.text
+        return text if len(text) <= _MOST_QUOTED else ""
+
+    def add(self, text: str) -> None:
+        self._text.append(text)
+
+    def add_to_string(self, text: str) -> None:
+        """Take note of more of the string that is being shown; escapes are whole."""
+        self._text.append(text)
+        self._string.append(text)
+
+    def begin_string(self, name: str) -> None:
+        """Take note that the string of this parameter begins."""
+        self._string_name = name
+        self._string.clear()
+
+    def end_string(self) -> None:
+        """Take note that the string, if one was being shown, proved to be whole."""
+        if self._string_name is not None:
+            self.members[self._string_name] = self._string_value
+        self._string_name = None
+
+    @property
+    def _string_value(self) -> str:
+        written = "".join(self._string)
+        value = json.parse(f'"{written}"')
+        return value if isinstance(value, str) else ""
+
+    def rest(self, arguments: str) -> str | None:
+        """Return what is missing of finished arguments; None where these are no continuation.
+
+        The text is the model's own where that begins with what was shown. Else the same value is
+        written on from there.
+        """
+        text = self.text
+        if arguments.startswith(text):
+            return arguments[len(text) :]
+        value = json.parse(arguments)
+        if not isinstance(value, dict) or not self._is_continued_by(value):
+            return None
+        return self._write_rest(value)
+
+    def _is_continued_by(self, value: JsonObject) -> bool:
+        if any(name not in value for name in self.members):
+            return False
+        kept = {name: value[name] for name in self.members}
+        if json.dump(kept) != json.dump(self.members):  # 1 is not true, nor 1.0
+            return False
+        if self._string_name is None:
+            return True
+        string = value.get(self._string_name)
+        return isinstance(string, str) and string.startswith(self._string_value)
+
+    def _write_rest(self, value: JsonObject) -> str:
+        written = ""
+        shown = set(self.names)
+        if self._string_name is not None:
+            string = value[self._string_name]
+            left = string[len(self._string_value) :] if isinstance(string, str) else ""
+            written = json.dump_text(left)[1:]
+        members = [
+            f"{json.dump_text(name)}:{json.dump_text(member)}"
+            for name, member in value.items()
+            if name not in shown
+        ]
+        if self._text and shown and members:
+            written += ","
+        opening = "" if self._text else "{"
+        return f"{opening}{written}{','.join(members)}}}"
 
 
 @dataclass(slots=True)
-class OpenCall:
+class PartialCall:
     """A call of which the client has seen the name, and a beginning of the arguments."""
 
     index: int
     id: str
     name: str
-    arguments: ShownArguments
+    arguments: SentArguments
 
 
-class ShownAnswer:
+class SentAnswer:
     """The beginning of an answer: text, whole calls, and at most one call that is still open."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self.has_reasoned = False
         self.calls: list[ToolCall] = []
-        self.open_call: OpenCall | None = None
+        self.open_call: PartialCall | None = None
 
     @property
     def text(self) -> str:
-        """All text that the client has seen."""
         return "".join(self._text)
 
     @property
@@ -50,7 +145,6 @@ class ShownAnswer:
 
     @property
     def call_ids(self) -> list[str]:
-        """The ids of all calls that were shown."""
         begun = [] if self.open_call is None else [self.open_call.id]
         return [*(call.id for call in self.calls), *begun]
 
@@ -60,15 +154,13 @@ class ShownAnswer:
         return bool(self._text) or self.has_calls
 
     def show_text(self, text: str) -> list[ReplyEvent]:
-        """Add text to the answer."""
         if not text:
             return []
         self._text.append(text)
         return [TextDelta(text)]
 
-    def start_call(self, call_id: str, name: str, arguments: ShownArguments) -> ReplyEvent:
-        """Open a call behind the others."""
-        self.open_call = OpenCall(len(self.calls), call_id, name, arguments)
+    def start_call(self, call_id: str, name: str, arguments: SentArguments) -> ReplyEvent:
+        self.open_call = PartialCall(len(self.calls), call_id, name, arguments)
         return ToolCallStarted(self.open_call.index, call_id, name)
 
     def close_call(self, arguments: str) -> list[ReplyEvent] | None:
@@ -100,15 +192,17 @@ class ShownAnswer:
 
     def _continuation(self, calls: Sequence[ToolCall]) -> ToolCall | None:
         """Find the call that goes on with the open one."""
-        is_open = self.open_call
-        if is_open is None:
+        open_call = self.open_call
+        if open_call is None:
             return None
         fitting = [
             call
             for call in calls
-            if call.name == is_open.name and is_open.arguments.rest(call.arguments) is not None
+            if call.name == open_call.name and open_call.arguments.rest(call.arguments) is not None
         ]
-        return next((call for call in fitting if call.id == is_open.id), next(iter(fitting), None))
+        return next(
+            (call for call in fitting if call.id == open_call.id), next(iter(fitting), None)
+        )
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Leave out the calls that were shown whole, each as often as it was shown."""

@@ -1,11 +1,10 @@
 """Tool servers of the operator (MCP): started, asked for their tools, and called.
 
 `fleet` runs all of them. `server` is one: a task of its own connects to it (`connecting`), takes
-its `definitions` and starts over when it is gone; `specification` says what it is. `results` puts
-what a call returned into words, `calling` what became of a call. `offer` decides which tools a
-request gets, `execution` runs what it calls, and `confirmations` are calls that wait for a
-person's yes before.
+its `definitions` and starts over when it is gone; `specification` says what it is, and what became
+of a call. `offer` decides which tools a request gets, `execution` runs what it calls, and
+`confirmations` are calls that wait for a person's yes before.
 
-`connecting`, `server`, `results` and `fleet` import the SDK of MCP, which takes longer than the
-rest of Temper: nobody imports them where no tool server is configured.
+`connecting`, `server` and `fleet` import the SDK of MCP, which takes longer than the rest of
+Temper: nobody imports them where no tool server is configured.
 """

@@ -15,11 +15,11 @@ from enum import Enum
 import msgspec
 
 from proxy.conversation.json import JsonObject
-from proxy.mcp.calling import Ended
 from proxy.mcp.definitions import ServedTool
-from proxy.observability.escaping import escaped, visible_json
-from proxy.observability.tool_server_cards import PendingCall
-from proxy.tool_rounds.outcomes import Status
+from proxy.mcp.specification import Ended
+from proxy.observability.rows import PendingCall
+from proxy.observability.sentences import escaped, visible_json
+from proxy.tool_rounds.executor import Status
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,6 @@ class _Question:
 
     @property
     def name(self) -> str:
-        """The tool in question, for logs."""
         return f"{self.call.server}.{self.call.tool}"
 
 
@@ -83,7 +82,6 @@ class Confirmations:
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
-        """The calls that wait, the oldest first."""
         now = self._clock()
         return tuple(
             msgspec.structs.replace(one.call, seconds_left=round(max(0.0, one.until - now), 1))

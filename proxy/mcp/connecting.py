@@ -27,7 +27,7 @@ from mcp.shared.message import SessionMessage
 
 from proxy.mcp.specification import ServerSpec
 from proxy.processes import parent_death
-from proxy.processes.log_tail import LogTail
+from proxy.processes.process import LogTail
 
 _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0  # between two events of an answer; calls have limits of their own
@@ -41,7 +41,7 @@ _Received: TypeAlias = SessionMessage | Exception
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: OnClose = lambda: None
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and agree on a protocol.
@@ -60,7 +60,6 @@ async def connected(
 
 
 async def list_tools(client: Client) -> tuple[mcp_types.Tool, ...]:
-    """List all tools, to the last page."""
     found: list[mcp_types.Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):

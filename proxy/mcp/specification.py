@@ -4,6 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import msgspec
+from msgspec.structs import replace
+
+from proxy.conversation.tools import ToolCall
+from proxy.tool_rounds.executor import Outcome, Status
+
 ALL = "*"
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -41,3 +47,47 @@ class CallLimits:
     parallel: int = 8
     seconds: float = 60.0
     result_chars: int = 16_000
+
+
+LOST = "Error: the tool server went away; whether the call had an effect is not known"
+UNREACHABLE = "Error: the tool server cannot be reached; the call was not made"
+WITHDRAWN = "Error: this tool is no longer offered; the call was not made"
+
+
+class Called(msgspec.Struct, frozen=True):
+    """One call that is over, for records and traces; its arguments and result stay out of it.
+
+    `begun` is a moment of the monotonic clock and `seconds` how long it took, after it had `waited`
+    for a person. `error` is a word or a code for what went wrong.
+    """
+
+    server: str
+    own_name: str
+    call_id: str
+    name: str
+    status: Status
+    begun: float = 0.0
+    seconds: float = 0.0
+    error: str | None = None
+    transport: str = ""
+    protocol: str = ""
+    waited: float = 0.0
+
+    def ran(self, begun: float, seconds: float, waited: float = 0.0) -> "Called":
+        return replace(self, begun=begun, seconds=seconds, waited=waited)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a call ended: the text for the model, the status, and a word for a failure."""
+
+    text: str
+    status: Status = Status.DONE
+    error: str | None = None
+    is_counted: bool = True
+
+    def outcome(self, call: ToolCall, seconds: float) -> Outcome:
+        """Return what became of `call`."""
+        return Outcome(call, self.text, self.status, seconds=seconds, counted=self.is_counted)
+
+
+GONE = Ended(WITHDRAWN, Status.FAILED, "withdrawn", is_counted=False)

@@ -18,8 +18,7 @@ import msgspec
 from proxy.facts import Asked, Compacted
 from proxy.observability.history import Counted, CountsBySpan, History, Point, totals_of
 from proxy.observability.record import RequestRecord, Stage
-from proxy.observability.rows import Row, row_of
-from proxy.observability.tool_server_cards import ToolCalls
+from proxy.observability.rows import Row, ToolCalls, row_of
 
 MOST_ROWS = 500
 _PLAIN = frozenset((Asked, Compacted))  # facts that hold nothing that a client or a model wrote

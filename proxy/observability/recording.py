@@ -2,12 +2,15 @@
 
 The format is our own and has a version; it holds all that is needed to judge again, offline: the
 request, what was known of the model, what the operator had decided, each raw generation, and what
-became of the calls that Temper ran between them.
+became of the calls that Temper ran between them. Secrets are taken out before anything is written;
+names and schemas stay, so that what was recorded can be judged again.
 """
 
 import logging
 import os
-from collections.abc import Generator
+import re
+from collections import OrderedDict, deque
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -17,12 +20,105 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.loops import MOST_FAILURES
 from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.observability.kept_exchanges import KeptExchanges
+from proxy.guardrails.transcript import MOST_FAILURES
 from proxy.observability.record import CHAT_DIALECT
-from proxy.observability.redaction import Redaction
+
+REDACTED = "[redacted]"
+
+_SHORTEST = 4  # a shorter secret would be found everywhere
+_NAME = r"(?:proxy-)?authorization|cookie|(?:\w+[-_])?(?:api[-_]?key|password|passwd|secret|token)"
+_NAMES = re.compile(_NAME, re.IGNORECASE)
+_ASSIGNED = re.compile(
+    rf"""((?<![\w-])\\*["']?(?:{_NAME})\\*["']?\s*[:=]\s*\\*["'])[^"'\\]+""", re.IGNORECASE
+)
+_BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"\b(?:sk|pk|rk)-[\w-]{16,}|\bgh[pousr]_\w{20,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bhf_\w{20,}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+)
+
+
+class Redaction:
+    """Redacts values and texts; `secrets` are known, whatever they look like."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = sorted({one for one in secrets if len(one) >= _SHORTEST}, key=len)[::-1]
+
+    def knowing(self, *secrets: str) -> "Redaction":
+        """Return a redaction that knows these as well."""
+        return Redaction((*self._secrets, *secrets))
+
+    def value(self, value: JsonValue) -> JsonValue:
+        """Redact all texts of a JSON value, and texts under a telling name altogether."""
+        match value:
+            case str():
+                return self.text(value)
+            case list():
+                return [self.value(one) for one in value]
+            case dict():
+                return {
+                    name: REDACTED
+                    if isinstance(one, str) and one and _NAMES.fullmatch(name)
+                    else self.value(one)
+                    for name, one in value.items()
+                }
+            case _:
+                return value
+
+    def text(self, text: str) -> str:
+        """Redact a text."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        text = _ASSIGNED.sub(rf"\1{REDACTED}", text)
+        text = _BEARER.sub(rf"\1 {REDACTED}", text)
+        return _TOKEN.sub(REDACTED, text)
+
+
+_MOST_REMEMBERED = 2000  # numbers of exchanges that were not kept, and of those that are gone
+
+
+class KeptExchanges:
+    """Lines of a recording by the numbers of their requests, at most `most_bytes` of them."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._lines: OrderedDict[int, bytes] = OrderedDict()
+        self._too_large: deque[int] = deque(maxlen=_MOST_REMEMBERED)
+        self._dropped: deque[int] = deque(maxlen=_MOST_REMEMBERED)
+
+    def keep(self, number: int, line: bytes) -> None:
+        """Keep a line, unless it is too large."""
+        if len(line) > self._most_bytes:
+            self.leave_out(number)
+            return
+        self._lines[number] = line
+        self._bytes += len(line)
+        while self._bytes > self._most_bytes:
+            oldest, gone = self._lines.popitem(last=False)
+            self._bytes -= len(gone)
+            self._dropped.append(oldest)
+
+    def leave_out(self, number: int) -> None:
+        """Note that an exchange was too large to be recorded."""
+        self._too_large.append(number)
+
+    def has(self, number: int) -> bool:
+        """Whether the exchange of a request is here."""
+        return number in self._lines
+
+    def line(self, number: int) -> bytes | None:
+        """Return the exchange of a request as it was recorded."""
+        return self._lines.get(number)
+
+    def reason(self, number: int) -> str:
+        """Tell in a word why the exchange of a request that is over is not here."""
+        if number in self._too_large:
+            return "too_large"
+        return "dropped" if number in self._dropped else "not_understood"
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,26 +1,133 @@
-"""The sink that writes spans: one for each request, a child for each of its attempts.
+"""The spans of requests and of agents' runs, and what their attributes are called.
 
-It needs the extra `otel`. Spans are made when a request is over, with the ids that it has carried
-since it arrived, so that an engine which traces as well finds its parent. Where they are sent, and
-in which batches, OpenTelemetry's own variables decide further (`OTEL_*`).
+It needs the extra `otel`. A request's spans are made when it is over, with the ids that it has
+carried since it arrived, so that an engine that traces as well finds its parent. A run's spans are
+made while it goes on, within the span of the program around it. Where they are sent, and in which
+batches, OpenTelemetry's own variables decide further (`OTEL_*`).
+
+Names with `gen_ai.` are OpenTelemetry's for generative AI, whose registry still counts as under
+development. Prompts, answers, arguments and results are in no span.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Timer
+from typing import TypeAlias
+from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.propagate import inject
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, TraceFlags
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+)
 
+from proxy.conversation.tools import ToolCall
+from proxy.engine import Headers
+from proxy.errors import BackendFailed, InvalidRequest
+from proxy.facts import context, repairs, tools
+from proxy.observability.live_request import word_for
+from proxy.observability.logs import replica_name
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestRecord, ToolRecord
-from proxy.observability.replica import replica_name
-from proxy.observability.span_names import ATTEMPT, REQUEST, TOOL, Attribute, operation
 from proxy.observability.trace_context import TraceContext
+from proxy.tool_rounds.executor import Outcome
+from proxy.tool_rounds.executor import Status as ToolStatus
+
+Attribute: TypeAlias = str | bool | int | float | Sequence[str]
+Read: TypeAlias = Callable[[RequestRecord], Attribute | None]
+ReadTool: TypeAlias = Callable[[ToolRecord], Attribute | None]
+ReadAttempt: TypeAlias = Callable[[RequestRecord, AttemptRecord], Attribute | None]
+
+_OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+_PROVIDER = "temper"
+
+# of the spans of runs, see `run_spans`
+OPERATION = "gen_ai.operation.name"
+AGENT = "gen_ai.agent.name"
+PROVIDER = "gen_ai.provider.name"
+MODEL = "gen_ai.request.model"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_CALL = "gen_ai.tool.call.id"
+TOOL_TYPE = "gen_ai.tool.type"
+ERROR = "error.type"
+ROUND = "temper.round"
+STOP = "temper.stop"
+ROUNDS = "temper.rounds"
+DEFECT = "temper.attempt.defect"
+
+
+def operation(request: RequestRecord) -> str:
+    """Name what was asked for, which was a chat unless it was passed on."""
+    return _OPERATIONS.get(request.path, "chat")
+
+
+REQUEST: Mapping[str, Read] = {
+    "gen_ai.operation.name": operation,
+    "gen_ai.provider.name": lambda _: _PROVIDER,
+    "gen_ai.request.model": lambda request: request.model,
+    "gen_ai.request.stream": lambda request: request.stream,
+    "gen_ai.response.finish_reasons": lambda request: (
+        [request.finish_reason] if request.finish_reason is not None else None
+    ),
+    "gen_ai.response.time_to_first_chunk": lambda request: request.first_token,
+    "gen_ai.usage.input_tokens": lambda request: request.tokens.prompt,
+    "gen_ai.usage.cache_read.input_tokens": lambda request: request.tokens.cached,
+    "gen_ai.usage.output_tokens": lambda request: request.tokens.output,
+    "http.request.method": lambda _: "POST",
+    "http.response.status_code": lambda request: request.status,
+    "error.type": lambda request: request.error,
+    "temper.request.id": lambda request: request.id,
+    "temper.dialect": lambda request: request.dialect,
+    "temper.service": lambda request: request.service,
+    "temper.outcome": lambda request: request.outcome.value if request.outcome else None,
+    "temper.repairs": lambda request: repairs(request.facts) or None,
+    "temper.context": lambda request: context(request.facts) or None,
+    "temper.attempts": lambda request: len(request.attempts),
+    "temper.queued_seconds": lambda request: request.queued,
+    "temper.overhead_seconds": lambda request: request.overhead,
+    "temper.tools": lambda request: tools(request.facts) or None,
+    "temper.left": lambda request: request.left.value if request.left else None,
+}
+
+ATTEMPT: Mapping[str, ReadAttempt] = {
+    "gen_ai.operation.name": lambda request, _: operation(request),
+    "gen_ai.request.model": lambda request, _: request.model,
+    "server.address": lambda request, _: urlsplit(request.backend or "").hostname,
+    "server.port": lambda request, _: urlsplit(request.backend or "").port,
+    "error.type": lambda _, attempt: attempt.error,
+    "temper.attempt.reason": lambda _, attempt: attempt.kind,
+    "temper.attempt.defect": lambda _, attempt: attempt.defect,
+    ROUND: lambda _, attempt: attempt.round or None,
+}
+
+TOOL: Mapping[str, ReadTool] = {
+    "gen_ai.operation.name": lambda _: "execute_tool",
+    "gen_ai.tool.name": lambda tool: tool.name,
+    "gen_ai.tool.call.id": lambda tool: tool.call_id,
+    "gen_ai.tool.type": lambda _: "extension",
+    "error.type": lambda tool: tool.error,
+    "mcp.method.name": lambda _: "tools/call",
+    "mcp.protocol.version": lambda tool: tool.protocol or None,
+    "network.transport": lambda tool: tool.transport or None,
+    ROUND: lambda tool: tool.round,
+    "temper.tool.server": lambda tool: tool.server,
+    "temper.tool.status": lambda tool: tool.status,
+}
+
 
 _NAME = "temper"
 _LONGEST_VALUE = 256
@@ -137,3 +244,132 @@ def _known(found: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
 
 def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
+
+
+_CANCELLED = "cancelled"
+
+
+class RunTracing:
+    """Makes the spans of runs, by the program's tracer, or to an exporter."""
+
+    def __init__(self, exporter: SpanExporter | None = None) -> None:
+        self._exporter = exporter
+        self._provider: TracerProvider | None = None
+        if exporter is None:
+            self._tracer = trace.get_tracer(_NAME)
+            return
+        own = Resource({"service.name": _NAME}).merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(resource=own, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer(_NAME)
+
+    @contextmanager
+    def run(self, agent: str, model: str) -> Generator["RunSpans", None, None]:
+        """Follow a run while the block goes on; what it does is within its span."""
+        given = {
+            OPERATION: "invoke_agent",
+            PROVIDER: _NAME,
+            AGENT: agent,
+            MODEL: model,
+        }
+        with self._tracer.start_as_current_span(
+            f"invoke_agent {agent}", attributes=given, record_exception=False
+        ) as span:
+            spans = RunSpans(self._tracer, span, model)
+            try:
+                yield spans
+            finally:
+                spans.close()
+
+    def close(self) -> None:
+        """Send what is left, if the collector takes it soon."""
+        if self._provider is None or self._exporter is None:
+            return
+        patience = Timer(_PATIENCE, self._exporter.shutdown)
+        patience.start()
+        self._provider.shutdown()
+        patience.cancel()
+
+
+class RunSpans:
+    """The spans of one run."""
+
+    def __init__(self, tracer: Tracer, span: Span, model: str) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._model = model
+        self._calls: dict[str, Span] = {}
+
+    @contextmanager
+    def attempt(
+        self, headers: Headers, number: int, defect: str | None
+    ) -> Generator[Headers, None, None]:
+        """Follow a generation, the first or one after a `defect`; gives the headers to send."""
+        span = self._tracer.start_span(
+            f"chat {self._model}", self._context(), SpanKind.CLIENT, self._asked(number, defect)
+        )
+        sent = dict(headers)
+        inject(sent, trace.set_span_in_context(span))
+        try:
+            yield sent
+        except (BackendFailed, InvalidRequest) as error:
+            _fail(span, word_for(error))
+            raise
+        finally:
+            span.end()
+
+    def tool_started(self, call: ToolCall, number: int) -> None:
+        """Begin the span of a call."""
+        given: dict[str, str | int] = {
+            OPERATION: "execute_tool",
+            TOOL_NAME: call.name,
+            TOOL_CALL: call.id,
+            TOOL_TYPE: "function",
+            ROUND: number,
+        }
+        self._calls[call.id] = self._tracer.start_span(
+            f"execute_tool {call.name}", self._context(), attributes=given
+        )
+
+    def tool_finished(self, outcome: Outcome) -> None:
+        """End the span of a call."""
+        span = self._calls.pop(outcome.call.id, None)
+        if span is None:
+            return
+        if outcome.is_failure:
+            is_late = outcome.status is ToolStatus.TIMED_OUT
+            _fail(span, "timeout" if is_late else "tool_error")
+        span.end()
+
+    def finished(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
+        """Note how the run ended, and what its prompts and replies had in tokens."""
+        self._span.set_attributes(
+            {
+                STOP: stop,
+                ROUNDS: rounds,
+                INPUT_TOKENS: tokens[0],
+                OUTPUT_TOKENS: tokens[1],
+            }
+        )
+
+    def close(self) -> None:
+        """End what was not finished."""
+        for span in self._calls.values():
+            _fail(span, _CANCELLED)
+            span.end()
+
+    def _context(self) -> Context:
+        return trace.set_span_in_context(self._span)
+
+    def _asked(self, number: int, defect: str | None) -> dict[str, str | int]:
+        given: dict[str, str | int] = {
+            OPERATION: "chat",
+            MODEL: self._model,
+            ROUND: number,
+        }
+        return given if defect is None else {**given, DEFECT: defect}
+
+
+def _fail(span: Span, word: str) -> None:
+    span.set_attribute(ERROR, word)
+    span.set_status(Status(StatusCode.ERROR))

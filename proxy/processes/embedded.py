@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from proxy.processes.devices import FLAG, TITLE
-
+DEVICES_FLAG = "--list-devices"
+DEVICES_TITLE = "Available devices:"
 _SAMPLING = {
     "--temp": "temp",
     "--top-p": "top_p",
@@ -109,7 +109,7 @@ def list_devices() -> None:
     processor = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU
     found = (one for one in xllamacpp.get_device_info() if one["type"] != processor)
     lines = (f"  {one['name']}: {one['description']}" for one in found)
-    sys.stdout.write("\n".join([TITLE, *lines, ""]))
+    sys.stdout.write("\n".join([DEVICES_TITLE, *lines, ""]))
 
 
 def tuning(options: argparse.Namespace) -> dict[str, object]:
@@ -133,7 +133,7 @@ def tuning(options: argparse.Namespace) -> dict[str, object]:
 
 def main() -> None:
     """Serve as the command line says, with the key from the environment."""
-    if sys.argv[1:] == [FLAG]:
+    if sys.argv[1:] == [DEVICES_FLAG]:
         list_devices()
         return
     options = arguments(sys.argv[1:])

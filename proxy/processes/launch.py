@@ -7,10 +7,13 @@ import importlib.util
 import os
 import shutil
 import socket
+import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from proxy.errors import LaunchFailed
+from proxy.processes.embedded import DEVICES_FLAG, DEVICES_TITLE
 from proxy.processes.process import python_module
 from proxy.profiles.profile import Sampling
 
@@ -201,3 +204,20 @@ def _check_port(port: int) -> None:
             "choose another, or 0 for a free one"
         )
         raise LaunchFailed(NAME, problem, is_lasting=True) from error
+
+
+_DEVICES_SECONDS = 10.0  # drivers are loaded for it
+
+
+def uses_devices(program: Sequence[str]) -> bool:
+    """Ask a llama-server for its devices; one that does not answer is believed to have some."""
+    try:
+        result = subprocess.run(  # noqa: S603 - the program that is about to be started
+            (*program, DEVICES_FLAG), capture_output=True, timeout=_DEVICES_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return True
+    said = result.stdout.decode(errors="replace")
+    if result.returncode != 0 or DEVICES_TITLE not in said:
+        return True
+    return bool(said.partition(DEVICES_TITLE)[2].strip())

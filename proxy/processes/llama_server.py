@@ -1,7 +1,8 @@
 """Start a managed llama-server and know when it is ready; it does not look after it for longer.
 
 The server listens on loopback, on a port that the system chooses and the server tells, and wants
-a random key that only our child has been given: whoever insists on that key is our child.
+a random key that only our child has been given: whoever insists on that key is our child. A server
+can also be had to download a model into its cache; it ends before it serves.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import secrets
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 
 import httpx
 
@@ -18,7 +20,14 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes.failures import explain_failure
-from proxy.processes.launch import HOST, NAME, LaunchPlan, check_plan
+from proxy.processes.launch import (
+    HOST,
+    NAME,
+    LaunchPlan,
+    cannot_download,
+    check_plan,
+    embedded_program,
+)
 from proxy.processes.process import LineListener, Process, RunningServer
 from proxy.processes.start_progress import Stage, StageListener, StartLog, StartProgress
 
@@ -172,3 +181,42 @@ async def _status(client: httpx.AsyncClient, path: str, api_key: str) -> int | N
     except httpx.TransportError:
         return None
     return response.status_code
+
+
+# the model is about to be loaded when it is complete: no more of it than has to be
+_SMALL = ("-c", "256", "-np", "1")
+
+
+async def download(program: tuple[str, ...], repository: str, on_stage: StageListener) -> Path:
+    """Download a repository's model, such as `owner/name:Q4_K_M`; returns where it lies.
+
+    What is there already is not downloaded again. Raises `LaunchFailed`.
+    """
+    if program == embedded_program():
+        raise LaunchFailed(NAME, cannot_download(repository), is_lasting=True)
+    log = StartLog(repository)
+    complete = asyncio.Event()
+
+    def listen(line: str) -> None:
+        if (progress := log.read(line)) is not None and not complete.is_set():
+            on_stage(progress)
+        if log.path:
+            complete.set()
+
+    on_stage(StartProgress(repository, Stage.STARTING))
+    command = (*program, "-hf", repository, "--host", HOST, "--port", "0", *_SMALL)
+    process = await Process.start(
+        command, name=NAME, environment=environment(""), listener=listen, on_terminal=True
+    )
+    waiting = asyncio.create_task(complete.wait())
+    ended = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait({waiting, ended}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        await process.stop()
+        await asyncio.gather(waiting, ended, return_exceptions=True)
+    if not complete.is_set():
+        cause = explain_failure(process.tail)
+        raise LaunchFailed(NAME, cause.sentence, process.tail, is_lasting=True)
+    return Path(log.path)

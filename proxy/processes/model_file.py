@@ -1,12 +1,115 @@
-"""What a GGUF file tells about the model in it, read without starting anything."""
+"""What a GGUF file tells about the model in it, read without starting anything.
 
+The reader of the `gguf` library makes arrays of every token and merge: 6.6 s and 480 MB for a
+vocabulary of 150,000. This one steps over long lists, in 0.1 s.
+"""
+
+import mmap
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from proxy.hardware.shape import ModelShape, shape_of
-from proxy.processes.gguf_header import UNREADABLE, Unread, Value, read_header
+
+Number: TypeAlias = bool | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A list that was stepped over: of strings, or a long one."""
+
+    count: int
+
+
+Value: TypeAlias = str | Number | tuple[Number, ...] | Unread
+
+UNREADABLE = (OSError, ValueError, OverflowError, struct.error)  # what a broken file comes to
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_START = struct.Struct("<4sIQQ")  # magic, version, tensors, values
+_LENGTH = struct.Struct("<Q")
+_KIND = struct.Struct("<I")
+_STRING, _LIST = 8, 9
+_NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+_MOST_READ = 4096  # more than any model has layers
+_MOST_SKIPPED = 1 << 24  # a broken count would keep us for hours
+
+
+def read_header(path: Path) -> dict[str, Value]:
+    """Return the metadata by name; raises one of `UNREADABLE`."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _Reader(data).header()
+
+
+class _Reader:
+    """Reads one value after the other; `struct` raises where the file ends too early."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data = data
+        self._at = 0
+
+    def header(self) -> dict[str, Value]:
+        magic, version, _tensors, count = _START.unpack_from(self._data)
+        if magic != _MAGIC or version not in _VERSIONS:
+            raise ValueError("not a GGUF file of a known version")
+        self._at = _START.size
+        return {self._string(): self._value() for _ in range(count)}
+
+    def _value(self) -> Value:
+        kind = self._whole(_KIND)
+        if kind == _STRING:
+            return self._string()
+        if kind == _LIST:
+            return self._list(self._whole(_KIND), self._whole(_LENGTH))
+        (number,) = self._numbers(kind, 1)
+        return number
+
+    def _list(self, kind: int, count: int) -> Value:
+        if kind != _STRING and count <= _MOST_READ:
+            return self._numbers(kind, count)
+        if count > _MOST_SKIPPED:
+            raise ValueError("a list is longer than any vocabulary")
+        if kind == _STRING:
+            self._skip_strings(count)
+        else:
+            self._at += count * struct.calcsize(self._letter(kind))
+        return Unread(count)
+
+    def _numbers(self, kind: int, count: int) -> tuple[Number, ...]:
+        layout = struct.Struct(f"<{count}{self._letter(kind)}")
+        found = layout.unpack_from(self._data, self._at)
+        self._at += layout.size
+        return found
+
+    def _letter(self, kind: int) -> str:
+        if kind not in _NUMBERS:
+            raise ValueError(f"values of the unknown kind {kind}")
+        return _NUMBERS[kind]
+
+    def _whole(self, layout: struct.Struct) -> int:
+        number: int = layout.unpack_from(self._data, self._at)[0]
+        self._at += layout.size
+        return number
+
+    def _string(self) -> str:
+        length = self._whole(_LENGTH)
+        text = self._data[self._at : self._at + length]
+        if len(text) < length:
+            raise ValueError("the file ends within a string")
+        self._at += length
+        return text.decode()
+
+    def _skip_strings(self, count: int) -> None:
+        unpack, data, place = _LENGTH.unpack_from, self._data, self._at
+        for _ in range(count):
+            (length,) = unpack(data, place)
+            place += length + 8
+        self._at = place
+
 
 _ARCHITECTURE = "general.architecture"
 _TEMPLATE = "tokenizer.chat_template"

@@ -5,22 +5,113 @@ for it, and nobody reads a state in order to act on it.
 """
 
 import asyncio
+import errno
 import logging
 import os
+import re
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import proxy
 from proxy.errors import LaunchFailed
-from proxy.processes.log_tail import LogTail
 
-if TYPE_CHECKING:
-    from proxy.processes.pseudo_terminal import PseudoTerminal
+MOST_LINES = 200
+LONGEST_LINE = 1000
+_PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # what a progress bar ends with
+
+
+class LogTail:
+    """Cuts what a child writes into lines and keeps the last of them."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._unfinished = b""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The last lines, oldest first."""
+        return tuple(self._lines)
+
+    @property
+    def dots(self) -> str:
+        """The line that is not complete yet, if it is a row of dots."""
+        dots = self._unfinished.strip(b".") == b""
+        return self._unfinished.decode() if dots else ""
+
+    def feed(self, output: bytes) -> list[str]:
+        """Take more output; return the lines that it completes."""
+        *complete, rest = (self._unfinished + output).replace(b"\r", b"\n").split(b"\n")
+        # a line without an end must not grow for ever: what exceeds the bound is dropped
+        self._unfinished = rest[: LONGEST_LINE * 4]
+        return self._keep(complete)
+
+    def finish(self) -> list[str]:
+        """Return the last line if it had no end."""
+        rest, self._unfinished = self._unfinished, b""
+        return self._keep([rest])
+
+    def _keep(self, raw_lines: list[bytes]) -> list[str]:
+        lines = [_printable(raw) for raw in raw_lines if raw.strip()]
+        for line in lines:
+            # of a progress bar the latest state is enough: else there would be nothing but bars
+            if self._lines and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._lines[-1]):
+                self._lines.pop()
+            self._lines.append(line)
+        return lines
+
+
+def _printable(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace")[:LONGEST_LINE].rstrip().replace("\t", " ")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+class PseudoTerminal:
+    """The end at which we read what a child writes to its end, `child`, of a terminal."""
+
+    def __init__(self) -> None:
+        import termios  # which not every system has
+
+        self._own, self.child = os.openpty()
+        attributes = termios.tcgetattr(self.child)
+        attributes[1] &= ~termios.OPOST  # or every line would end with a carriage return
+        termios.tcsetattr(self.child, termios.TCSANOW, attributes)
+        os.set_blocking(self._own, False)
+
+    async def read(self, size: int) -> bytes:
+        """Return the next bytes as soon as there are any, and none when the child is gone."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return os.read(self._own, size)
+            except BlockingIOError:
+                await _readable(loop, self._own)
+            except OSError as error:
+                if error.errno == errno.EIO:  # nobody has the other end open any longer
+                    return b""
+                raise
+
+    def close(self) -> None:
+        """Close our end."""
+        os.close(self._own)
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, file: int) -> None:
+    """Wait until there is something to read, or the end."""
+    ready = asyncio.Event()
+    loop.add_reader(file, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(file)
+
 
 logger = logging.getLogger(__name__)
 
@@ -180,9 +271,7 @@ async def _start_child(
     )
 
 
-def _open_terminal(opened: ExitStack) -> "PseudoTerminal":
-    from proxy.processes.pseudo_terminal import PseudoTerminal  # which not every system has
-
+def _open_terminal(opened: ExitStack) -> PseudoTerminal:
     terminal = PseudoTerminal()
     opened.callback(terminal.close)
     return terminal

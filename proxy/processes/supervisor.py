@@ -181,3 +181,31 @@ class Supervisor:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+class RemoteStatus:
+    """The server's latest status; whoever wants the server waits for a better one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._status = Status()
+        self._news = asyncio.Event()
+
+    @property
+    def status(self) -> Status:
+        """How the server did when somebody told."""
+        return self._status
+
+    def note(self, status: Status) -> None:
+        """Take over a status."""
+        self._status = status
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def ready(self) -> ServerAddress:
+        """Return where the server answers, as soon as it does; raises `ProcessFailed` if not."""
+        while (address := self._status.address) is None:
+            if self._status.state is State.DOWN:
+                raise NeverBecameReady(self.name, f"is down: {self._status.reason}")
+            await self._news.wait()
+        return address

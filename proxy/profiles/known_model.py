@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy.guardrails.formats.react import ReActConvention
 from proxy.guardrails.model_quirks import Replay, Traits
-from proxy.guardrails.tool_prompts.react import ReActConvention
 from proxy.profiles.chat_templates import knows_thoughts, traits_for
 from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Evidence, Recognition, recognise

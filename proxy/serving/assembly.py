@@ -1,19 +1,49 @@
 """What the settings come to for those who serve models: terms of requests, recognition, fitting."""
 
+import difflib
+
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.conversation.workflows import Workflow
-from proxy.dialects.openai_chat.workflow_rules import workflow_of
+from proxy.dialects.temper_options import workflow_of
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.offer import Mode, Part, TextPolicy
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
+from proxy.profiles.known_model import Overrides
+from proxy.profiles.profile import GENERIC, Profile
 from proxy.serving.context_fitting import ContextPolicy, FittingMode, Strategy
-from proxy.serving.profile_overrides import overrides_of
-from proxy.serving.service_options import ServiceOptions
+from proxy.serving.services import ServiceOptions
 from proxy.settings import Settings
 from proxy.settings.sections import Guardrails as GuardrailsSettings
+from proxy.settings.sections import Profile as ProfileSettings
 from proxy.state.tried_models import TriedModels, cache_folder
+
+_SWITCH = {"auto": None, "on": True, "off": False}
+
+
+def overrides_of(
+    settings: ProfileSettings, profiles: tuple[Profile, ...], setting: str = "profile.name"
+) -> Overrides:
+    """Translate what the operator decided about profiles; raises InvalidConfiguration.
+
+    `setting` is the one that names the profile.
+    """
+    known = {profile.name: profile for profile in (*profiles, GENERIC)}
+    if settings.name is not None and settings.name not in known:
+        near = difflib.get_close_matches(settings.name, known, 1) or [GENERIC.name]
+        problem = f"there is no profile {settings.name!r}; did you mean {near[0]!r}?"
+        raise InvalidConfiguration(setting, f"{problem} 'temper models --known' lists all")
+    convention, replay = settings.tools_in_prompt, settings.replay
+    return Overrides(
+        known[settings.name] if settings.name is not None else None,
+        None if convention == "auto" else "" if convention == "never" else convention,
+        None if replay == "auto" else Replay(replay),
+        setting,
+        _SWITCH[settings.thinking],
+    )
 
 
 def service_options_of(settings: Settings) -> ServiceOptions:
@@ -31,7 +61,6 @@ def service_options_of(settings: Settings) -> ServiceOptions:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Translate what the operator decided about the guardrails."""
     guardrails = settings.guardrails
     return Policy(
         mode=Mode(guardrails.mode),

@@ -18,17 +18,21 @@ from proxy.backends.pool import pinned
 from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
-from proxy.context.message_sizes import MessageSizes
+from proxy.context.message_sizes import MessageSizes, countable
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
-from proxy.context.rough_size import countable
-from proxy.context.sliding import Sliding
-from proxy.context.text_cache import TextCache
-from proxy.context.tiered import Tiered
+from proxy.context.shortening import TextCache
+from proxy.context.strategies import Sliding, Tiered
 from proxy.context.tokens import TokenBook
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished, UsageReported
+from proxy.conversation.replies import (
+    EventSink,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyUnreadable,
+    UsageReported,
+)
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
@@ -42,6 +46,7 @@ logger = logging.getLogger(__name__)
 _WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
 _MOST_GUESSED = 0.1  # of a prompt; more of it is counted wherever it is
 _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
+_ENDS = (UsageReported, ReplyFinished, ReplyUnreadable)
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
 _CUT = (
@@ -90,7 +95,6 @@ class ContextPolicy:
         return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit, doubt)
 
     def compaction(self, book: TokenBook, window: Window) -> Compaction:
-        """Make the strategy for a window."""
         match self.strategy:
             case Strategy.TIERED:
                 return Tiered(book, window, self.rules, self.texts)
@@ -106,7 +110,7 @@ class Fitting:
     def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
         self._backend = backend
         self._policy = policy
-        self._scales = MessageSizes()
+        self._sizes = MessageSizes()
         self._books: OrderedDict[str, TokenBook] = OrderedDict()
         self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
 
@@ -126,7 +130,8 @@ class Fitting:
         window = self._policy.window(known.window, book.doubt)
         room = window.budget(plan.request.reserved).room
         asked = plan.question()
-        await self._weigh(asked.messages)
+        if asked.messages is not plan.messages:
+            await self._weigh(asked.messages)
         expected = book.expect(asked.messages, asked.tools)
         is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
@@ -139,9 +144,9 @@ class Fitting:
         chosen = self._policy.compaction(book, window)
         if mode is FittingMode.REPORT or plan.is_untouchable:
             return Reported(chosen)
-        return await self._counted(chosen, plan, book, headers)
+        return await self._count_cuts(chosen, plan, book, headers)
 
-    async def _counted(
+    async def _count_cuts(
         self, chosen: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> Compaction:
         """Have everything counted that a cut depends on: what it has written too.
@@ -149,8 +154,8 @@ class Fitting:
         That is new only right after a cut. It may move the cut, which then writes something else.
         """
         for _ in range(_MOST_ROUNDS):
-            with book.noting() as guessed:
-                made, sent = _tried(chosen, plan)
+            with book.note_guesses() as guessed:
+                made, sent = _try_fit(chosen, plan)
             if not book.knows(plan.tools):
                 return made
             if not await self._learn(book, (*sent, *guessed), headers):
@@ -164,14 +169,14 @@ class Fitting:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
-    def learning(self, model: str, window: int | None = None) -> Backend:
+    def learning_backend(self, model: str, window: int | None = None) -> Backend:
         """Return the backend, listened to: what its prompts really cost is learnt.
 
         Its replies raise `ContextOverflow` where it has silently dropped a part of a prompt to
         make it fit into the window, and end where they are longer than the client or the window
         allows.
         """
-        return _Learning(pinned(self._backend), self._book(model), window)
+        return _LearningBackend(pinned(self._backend), self._book(model), window)
 
     def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
         """Tell, and log, where a session's prompt does not go on from the one before it."""
@@ -187,7 +192,7 @@ class Fitting:
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
         """Weigh what is so long that nobody else could be served meanwhile."""
-        for _ in self._scales.weighing(messages):
+        for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 
     async def _count(self, book: TokenBook, plan: RequestPlan, headers: Headers) -> None:
@@ -210,12 +215,12 @@ class Fitting:
         return counted is not None
 
     def _book(self, model: str) -> TokenBook:
-        book = self._books.pop(model, None) or TokenBook(scales=self._scales)
+        book = self._books.pop(model, None) or TokenBook(sizes=self._sizes)
         _remember(self._books, model, book, _MOST_MODELS)
         return book
 
 
-def _tried(chosen: Compaction, plan: RequestPlan) -> tuple[Compaction, tuple[Message, ...]]:
+def _try_fit(chosen: Compaction, plan: RequestPlan) -> tuple[Compaction, tuple[Message, ...]]:
     """Fit a conversation; returns what need not be done again, and what is sent, if it fits."""
     try:
         fitted = chosen.fit(plan.messages, plan.tools, plan.request.reserved)
@@ -224,7 +229,7 @@ def _tried(chosen: Compaction, plan: RequestPlan) -> tuple[Compaction, tuple[Mes
     return AlreadyFitted(fitted), fitted.messages
 
 
-class _Learning(BackendWrapper):
+class _LearningBackend(BackendWrapper):
     """A backend of which the prompts' real lengths are noted, and the replies' bounded."""
 
     def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
@@ -235,14 +240,14 @@ class _Learning(BackendWrapper):
     async def ask(
         self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply."""
         most = question.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=question.schema is not None)
         try:
-            replying = self._backend.ask(question, headers, length.bounded(sink))
+            replying = self._backend.ask(question, headers, length.bound(sink))
             async with aclosing(replying) as batches:
                 async for batch in batches:
-                    if (told := _usage_in(batch)) is not None:
+                    is_end = isinstance(batch[-1], _ENDS)
+                    if is_end and (told := _usage_in(batch)) is not None:
                         place, usage = told
                         if place:  # whatever is wrong with the prompt, this was said
                             yield batch[:place]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
-from proxy.backends.detection import Kind, ollama_url
+from proxy.backends.detection import Found, Kind, find_running, likely_urls, ollama_url
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool, PoolTimeouts
@@ -21,10 +21,9 @@ from proxy.processes.managed import Supervised
 from proxy.processes.process import ServerAddress
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
-from proxy.serving.managed_server import connection_to, kept_going, managed, settled
+from proxy.serving.managed_server import connect_managed, connection_to, keep_going, settle_window
 from proxy.serving.model_set import open_models
-from proxy.serving.service_options import ServiceOptions
-from proxy.serving.services import Services
+from proxy.serving.services import ServiceOptions, Services
 from proxy.serving.window_size import ollama_fitting
 from proxy.settings import Settings
 from proxy.settings.sections import Ollama as OllamaSettings
@@ -48,7 +47,7 @@ async def open_services(
         async with several as services:
             yield services
     else:
-        async with open_backend(settled(settings), on_stage, remote=remote) as backend:
+        async with open_backend(settle_window(settings), on_stage, remote=remote) as backend:
             yield serving.alone(backend)
 
 
@@ -59,15 +58,15 @@ async def open_backend(
     """Connect to the server that is configured, or look after one for the model that is."""
     urls = server_urls(settings)
     if len(urls) == 1:
-        kind = _running_server(settings, urls[0])
+        kind = _connect_to_server(settings, urls[0])
     elif urls:
-        kind = _running_servers(settings, urls)
+        kind = _connect_to_servers(settings, urls)
     elif settings.model.source is None:
         raise nothing_to_serve()
     elif remote is not None:
-        kind = managed(settings, settings.model, remote)
+        kind = connect_managed(settings, settings.model, remote)
     else:
-        kind = _started_server(settings, on_stage)
+        kind = _start_server(settings, on_stage)
     async with kind as backend:
         yield backend
 
@@ -102,7 +101,7 @@ async def shared_server(
     if server_urls(settings):
         yield None
     elif settings.model.source is not None:
-        async with kept_going(settings, settings.model, on_stage, on_change) as server:
+        async with keep_going(settings, settings.model, on_stage, on_change) as server:
             yield server
     else:
         raise nothing_to_serve()
@@ -126,23 +125,23 @@ def nothing_to_serve() -> InvalidConfiguration:
 
 
 @asynccontextmanager
-async def _running_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
+async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
     """Connect to a server that somebody else looks after."""
     named = settings.backend.kind
     kind = None if named == "auto" else Kind(named)
-    async with _connected(settings, address_of(settings, url), kind) as backend:
+    async with _connect(settings, address_of(settings, url), kind) as backend:
         yield backend
 
 
 @asynccontextmanager
-async def _running_servers(
+async def _connect_to_servers(
     settings: Settings, urls: Sequence[str]
 ) -> AsyncGenerator[Backend, None]:
     """Connect to several servers of one model; while one loads, another may be ready."""
     impatient = settings.backend.model_copy(update={"load_wait_seconds": 0})
     alone = settings.model_copy(update={"backend": impatient})
     async with AsyncExitStack() as stack:
-        members = [await stack.enter_async_context(_running_server(alone, url)) for url in urls]
+        members = [await stack.enter_async_context(_connect_to_server(alone, url)) for url in urls]
         pace = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
         process_count = settings.server.workers * settings.backend.replicas
         pool = Pool(members, pace, process_count=process_count)
@@ -150,19 +149,19 @@ async def _running_servers(
 
 
 @asynccontextmanager
-async def _started_server(
+async def _start_server(
     settings: Settings, on_stage: StageListener
 ) -> AsyncGenerator[Backend, None]:
     """Look after a llama-server for the model that is configured."""
     async with (
-        kept_going(settings, settings.model, on_stage) as server,
-        managed(settings, settings.model, server) as backend,
+        keep_going(settings, settings.model, on_stage) as server,
+        connect_managed(settings, settings.model, server) as backend,
     ):
         yield backend
 
 
 @asynccontextmanager
-async def _connected(
+async def _connect(
     settings: Settings, found: ServerAddress, kind: Kind | None
 ) -> AsyncGenerator[Backend, None]:
     """Speak to a server as its kind wants it; without one it is recognised."""
@@ -210,3 +209,47 @@ def ollama_overrides(settings: OllamaSettings) -> OllamaOverrides:
     if settings.keep_alive.removeprefix("-").isdecimal():
         stays = int(settings.keep_alive)
     return OllamaOverrides(settings.model, settings.context_tokens or None, stays)
+
+
+_PATIENCE = 1.5  # seconds for each question to a server on this machine
+
+_HOW = (
+    ("--backend-url http://127.0.0.1:8080", "for a server that runs elsewhere"),
+    ("--model path/to/model.gguf", "starts a llama-server for the file"),
+    ("--ollama qwen3:8b", "for an Ollama that runs elsewhere (OLLAMA_HOST)"),
+)
+
+
+def ways_to_name(command: str) -> str:
+    """List how a server is named for a command, one way in each line."""
+    ways = [*((f"temper {command} {flags}", what) for flags, what in _HOW)]
+    ways.append(("temper demo", "needs neither"))
+    width = max(len(way) for way, _ in ways)
+    return "".join(f"\n  {way:{width}}   {what}" for way, what in ways)
+
+
+async def find_backend(
+    settings: Settings, urls: Sequence[str], command: str = "serve"
+) -> Found | None:
+    """Look for a server if there is a need to: at `urls`, or else where servers usually are.
+
+    The first of them counts. Raises `InvalidConfiguration`, with what to do for `command`, where
+    nothing is named and nothing is found.
+    """
+    if not names_nothing(settings):
+        return None
+    urls = urls or tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
+    found = await find_running(urls, BackendClient, _PATIENCE)
+    if found is None:
+        places = ", ".join(urls)
+        problem = f"nothing is named, and no server answers at {places}. Do one of these:"
+        raise InvalidConfiguration("backend.url", problem + ways_to_name(command))
+    return found
+
+
+def with_backend(settings: Settings, found: Found | None) -> Settings:
+    """Return the settings of an operator who names what was found where there is nothing else."""
+    if found is None or not names_nothing(settings):
+        return settings
+    named = {"url": found.url, "kind": found.kind.value}
+    return settings.model_copy(update={"backend": settings.backend.model_copy(update=named)})

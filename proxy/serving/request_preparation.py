@@ -11,16 +11,57 @@ from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import PassthroughRequest
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool
-from proxy.conversation.workflows import Workflow
+from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Answering, Decoded, Sender
-from proxy.errors import ContextOverflow, InvalidRequest
+from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
+from proxy.facts import RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.steps import feasible
+from proxy.guardrails.transcript import completed_calls
 from proxy.inference.preparation import Policy, RequestPlan, begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.context_fitting import FittingMode
-from proxy.serving.ordering import Ordering
 from proxy.serving.services import Service, Services
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """The rules of all models, each by one of the model's names.
+
+    A rule holds if a client that asked by its name would get the same model.
+    """
+
+    services: Services
+    rules: Mapping[str, Workflow] = field(default_factory=dict)
+
+    async def rules_for(
+        self, request: Request, service: Service, known: KnownModel
+    ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
+        """Return the rules that the model can keep, and which it cannot with what is offered."""
+        if not self.rules or not request.tools or request.workflow != NO_RULES:
+            return NO_RULES, ()
+        rules = await self._rules_of(request.model, service, known)
+        offered = [tool.name for tool in request.tools]
+        rules, missing = feasible(rules, offered, completed_calls(request.messages))
+        return rules, tuple(map(RuleSkipped, missing))
+
+    async def _rules_of(self, model: str, service: Service, known: KnownModel) -> Workflow:
+        if model in self.rules:
+            return self.rules[model]
+        for name, rules in self.rules.items():
+            if self._leads_to(service, name):
+                other = known if service.name else await service.look_up(name)
+                if other.identity == known.identity:
+                    return rules
+        return NO_RULES
+
+    def _leads_to(self, service: Service, name: str) -> bool:
+        try:
+            return self.services.find(name) is service
+        except UnknownModel:
+            return False
+
 
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
@@ -40,7 +81,6 @@ class ParsedRequest:
     decoded: Decoded
 
     def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
-        """Return the request with more tools, behind the client's own."""
         return replace(self, request=self.request.offering(tools)) if tools else self
 
 
@@ -76,13 +116,13 @@ class RequestPreparation:
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Find the service of a request; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
-        request = service.addressed(self.services.renamed(decoded.request))
+        request = service.address_to_backend(self.services.rename(decoded.request))
         return ParsedRequest(request, service, decoded)
 
     def relay(self, passage: PassthroughRequest, upstream: dict[str, str]) -> RelayRequest:
         """Find the service of a request that is not ours to judge; raises `UnknownModel`."""
         service = self.services.find(passage.model)
-        addressed = service.addressed(self.services.renamed(passage))
+        addressed = service.address_to_backend(self.services.rename(passage))
         return RelayRequest(addressed, service, upstream)
 
     async def prepare(
@@ -132,7 +172,6 @@ class RequestPreparation:
         *,
         is_last: bool = False,
     ) -> Turn | None:
-        """Make another turn of a prompt that proved too long; None if that is no help."""
         known = replace(prepared.known, window=overflow.window or prepared.known.window)
         try:
             turn = await self.turn(replace(prepared, known=known), may_retry, is_last=is_last)

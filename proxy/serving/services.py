@@ -1,12 +1,12 @@
 """The models that clients can ask for: which backend answers for a name, and what it needs."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -15,15 +15,44 @@ from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
-from proxy.errors import InvalidRequest, UnknownModel
+from proxy.errors import BackendUnavailable, InvalidRequest, UnknownModel
 from proxy.processes.fleet import Condition, Fleet
 from proxy.processes.managed import Managed
-from proxy.profiles.known_model import KnownModel
-from proxy.serving.admission import Admission
-from proxy.serving.context_fitting import Fitting
+from proxy.profiles.known_model import KnownModel, Overrides
+from proxy.profiles.profile import Profile
+from proxy.serving.admission import MOST_WAITING, Admission, WaitingLine
+from proxy.serving.context_fitting import ContextPolicy, Fitting
 from proxy.serving.known_models import KnownModels
-from proxy.serving.loading import Claim
 from proxy.state.tried_models import TriedModels
+
+
+class LoadClaim(Protocol):
+    """A request's wait for a model, whoever loads it."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the model can be used."""
+
+    @property
+    def news(self) -> str:
+        """What it waits for, for people."""
+
+    async def wait_until_granted(self) -> None:
+        """Wait until the model can be used; raises what prevents it."""
+
+    def late(self) -> BackendUnavailable:
+        """Say that it has waited for long enough."""
+
+
+@asynccontextmanager
+async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, None]:
+    """Bound the wait for a model in seconds; raises `BackendUnavailable` beyond them."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise claim.late() from error
+
 
 _DEFAULTS = ("default", "auto")  # what clients say that leave the choice to the server
 _LONGEST_NAME = 512  # characters; names may be paths
@@ -52,13 +81,13 @@ class Service:
     fleet: Fleet | None = None
     tried: TriedModels = field(default_factory=TriedModels)
 
-    def lease(self) -> AbstractContextManager[Claim | None]:
+    def lease(self) -> AbstractContextManager[LoadClaim | None]:
         """Claim the model while a block runs; raises `QueueFull`. None if it need not be loaded."""
         if self.fleet is not None:
             return self.fleet.lease(self.name)
         return nullcontext(self.backend.lease() if isinstance(self.backend, Managed) else None)
 
-    def addressed(self, request: Addressed) -> Addressed:
+    def address_to_backend(self, request: Addressed) -> Addressed:
         """Name the model as its backend does; it need not know our aliases."""
         name = self.upstream or self.name or request.model
         if name == request.model:
@@ -72,7 +101,6 @@ class Service:
 
     @property
     def title(self) -> str:
-        """What it is called in logs and metrics."""
         return self.name or "default"
 
     async def look_up(self, model: str) -> KnownModel:
@@ -96,7 +124,6 @@ class Service:
         return (Model(only.id, {**await self._known(only.id), **only.details}),)
 
     async def condition(self) -> Condition:
-        """Tell how far the model is from answering."""
         if self.fleet is not None:
             return self.fleet.condition(self.name)
         return _CONDITIONS[await self.backend.health()]
@@ -157,7 +184,6 @@ class Services:
 
     @property
     def name(self) -> str:
-        """What stands behind it all, for people."""
         return ", ".join(service.name or service.backend.name for service in self._services)
 
     def find(self, model: str) -> Service:
@@ -168,12 +194,12 @@ class Services:
         if len(model) > _LONGEST_NAME:
             problem = f"A model's name has at most {_LONGEST_NAME} characters, not {len(model)}."
             raise InvalidRequest(problem, "model")
-        found = self._by_name.get(self.resolved(model)) or self._by_name.get("")
+        found = self._by_name.get(self.resolve(model)) or self._by_name.get("")
         if found is None:
             raise UnknownModel(model, tuple(service.name for service in self._services))
         return found
 
-    def resolved(self, model: str) -> str:
+    def resolve(self, model: str) -> str:
         """Return the name that a pattern gives a model; its own where none does."""
         if model in self._by_name:
             return model
@@ -183,9 +209,9 @@ class Services:
         first = next((service.name for service in self._services), "")
         return first or model if model in _DEFAULTS else model
 
-    def renamed(self, request: Addressed) -> Addressed:
+    def rename(self, request: Addressed) -> Addressed:
         """Name the model of a request as a pattern has it."""
-        name = self.resolved(request.model)
+        name = self.resolve(request.model)
         if name == request.model:
             return request
         return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
@@ -229,5 +255,51 @@ class Services:
 
 
 def best_of(healths: Mapping[str, Health]) -> Health:
-    """Tell how the best of several feels."""
     return next((state for state in Health if state in healths.values()), Health.UNREACHABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """How models are served.
+
+    They are recognised by `profiles`, as far as no `overrides` of the operator say otherwise.
+    `parallel` requests are put to a backend at once, as many as it has slots where that is None;
+    `max_waiting` may wait. `patterns` give models further names, see `Services`;
+    `tried` is what was measured of models here.
+    """
+
+    profiles: tuple[Profile, ...] = ()
+    overrides: Overrides = field(default_factory=Overrides)
+    context: ContextPolicy = field(default_factory=ContextPolicy)
+    max_waiting: int = MOST_WAITING
+    parallel: int | None = None
+    patterns: tuple[tuple[str, str], ...] = ()
+    tried: TriedModels = field(default_factory=TriedModels)
+
+    def service(
+        self,
+        backend: Backend,
+        *,
+        name: str = "",
+        aliases: tuple[str, ...] = (),
+        overrides: Overrides | None = None,
+        upstream: str = "",
+        fleet: Fleet | None = None,
+    ) -> Service:
+        """Serve the model of a backend under a name, or all that it has under their own."""
+        return Service(
+            backend,
+            KnownModels(backend, self.profiles, overrides or self.overrides),
+            Fitting(backend, self.context),
+            Admission(WaitingLine(self.max_waiting)),
+            name,
+            aliases,
+            self.parallel,
+            upstream,
+            fleet,
+            self.tried,
+        )
+
+    def alone(self, backend: Backend) -> Services:
+        """Serve one backend, whatever model a client asks for."""
+        return Services([self.service(backend)], self.patterns)

@@ -13,8 +13,8 @@ from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import ToolSource
 from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.specification import CallLimits, ServerSpec
+from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.observability.tool_server_cards import ServerCalls, ToolCalls, ToolServerCard
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
 
@@ -34,7 +34,6 @@ class ToolHosting:
 
     @property
     def source(self) -> ToolSource:
-        """Where the tools come from."""
         return self.offer.source
 
     @property
@@ -43,7 +42,6 @@ class ToolHosting:
         return self.offer.policy.hosted
 
     def cards(self, calls: ToolCalls) -> tuple[ToolServerCard, ...]:
-        """Return a card for each tool server."""
         return tuple(self._card(name, calls.of(name)) for name in self.source.names)
 
     def _card(self, name: str, calls: ServerCalls) -> ToolServerCard:

@@ -1,16 +1,87 @@
-"""The contract of whoever runs tools: functions of a program, or servers of tools."""
+"""The contract of whoever runs tools, what becomes of the calls, and what a run tells meanwhile."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from enum import Enum
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, tool_result
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.tool_rounds.outcomes import Outcome
 
 
-def _unnoted(_: Outcome) -> None:
+class Status(Enum):
+    """How a call ended.
+
+    `REFUSED`: it was not run, because a person or a rule said no. `LOST`: whether it had an effect
+    is not known, as whoever ran it went away.
+    """
+
+    DONE = "done"
+    FAILED = "failed"
+    REFUSED = "refused"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a call: the `text` that the model reads.
+
+    `value` is what the tool returned and `display` how people see it, None where there is nothing
+    of the kind; `seconds` is how long it ran. A failure that is not `counted` says that the call
+    was right and there is nothing there: the step is not taken, but nobody did anything wrong.
+    """
+
+    call: ToolCall
+    text: str
+    status: Status = Status.DONE
+    value: object = None
+    display: str | None = None
+    seconds: float = 0.0
+    counted: bool = True
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the step that the call is was not taken."""
+        return self.status is not Status.DONE
+
+    @property
+    def message(self) -> Message:
+        return tool_result(self.call.id, self.text, failed=self.is_failure)
+
+
+class Round(msgspec.Struct, frozen=True):
+    """One reply with calls that were run: what was said before them, and what came of them."""
+
+    text: str
+    outcomes: tuple[Outcome, ...]
+
+
+class ToolStarted(msgspec.Struct, frozen=True):
+    """A call is about to be run, in the round of that number."""
+
+    call: ToolCall
+    round: int
+
+
+class ToolFinished(msgspec.Struct, frozen=True):
+    """A call has come to an end."""
+
+    outcome: Outcome
+    round: int
+
+
+class Added(msgspec.Struct, frozen=True):
+    """A message was added to the history for good."""
+
+    message: Message
+
+
+RoundEvent: TypeAlias = ToolStarted | ToolFinished | Added
+
+
+def _ignore(_: Outcome) -> None:
     pass
 
 
@@ -24,7 +95,7 @@ class RoundContext(msgspec.Struct, frozen=True):
     round: int = 1
     messages: tuple[Message, ...] = ()
     result_chars: int = 16_000
-    finished: Callable[[Outcome], None] = _unnoted
+    finished: Callable[[Outcome], None] = _ignore
 
 
 class Executor(Protocol):

@@ -6,8 +6,7 @@ from typing import cast, overload
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import Outcome, RoundContext
 from proxy.tools.execution import Approve, Execution, Limits
 from proxy.tools.function import TIMEOUT, FunctionTool, ToolOptions, make_tool
 from proxy.tools.results import Format
@@ -131,13 +130,11 @@ class BoundToolset:
         self._approve = approve
 
     def specs(self) -> tuple[Tool, ...]:
-        """Return the tools there are."""
         return self._tools.specs()
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        """Run the calls of one reply and return an outcome for each, in their order."""
         return await self._tools.execute(
             calls, context, deps=self._deps, limits=self._limits, approve=self._approve
         )

@@ -1,6 +1,6 @@
 """`temper demo`: a model whose answers are written by hand, and what happens to them.
 
-`demonstration` runs it and `show` prints it; `scenarios` are the prompts, `answers` reads what a
-client got. `scripted_model` builds the model, from a `vocabulary` and a `chat_template`. `tiny` is
-the same with a language model, if a tiny one.
+`command` reads the flags, `demonstration` runs it and `show` prints it. `scenarios` are the
+prompts, `answers` reads what a client got. `scripted_model` builds the model, from a `vocabulary`
+and a `chat_template`. `tiny` is the same with a language model, if a tiny one.
 """

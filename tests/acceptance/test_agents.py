@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from proxy import Agent, Conversation, Limits, Model, Stop, Text, Workflow
 from proxy.facts import Compacted
 from proxy.processes.process import RunningServer
+from temper import Agent, Conversation, Limits, Model, Stop, Text, Workflow
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving

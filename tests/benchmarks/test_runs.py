@@ -9,6 +9,7 @@ from benchmarks import __main__ as command
 from benchmarks.healthy.replies import KINDS, LONG
 from benchmarks.healthy.tally import POLICIES, WAYS, counted_name, timed_name
 from benchmarks.load import runs
+from benchmarks.load.candidates import REPOSITORY
 from benchmarks.load.peers import NotAvailable, python_of
 from benchmarks.load.processes import usage
 from benchmarks.load.results import Results, load, save, this_machine
@@ -45,12 +46,35 @@ def test_temper_is_measured_beside_the_backend_itself(measured: tuple[Results, l
     for scenario in ("call", "slow", "arguments"):
         assert results.candidates() == ["direct", "temper"]
         assert results.figure(scenario, "temper", "errors") == 0
+    if sys.platform == "linux":
+        for figure in ("cpu_us_per_request", "cpu_us_per_request_alone"):
+            assert results.figure("call", "temper", figure) is not None
     for candidate in ("temper", "direct"):
         took = results.figure("call", candidate, "p50")
         assert took is not None
         assert took > 0
     assert results.figure("slow", "temper", "delay_p99") is not None
     assert results.figure("arguments", "temper", "growth") is not None
+
+
+def test_a_temper_of_another_checkout_is_a_candidate_of_its_own(tmp_path: Path) -> None:
+    other = f"temper@{REPOSITORY}"
+    found = Results("2026-01-02", this_machine())
+    plan = runs.Plan(("rush", "start"), tmp_path, ("temper", other), rounds=1, size=TINY)
+    runs.run(plan, found, print)
+    assert found.candidates() == ["temper", other]
+    assert found.problems == {"rush": {}, "start": {}}
+    for candidate in found.candidates():
+        for figure in ("first_content", "first_content_p99", "delay_p99"):
+            assert found.figure("rush", candidate, figure) is not None
+        assert found.figure("start", candidate, "ready_seconds") is not None
+
+
+def test_a_checkout_that_is_not_there_is_left_out(tmp_path: Path) -> None:
+    missing = f"temper@{tmp_path / 'none'}"
+    found = Results("2026-01-02", this_machine())
+    runs.run(runs.Plan(("start",), tmp_path, (missing,), rounds=1, size=TINY), found, print)
+    assert "No such file" in found.absent[missing]
 
 
 def test_a_peer_that_is_not_installed_is_left_out(measured: tuple[Results, list[str]]) -> None:
@@ -122,6 +146,12 @@ def test_a_page_without_a_place_for_figures_is_named(
     save(Results("2026-01-02", this_machine()), file)
     assert command.main(["table", str(file), "--into", str(page)]) == 1
     assert "page.md cannot be renewed: there is no mark" in capsys.readouterr().err
+
+
+def test_an_unknown_candidate_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["run", "start", "--only", "direct@elsewhere"])
+    assert "no such candidate: direct@elsewhere" in capsys.readouterr().err
 
 
 def test_an_unknown_scenario_is_named(capsys: pytest.CaptureFixture[str]) -> None:

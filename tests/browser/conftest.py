@@ -17,9 +17,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.observability.board import Board
-from proxy.observability.kept_exchanges import KeptExchanges
 from proxy.observability.observers import Observers
-from proxy.observability.recording import Recording
+from proxy.observability.recording import KeptExchanges, Recording
 from temper_evals.demo import scenarios
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.backend import ScriptedBackend

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from proxy.backends.client import Description, ReplyEvents
-from proxy.context.rough_size import countable
+from proxy.context.message_sizes import countable
 from proxy.conversation.replies import EventSink, ReplyFinished, TextDelta, UsageReported
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow

@@ -14,9 +14,8 @@ from proxy.engine import converse
 from proxy.errors import ContextOverflow
 from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import Turn
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome
-from proxy.tool_rounds.steps import Ask
+from proxy.tool_rounds.executor import Outcome, RoundContext
+from proxy.tool_rounds.run import Ask
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import CountedIds
 

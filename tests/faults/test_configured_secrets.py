@@ -7,8 +7,8 @@ import pytest
 
 from proxy.api.assembly import serving_of
 from proxy.api.observing import secrets_of
-from proxy.doctor.bundle import write_bundle
 from proxy.doctor.finding import Examined, wrong
+from proxy.doctor.report import write_bundle
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, load_settings
 

@@ -18,10 +18,10 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.inference.budget import FLOOR, RetryBudget
 from proxy.inference.preparation import Policy
-from proxy.mcp.calling import Ended
+from proxy.inference.retry_budget import FLOOR, RetryBudget
 from proxy.mcp.offer import OfferPolicy, ToolOffer
+from proxy.mcp.specification import Ended
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.asgi import HandMadeClient

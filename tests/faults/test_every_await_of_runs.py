@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import pytest
 
-from proxy import Agent, Conversation, Model, Stop
 from proxy.conversation.messages import Message
-from proxy.inference.budget import FLOOR
+from proxy.inference.retry_budget import FLOOR
+from temper import Agent, Conversation, Model, Stop
 from tests.fakes.agents import WEATHER_CALLED, scripted
 from tests.fakes.interruption import Interruption, interruptible
 from tests.fakes.scripted_backend import ScriptedBackend
@@ -108,7 +108,7 @@ async def _ran(
     with ExitStack() as requests:
         tickets = [requests.enter_context(opened.budget.request()) for _ in range(FLOOR)]
         assert all(ticket.may_retry() for ticket in tickets), at
-    with attempt.talk.held():  # nobody else holds it
+    with attempt.talk.hold():  # nobody else holds it
         pass
     while len(backend.questions) % len(SCRIPTS):  # the next run begins with the first script
         backend.questions.append(backend.questions[-1])

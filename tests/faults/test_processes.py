@@ -11,9 +11,8 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
-from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.restarts import State
-from proxy.processes.supervisor import Status
+from proxy.processes.supervisor import RemoteStatus, Status
 from tests.fakes.front import in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening

@@ -23,7 +23,7 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     Thought,
 )
-from proxy.guardrails.rescue.openings import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
+from proxy.guardrails.rescue.marks import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntaxes.tool_names import named_after

@@ -13,11 +13,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.sse import EventDecoder
 from proxy.observability.board import Board
-from proxy.observability.kept_exchanges import KeptExchanges
 from proxy.observability.logs import RequestLog
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from proxy.observability.recording import Recording
+from proxy.observability.recording import KeptExchanges, Recording
 from tests.fakes import spoken
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses

@@ -10,9 +10,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
 from proxy.inference.preparation import Policy
-from proxy.mcp.calling import LOST, Ended
 from proxy.mcp.offer import OfferPolicy, ToolOffer
-from proxy.observability.before_after import Nudge, before_after
+from proxy.mcp.specification import LOST, Ended
 from proxy.observability.observers import Observers
 from proxy.observability.recording import (
     RecordedExchange,
@@ -21,10 +20,10 @@ from proxy.observability.recording import (
     Recording,
     read_recording,
 )
-from proxy.observability.replay import replay, replay_file
+from proxy.observability.replay import Nudge, before_after, replay, replay_file
 from proxy.profiles.files import load_profiles
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.tool_rounds.outcomes import Status
+from proxy.tool_rounds.executor import Status
 from tests.fakes import spoken
 from tests.fakes.front import TOOLS, Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses

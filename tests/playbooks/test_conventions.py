@@ -16,7 +16,7 @@ from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.facts import Asked, Dropped, Outcome, RejectedReply, Rescued, outcome
 from proxy.guardrails.model_quirks import Traits
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.tool_prompts.registry import CONVENTIONS, convention
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, convention
 from proxy.inference.preparation import Policy
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write

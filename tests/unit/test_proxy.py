@@ -1,32 +1,18 @@
-"""The names by which programs use Temper."""
+"""The package as programs imported it before there was `temper`."""
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import proxy
-
-PUBLIC = {
-    *("Agent", "Model", "Hooks", "Limits", "RunResult", "RunStream", "Usage", "Conversation"),
-    *("RunEvent", "Text", "Thought", "AskedAgain", "ToolStarted", "ToolFinished", "Added"),
-    *("Finished", "Stop", "Round", "Outcome", "Status", "Workflow", "Prerequisite"),
-    *("tool", "Toolset", "FunctionTool", "ToolContext", "Executor", "ToolFailed", "ToolRetry"),
-    *("TemperError", "InvalidConfiguration", "InvalidRequest", "ContextOverflow"),
-    *("BackendFailed", "RunStopped", "RoundsExhausted", "ToolsFailed", "StepsSkipped"),
-    *("Guardrails", "GuardedTurn", "GuardedAnswer", "GuardrailsExhausted"),
-    *("LocalServer", "local_server", "ToolCall"),
-    *("NoValidReply", "RunCancelled"),
-}
+import temper
 
 
-def test_programs_import_these_names_and_no_others() -> None:
-    assert set(proxy.__all__) == PUBLIC
-    assert set(dir(proxy)) >= PUBLIC
-    for name in PUBLIC:
-        assert getattr(proxy, name) is not None
+def test_the_public_names_are_those_of_temper() -> None:
+    assert set(dir(proxy)) >= set(temper.__all__)
+    for name in temper.__all__:
+        assert getattr(proxy, name) is getattr(temper, name)
 
 
 def test_a_name_that_is_not_public_is_no_attribute() -> None:
@@ -34,21 +20,8 @@ def test_a_name_that_is_not_public_is_no_attribute() -> None:
         _ = proxy.Turn  # type: ignore[attr-defined]
 
 
-def test_type_checkers_see_the_same_names_in_the_same_places() -> None:
-    tree = ast.parse(Path(proxy.__file__).read_text())
-    seen = {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("proxy.")
-        for alias in node.names
-    }
-    assert set(seen) == PUBLIC
-    for name, home in seen.items():
-        assert getattr(sys.modules[home], name) is getattr(proxy, name)
-
-
 def test_to_import_it_imports_nothing_else_of_it() -> None:
-    program = "import proxy, sys; print([one for one in sys.modules if one.startswith('proxy.')])"
+    program = "import proxy, sys; print([n for n in sys.modules if n[:6] in ('proxy.', 'temper')])"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

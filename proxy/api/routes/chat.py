@@ -27,13 +27,13 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.dialects.front import Decoded, Front, Sender
 from proxy.dialects.wanted_tools import take_wanted
 from proxy.errors import ContextOverflow, TemperError
-from proxy.inference.budget import RetryBudget, Ticket
+from proxy.inference.retry_budget import RetryBudget, RetryTicket
 from proxy.inference.turn import Turn
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
-from proxy.serving.loading import Claim
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
+from proxy.serving.services import LoadClaim
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.mcp.definitions import ServedTool
@@ -45,7 +45,7 @@ class RequestContext:
     """One request, and what follows it from its arrival to its end."""
 
     http: HttpRequest
-    ticket: Ticket
+    ticket: RetryTicket
     live: LiveRequest
     stream: LoadingStream
     recorder: ExchangeRecorder | None
@@ -126,7 +126,7 @@ class Chat:
                 exchange.close()
 
     async def _load(
-        self, claim: Claim | None, parsed: ParsedRequest, context: RequestContext
+        self, claim: LoadClaim | None, parsed: ParsedRequest, context: RequestContext
     ) -> None:
         """Wait for a model that has to be loaded; it stays loaded while the claim is held."""
         if claim is not None:
@@ -137,7 +137,7 @@ class Chat:
         """Fit the conversation into the window, and get ready to ask the backend."""
         preparation, service, known = self.preparation, prepared.service, prepared.known
         may_retry, load = context.ticket.may_retry, self.observers.load(service.title)
-        backend = service.fitting.learning(known.model, known.window)
+        backend = service.fitting.learning_backend(known.model, known.window)
         if context.recorder is not None:
             backend = context.recorder.behind(backend)
         service.resize(known, self.process_count)
@@ -185,7 +185,7 @@ class Chat:
             http = context.http
             await error_response(problem, http.scope)(http.scope, http.receive, context.send)
 
-    def _context(self, http: HttpRequest, send: Send, ticket: Ticket) -> RequestContext:
+    def _context(self, http: HttpRequest, send: Send, ticket: RetryTicket) -> RequestContext:
         recorder = ExchangeRecorder() if self.observers.recording is not None else None
         live = begin_live_request(http, self.observers, self.front.name)
         return RequestContext(http, ticket, live, LoadingStream(send, self.timeouts), recorder)

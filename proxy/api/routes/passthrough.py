@@ -32,8 +32,8 @@ from proxy.dialects import sse
 from proxy.errors import TemperError
 from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
-from proxy.serving.loading import load_wait
 from proxy.serving.request_preparation import RelayRequest, RequestPreparation
+from proxy.serving.services import load_wait
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Relay:
             if claim is not None:
                 with live.loading(load):
                     async with load_wait(claim, self.timeouts.load_wait):
-                        await claim.granted()
+                        await claim.wait_until_granted()
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key):

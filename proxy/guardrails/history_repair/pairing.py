@@ -1,12 +1,4 @@
-"""Calls and their results, paired: ids that are missing, calls without result and the reverse.
-
-A result belongs to the latest unanswered call with its id: many engines number their calls from 0
-in every reply, so ids come again and a call that is called again can no longer be answered. A
-result without an id belongs to the next unanswered call of the latest reply, of its name if it
-has one. Results may come late, behind other messages: they stay there, because chat templates
-take them anywhere. Notes stand in for results that nobody sent, right behind those that were;
-also at the end of the history, because no template can end in a call.
-"""
+"""What healing writes into a history: short, factual, and the same every time."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -19,7 +11,17 @@ from proxy.conversation.messages import Message, tool_result
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Fact, Healed
 from proxy.guardrails.history_repair.content import as_user, members_of, rewritten, string_of
-from proxy.guardrails.history_repair.notes import UNANSWERED, orphaned
+
+# It begins like a failure, so that nobody takes the call for a step that was done.
+UNANSWERED = "Error: no result. This call was never answered."
+SYSTEM_NOTE = "System note:"
+
+
+def orphaned(name: str) -> str:
+    """Introduce a result whose call is gone; `name` is the tool's, empty if unknown."""
+    of = f" of {name}" if name else ""
+    return f"Result{of}, from a tool call that is no longer part of this conversation:"
+
 
 _RESULT_ROLES = ("tool", "function")
 

@@ -1,27 +1,25 @@
-"""Every syntax there is, in the order in which they are tried where nothing is known."""
+"""Every syntax there is, in the order in which they are tried where nothing is known.
+
+Three are no calls: they keep what is addressed to the user, or repeated from a result, from being
+read as one.
+"""
 
 from collections.abc import Iterable
 from functools import cache
 
-from proxy.guardrails.rescue.addressed import Addressed, AddressedAtStart, RepeatedResult
-from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.rescue.syntaxes.apertus import Apertus
-from proxy.guardrails.rescue.syntaxes.argument_pairs import ArgumentPairs
-from proxy.guardrails.rescue.syntaxes.bare_json import BareJson, UnopenedJson
-from proxy.guardrails.rescue.syntaxes.fenced_json import FencedJson
-from proxy.guardrails.rescue.syntaxes.function_tags import AttributedTags, FunctionTags
-from proxy.guardrails.rescue.syntaxes.functionary import (
-    Functionary,
-    FunctionaryHeader,
-    FunctionaryInText,
+from proxy.guardrails.formats.gemma import BareGemma, BareGemmaInText, Gemma
+from proxy.guardrails.formats.hermes import Hermes
+from proxy.guardrails.formats.mistral import Mistral
+from proxy.guardrails.formats.react import ReAct
+from proxy.guardrails.rescue.marks import INVENTED_RESULTS
+from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntaxes.argument_pairs import (
+    ArgumentPairs,
+    SuffixedPairs,
+    SuffixedPairsAtStart,
 )
-from proxy.guardrails.rescue.syntaxes.gemma import BareGemma, BareGemmaInText, Gemma
-from proxy.guardrails.rescue.syntaxes.hermes import Hermes
-from proxy.guardrails.rescue.syntaxes.invoke import Invoke
-from proxy.guardrails.rescue.syntaxes.kimi_k3 import KimiK3
 from proxy.guardrails.rescue.syntaxes.line_blocks import LineBlocks
-from proxy.guardrails.rescue.syntaxes.marked_json import FAMILIES
-from proxy.guardrails.rescue.syntaxes.mistral import Mistral
+from proxy.guardrails.rescue.syntaxes.marked_json import FAMILIES, Apertus, ToolsTag
 from proxy.guardrails.rescue.syntaxes.named_json import (
     DEEPSEEK,
     DEEPSEEK_PLAIN,
@@ -31,13 +29,63 @@ from proxy.guardrails.rescue.syntaxes.named_json import (
     KIMI_START,
     PLAMO,
     SOLAR,
+    Functionary,
+    FunctionaryHeader,
+    FunctionaryInText,
 )
-from proxy.guardrails.rescue.syntaxes.named_tags import NamedTags
+from proxy.guardrails.rescue.syntaxes.plain_json import BareJson, FencedJson, UnopenedJson
 from proxy.guardrails.rescue.syntaxes.pythonic import MarkedPython, PythonList, PythonReply
-from proxy.guardrails.rescue.syntaxes.qwen_coder import QwenCoder
-from proxy.guardrails.rescue.syntaxes.react import ReAct
-from proxy.guardrails.rescue.syntaxes.suffixed_pairs import SuffixedPairs, SuffixedPairsAtStart
-from proxy.guardrails.rescue.syntaxes.tools_tag import ToolsTag
+from proxy.guardrails.rescue.syntaxes.xml_tags import (
+    AttributedTags,
+    FunctionTags,
+    Invoke,
+    KimiK3,
+    NamedTags,
+    QwenCoder,
+)
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals
+
+_ENDS = Literals(("<|eot|>", "<|eom|>", "<|end|>", "<|start|>", "<|return|>"))
+_RECIPIENT = "to=user<|message|>"
+
+
+class Addressed:
+    """Not a call but its opposite: what stands in such a message is shown, never run."""
+
+    name = "addressed"
+    openings: tuple[str, ...] = (f" {_RECIPIENT}", f"<|start|>assistant {_RECIPIENT}")
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Pass the whole message."""
+        yield from cursor.take_until(_ENDS)
+        return NotACall(Reason.QUOTED)
+
+
+class AddressedAtStart(Addressed):
+    """The same where a reply begins within the header."""
+
+    name = "addressed_at_start"
+    openings = (_RECIPIENT,)
+    place = Place.REPLY_START
+
+
+class RepeatedResult:
+    """What a model repeats of a tool's result is the tool's; behind a call it is dropped."""
+
+    name = "repeated_result"
+    openings = tuple(INVENTED_RESULTS)
+    place = Place.ANYWHERE
+    is_marked = False
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Pass the whole result."""
+        end = INVENTED_RESULTS[opening]
+        yield from cursor.take_until(end)
+        yield from cursor.one_of(end)
+        return NotACall(Reason.QUOTED)
+
 
 _MARKED: tuple[Syntax, ...] = (
     Hermes(),

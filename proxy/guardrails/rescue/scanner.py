@@ -23,22 +23,26 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.attempt import Attempt
 from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Refused
-from proxy.guardrails.rescue.following import SIGHT, Ahead, Sequel
-from proxy.guardrails.rescue.modes import AfterCall, Listening, Mode, SkippingInventedResult
-from proxy.guardrails.rescue.openings import (
+from proxy.guardrails.rescue.marks import (
     INVENTED_RESULTS,
     LONGEST_CLOSER,
     SPECIAL_TOKENS,
     THOUGHT_ENDS,
     closer_in,
-    openings_of,
 )
+from proxy.guardrails.rescue.modes import (
+    AfterCall,
+    Attempt,
+    Listening,
+    Mode,
+    SkippingInventedResult,
+)
+from proxy.guardrails.rescue.neighbours import SIGHT, Ahead, Sequel
+from proxy.guardrails.rescue.openings import openings_of
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.syntax import NotACall, Reason, Syntax
-from proxy.guardrails.rescue.values.cursor import Cursor
-from proxy.guardrails.rescue.values.literals import Literals
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 # Text that holds more openings and control tokens than this is noise: it is searched no further.
 # So much text that was read in vain is as tiring as one of them.

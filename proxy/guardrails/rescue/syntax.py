@@ -10,13 +10,13 @@ Syntaxes may share an opening: they are tried in order from the same place, each
 The scanner does the rest: it finds openings, keeps prose apart and enforces provenance.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 # A reply with more calls than this repeats itself. A reading may stop behind so many and one more:
 # the first ones of a marked syntax count, and nothing of an unmarked one, whose end nobody sees.
@@ -97,3 +97,20 @@ class Syntax(Protocol):
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
         """Read calls from behind `opening`, which the cursor has just passed."""
+
+
+Next: TypeAlias = Callable[[], Waiting[str | bool]]
+
+
+def read_row(cursor: Cursor, read_one: Callable[[], Reading], passes_next: Next) -> Reading:
+    """Read calls and the white space behind each, as long as `passes_next` finds another."""
+    found = Calls(())
+    while len(found.calls) <= MOST_CALLS:
+        more = yield from read_one()
+        if isinstance(more, NotACall):
+            return more
+        found = Calls(found.calls + more.calls, more.closed)
+        yield from cursor.whitespace()
+        if not (yield from passes_next()):
+            break
+    return found

@@ -12,7 +12,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Fact, Repaired, Unchecked
-from proxy.guardrails.rescue.values.reader import Unreadable, read_whole
+from proxy.guardrails.rescue.values.reader import read_whole
+from proxy.guardrails.rescue.values.scalars import Unreadable
 from proxy.guardrails.schemas.coercion import coerce, copied, unwrapped
 from proxy.guardrails.schemas.schema import (
     Schema,

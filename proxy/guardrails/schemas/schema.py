@@ -18,7 +18,7 @@ from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas.references import ROOT
+from proxy.guardrails.schemas.graph import ROOT
 from proxy.guardrails.schemas.workload import Workload
 
 Path: TypeAlias = tuple[str | int, ...]

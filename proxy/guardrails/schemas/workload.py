@@ -18,8 +18,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.schemas.graph import Graph, Kind, Label, TooManySchemas
-from proxy.guardrails.schemas.references import follow
+from proxy.guardrails.schemas.graph import Graph, Kind, Label, TooManySchemas, follow
 
 Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
 

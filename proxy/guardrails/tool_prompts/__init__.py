@@ -1,5 +1,5 @@
 """Tools described in the prompt, for backends and chat templates that cannot render them.
 
-`history` retells a history by one `convention` of the `registry`: `hermes`, `mistral`, `llama3`,
-`gemma`, `react`, `json_contract`. They are put together of `fragments` and `contents`.
+`history` retells a history by one of the `conventions`, which stand in `guardrails/formats` and are
+put together of `fragments`; `contents` joins messages.
 """

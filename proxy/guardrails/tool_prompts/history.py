@@ -18,7 +18,7 @@ from proxy.guardrails.tool_prompts.contents import (
     retold,
     rewritten,
 )
-from proxy.guardrails.tool_prompts.convention import Convention
+from proxy.guardrails.tool_prompts.conventions import Convention
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"

@@ -9,7 +9,12 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from pydantic import BaseModel, field_validator
 
-from proxy import (
+from proxy.agents.results import RunEvent
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.facts import LadderEnded, RoundsExceeded
+from temper import (
     Agent,
     BackendFailed,
     Conversation,
@@ -24,11 +29,6 @@ from proxy import (
     Workflow,
     tool,
 )
-from proxy.agents.results import RunEvent
-from proxy.conversation import json
-from proxy.conversation.json import JsonObject
-from proxy.conversation.messages import Message
-from proxy.facts import LadderEnded, RoundsExceeded
 from tests.fakes.agents import (
     BROKEN_CALLED,
     REPORT_CALLED,
@@ -388,7 +388,7 @@ async def until_free(talk: Conversation) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
-                with talk.held():
+                with talk.hold():
                     return
             except RuntimeError:
                 await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from proxy.errors import (
     StepsSkipped,
     ToolsFailed,
 )
-from proxy.tool_rounds.outcomes import Outcome, Round, Status
+from proxy.tool_rounds.executor import Outcome, Round, Status
 from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
 from tests.fakes.rounds import called

@@ -1,21 +1,122 @@
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 from pydantic import TypeAdapter
 
-from proxy.agents.joined import JoinedTools
+from proxy.agents.agent import Agent
 from proxy.agents.model import Model
 from proxy.agents.results import RunEvent
-from proxy.agents.running import Task
+from proxy.agents.running import JoinedTools, Task
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
-from proxy.conversation.tools import ToolUse
+from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidRequest
+from proxy.tool_rounds.executor import RoundContext, Status
+from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
-from tests.fakes.playbook import CLOCK
+from proxy.tools.execution import Limits
+from proxy.tools.function import tool
+from proxy.tools.toolset import Toolset
+from tests.fakes.agents import scripted
+from tests.fakes.playbook import CLOCK, make_tool
 from tests.fakes.rounds import called
+from tests.fakes.spoken import START, call_delta, end, says
 from tests.fakes.turns import ScriptedTools
+
+FIRST = (make_tool("add", {}), make_tool("show", {}))
+SECOND = (make_tool("open_file", {}),)
+
+
+def test_each_call_goes_to_whoever_offers_its_tool_and_results_come_in_their_order() -> None:
+    one, other = ScriptedTools(FIRST, ["one"]), ScriptedTools(SECOND, ["other"])
+    joined = JoinedTools([one, other])
+    assert joined.specs() == (*FIRST, *SECOND)
+    calls = [called(1), called(2, "open_file"), called(3, "show")]
+    outcomes = asyncio.run(joined.execute(calls, RoundContext(7)))
+    assert [outcome.call for outcome in outcomes] == calls
+    assert [outcome.text for outcome in outcomes] == ["one", "other", "one"]
+    assert one.contexts == other.contexts == [RoundContext(7)]
+
+
+def test_calls_for_one_are_executed_together() -> None:
+    one = ScriptedTools(FIRST, ["one"])
+    outcomes = asyncio.run(
+        JoinedTools([one]).execute([called(1), called(2, "show")], RoundContext())
+    )
+    assert len(outcomes) == 2
+    assert len(one.contexts) == 1
+
+
+def test_a_name_that_two_offer_is_refused() -> None:
+    with pytest.raises(ValueError, match="'add'"):
+        JoinedTools([ScriptedTools(FIRST, []), ScriptedTools(FIRST, [])])
+
+
+@pytest.mark.parametrize("reason", [KeyError("a hook's own"), SystemExit(3)])
+def test_what_ends_a_run_is_raised_as_it_is_whatever_others_execute(reason: BaseException) -> None:
+    def ending() -> None:
+        raise reason
+
+    async def approve(_: ToolCall) -> bool:
+        raise reason
+
+    limits, asked = Limits(), tool(needs_approval=True)(ending)
+    joined = JoinedTools(
+        [Toolset([asked]).bound(None, limits, approve), ScriptedTools(FIRST, ["one"])]
+    )
+
+    async def run() -> str:
+        with pytest.raises(type(reason)) as raised:
+            await joined.execute([called(1, "ending"), called(2)], RoundContext())
+        assert raised.value is reason
+        await asyncio.sleep(0)
+        return "the loop goes on"
+
+    assert asyncio.run(run()) == "the loop goes on"
+
+
+@pytest.mark.anyio
+async def test_toolsets_in_a_row_keep_the_order_that_a_tool_of_one_wants() -> None:
+    done: list[str] = []
+
+    @tool(parallel=False)
+    async def slow() -> None:
+        await asyncio.sleep(0)
+        done.append("slow")
+
+    @tool
+    async def quick() -> None:
+        done.append("quick")
+
+    both = START + call_delta("slow", "{}") + call_delta("quick", "{}", index=1)
+    async with scripted(both + end("tool_calls"), says("Fine.")) as (model, _):
+        await Agent(model, [Toolset([slow]), Toolset([quick])]).run("Do both.")
+    assert done == ["slow", "quick"]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_is_done_keeps_its_result_when_another_is_cancelled() -> None:
+    cancel = asyncio.Event()
+
+    @tool
+    async def book() -> str:
+        return "It is booked."
+
+    @tool
+    async def wait_long() -> None:
+        cancel.set()
+        await asyncio.Event().wait()
+
+    both = START + call_delta("book", "{}") + call_delta("wait_long", "{}", index=1)
+    async with scripted(both + end("tool_calls")) as (model, _):
+        result = await Agent(model, [book, wait_long]).run("Do both.", cancel=cancel)
+    assert result.stop is Stop.CANCELLED
+    booked, waited = result.rounds[0].outcomes
+    assert (booked.text, booked.status) == ("It is booked.", Status.DONE)
+    assert (waited.text[:16], waited.status) == ("Error: cancelled", Status.CANCELLED)
+
 
 HISTORY = (
     user_message("Hi"),

@@ -2,7 +2,9 @@ import asyncio
 
 import pytest
 
-from proxy import (
+from proxy.agents.results import RunEvent
+from proxy.conversation.messages import Message, user_message
+from temper import (
     Added,
     Agent,
     AskedAgain,
@@ -18,10 +20,30 @@ from proxy import (
     ToolFinished,
     ToolStarted,
 )
-from proxy.agents.results import RunEvent
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import START, delta, end, says, text
+
+
+def test_hooks_may_be_async_or_not_and_all_of_them_may_be_missing() -> None:
+    seen: list[object] = []
+
+    async def on_message(message: Message) -> None:
+        await asyncio.sleep(0)
+        seen.append(message.text)
+
+    def on_chunk(event: RunEvent) -> None:
+        seen.append(event)
+
+    async def call(hooks: Hooks) -> None:
+        await hooks.add_message(user_message("Hi"))
+        await hooks.show(Text("Ho"))
+
+    asyncio.run(call(Hooks()))
+    assert seen == []
+    asyncio.run(call(Hooks(on_message=on_message, on_chunk=on_chunk)))
+    assert seen == ["Hi", Text("Ho")]
+
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from proxy import Agent
 from proxy.agents.tracing import NoTracing, open_tracing
 from proxy.errors import InvalidConfiguration
-from proxy.observability.run_spans import RunTracing
+from proxy.observability.tracing import RunTracing
+from temper import Agent
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.rounds import called, done
 from tests.fakes.spoken import says
@@ -37,7 +37,7 @@ def test_a_collector_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     imported: Callable[..., object] = builtins.__import__  # type: ignore[explicit-any]
 
     def refuse(name: str, *rest: object) -> object:
-        if name.startswith("proxy.observability.run_spans"):
+        if name.startswith("proxy.observability.tracing"):
             raise ImportError(name)
         return imported(name, *rest)
 

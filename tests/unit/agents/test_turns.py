@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from proxy import Agent, BackendFailed, Conversation, Stop
 from proxy.conversation.json import JsonObject
 from proxy.errors import BackendTimedOut, ContextOverflow
+from temper import Agent, BackendFailed, Conversation, Stop
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import START, says, text

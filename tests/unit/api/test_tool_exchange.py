@@ -23,8 +23,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.preparation import Policy
-from proxy.mcp.calling import Ended
 from proxy.mcp.offer import OfferPolicy, ToolOffer
+from proxy.mcp.specification import Ended
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.tool_hosting import ToolHosting

@@ -9,7 +9,7 @@ from proxy.backends.refusals import as_error
 from proxy.backends.streamed_reply import StreamedReply
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
-from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.errors import BackendRefused, BackendSpokeNonsense, BackendUnavailable, TemperError
 
 END = ReplyFinished("stop")

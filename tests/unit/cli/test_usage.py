@@ -1,9 +1,15 @@
 """Flags in groups, near names, and completion of what was begun."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
+from proxy.cli import usage
 from proxy.cli.app import main
 from proxy.cli.usage import ServeCommand
 from tests.fakes.invoked import temper
@@ -42,3 +48,53 @@ def test_completion_is_told_and_works(shell: str) -> None:
     result = CliRunner(env=environment).invoke(main, [], prog_name="temper")
     assert result.exit_code == 0
     assert "_TEMPER_COMPLETE" in result.stdout
+
+
+@pytest.fixture
+def fresh_lookup() -> Iterator[None]:
+    usage._entry_points.cache_clear()  # noqa: SLF001 - what one test finds another one must not
+    yield
+    usage._entry_points.cache_clear()  # noqa: SLF001
+
+
+@pytest.mark.usefixtures("fresh_lookup")
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "find_spec", lambda _name: None)
+    for command in ("demo", "eval"):
+        result = temper(command)
+        assert result.exit_code == 2
+        assert f"'temper {command}' needs the package temper_evals" in result.stderr
+    assert "No such command 'demmo'" in temper("demmo").stderr
+    assert "eval" not in told("--help").partition("Commands:")[2].partition("New here?")[0]
+
+
+@pytest.mark.usefixtures("fresh_lookup")
+def test_a_checkout_that_is_not_installed_has_all_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(usage, "entry_points", lambda **_group: ())
+    assert "Show broken tool calls" in told("demo", "--help")
+    assert "Measure how much Temper helps" in told("eval", "--help")
+
+
+@pytest.mark.usefixtures("fresh_lookup")
+def test_what_is_neither_installed_nor_a_checkout_has_its_own_commands(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(usage, "entry_points", lambda **_group: ())
+    monkeypatch.setattr(usage, "__file__", str(tmp_path / "proxy/cli/usage.py"))
+    assert "needs the package temper_evals" in temper("demo").stderr
+    assert temper("version").exit_code == 0
+
+
+def test_own_commands_look_up_no_entry_points() -> None:
+    program = """
+import sys, importlib.metadata
+from proxy.cli.app import main
+def refuse(**_group): raise AssertionError
+sys.modules["proxy.cli.usage"].entry_points = refuse
+main(["serve", "--help"])
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "temper_evals" not in ran.stderr

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 
+from proxy.context.message_sizes import countable
 from proxy.context.replay import Rules
-from proxy.context.rough_size import countable
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject

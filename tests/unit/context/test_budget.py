@@ -1,6 +1,7 @@
 import pytest
 
-from proxy.context.budget import NUDGES, Budget, BudgetMode, Window
+from proxy.context.budget import LEAST_ANSWER, NUDGES, BudgetMode, TokenBudget, Window, check_size
+from proxy.errors import ContextOverflow
 
 
 @pytest.mark.parametrize(
@@ -11,7 +12,7 @@ def test_the_answer_gets_what_was_asked_for_but_no_more_than_half(
     max_tokens: int | None, answer: int
 ) -> None:
     budget = Window(8_192).budget(max_tokens)
-    assert budget == Budget(8_192, answer + NUDGES)
+    assert budget == TokenBudget(8_192, answer + NUDGES)
     assert budget.room == 8_192 - answer - 288
 
 
@@ -46,3 +47,19 @@ def test_where_counts_are_doubted_there_is_less_room() -> None:
     assert certain.most == 8_192 - 64
     assert doubted.most == int((8_192 - 64) / 1.1)
     assert doubted.window == 8_192
+
+
+BUDGET = TokenBudget(8_192, 2_336)
+MOST = BUDGET.window - LEAST_ANSWER
+
+
+@pytest.mark.parametrize("size", [BUDGET.room, BUDGET.room + 1, MOST])
+def test_what_leaves_any_room_for_an_answer_passes(size: int) -> None:
+    check_size(size, 20_000, BUDGET)
+
+
+def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
+    with pytest.raises(ContextOverflow) as caught:
+        check_size(MOST + 1, 20_000, BUDGET)
+    assert (caught.value.prompt_tokens, caught.value.window) == (20_000, 8_192)
+    assert all(number in str(caught.value) for number in ("8192", "20000", str(MOST + 1)))

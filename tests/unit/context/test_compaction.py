@@ -1,6 +1,6 @@
 from proxy.context.budget import Window
 from proxy.context.compaction import AlreadyFitted, Fitted, NoCompaction, Reported, Unchanged
-from proxy.context.tiered import Tiered
+from proxy.context.strategies import Tiered
 from proxy.conversation.messages import user_message
 from proxy.facts import Compacted
 from tests.unit.context.conversations import RULES, Pieces, step, words

@@ -1,6 +1,6 @@
 from proxy.context.digest import Digest
 from proxy.context.rough_tokens import count_rough_tokens
-from proxy.context.text_cache import TextCache
+from proxy.context.shortening import TextCache
 from proxy.context.units import Unit, units_of
 from proxy.conversation.messages import (
     Message,

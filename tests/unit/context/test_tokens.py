@@ -2,13 +2,45 @@ from random import Random
 
 import pytest
 
-from proxy.context.rough_size import countable
+from proxy.context.message_sizes import countable
 from proxy.context.rough_tokens import count_rough_tokens
-from proxy.context.tokens import TokenBook
+from proxy.context.tokens import KnownPromptTotals, TokenBook
 from proxy.conversation import json
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.conversation.tools import Tool
 from tests.unit.context.conversations import agent_run, system_message, words
+
+ONE, TWO, THREE = map(user_message, ("one", "two", "three"))
+TOOLS_KEY = 7
+
+
+def test_the_longest_known_beginning_is_found() -> None:
+    totals = KnownPromptTotals()
+    totals.note((ONE,), TOOLS_KEY, 10)
+    totals.note((ONE, TWO), TOOLS_KEY, 20)
+    assert totals.longest((ONE, TWO, THREE), TOOLS_KEY) == (2, 20)
+    assert totals.longest((ONE, TWO), TOOLS_KEY) == (2, 20)
+    assert totals.longest((user_message("one"), THREE), TOOLS_KEY) == (1, 10)
+
+
+def test_a_prompt_that_begins_otherwise_is_unknown() -> None:
+    totals = KnownPromptTotals()
+    totals.note((ONE, TWO), TOOLS_KEY, 20)
+    assert totals.longest((TWO, ONE), TOOLS_KEY) is None
+    assert totals.longest((ONE,), TOOLS_KEY) is None
+    assert totals.longest((ONE, TWO), TOOLS_KEY + 1) is None
+    assert totals.longest((), TOOLS_KEY) is None
+
+
+def test_the_latest_prompts_are_remembered() -> None:
+    totals = KnownPromptTotals(capacity=2)
+    totals.note((ONE,), TOOLS_KEY, 10)
+    totals.note((TWO,), TOOLS_KEY, 20)
+    totals.note((ONE,), TOOLS_KEY, 11)
+    totals.note((THREE,), TOOLS_KEY, 30)
+    assert totals.longest((ONE,), TOOLS_KEY) == (1, 11)
+    assert totals.longest((TWO,), TOOLS_KEY) is None
+
 
 TOOLS = (Tool("look", True, json.dump({"name": "look", "description": words(40)})),)
 HI = user_message("Hi")
@@ -220,7 +252,7 @@ def test_a_backend_that_counts_is_not_doubted() -> None:
 def test_what_had_to_be_guessed_is_noted_as_long_as_somebody_listens() -> None:
     book = learnt((HI,), TokenBook())
     book.of(LONG)
-    with book.noting() as guessed:
+    with book.note_guesses() as guessed:
         book.of(HI)
         book.of(LONG)
     book.of(user_message("Later"))

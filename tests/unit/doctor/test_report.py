@@ -1,5 +1,34 @@
+import io
+import zipfile
+from pathlib import Path
+from typing import cast
+
+import httpx
+import pytest
+from rich.console import Console
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.doctor.finding import Examined, doubtful, fine, skipped, wrong
-from proxy.doctor.report import document, is_well, line, summary
+from proxy.doctor.report import (
+    document,
+    is_well,
+    line,
+    redacted,
+    summary,
+    tried_document,
+    tried_model,
+    tried_table,
+    write_bundle,
+)
+from proxy.doctor.target import Target
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.model_quirks import GENERIC
+from proxy.profiles.known_model import KnownModel
+from proxy.profiles.profile import GENERIC as PROFILE
+from proxy.profiles.recognition import Evidence, Recognition
+from proxy.settings import Settings
+from proxy.state.tried_models import TriedModel, digest
 
 WELL = Examined("one", fine("well"), "m")
 DOUBTFUL = Examined("two", doubtful("hm", "do this"), "m")
@@ -46,3 +75,96 @@ def test_programs_get_every_finding() -> None:
 def test_lines_to_be_copied_stand_as_they_are() -> None:
     copied = Examined("four", fine("set this:", "a = 1\nb = 2"), "m")
     assert line(copied, [WELL]).plain.endswith("set this:\n\na = 1\nb = 2\n")
+
+
+CANARY = "sk-canary-5up3r"
+
+
+def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {
+            "server": {"api_key": CANARY},
+            "backend": {"api_key": f"{CANARY}-2", "url": "http://127.0.0.1:1"},
+            "profile": {"folder": str(Path.home() / "profiles")},
+        }
+    )
+    found = Examined("forced call", wrong(f"the server said: bad key {CANARY}", "look"))
+    write_bundle(tmp_path / "bundle.zip", settings, [found])
+    with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
+        contents = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert set(contents) == {"findings.json", "settings.json", "environment.json"}
+    assert all(CANARY not in text and str(Path.home()) not in text for text in contents.values())
+    assert "~/profiles" in contents["settings.json"]
+    told = json.parse(contents["environment.json"])
+    assert isinstance(told, dict)
+    assert told["python"]
+
+
+def test_members_with_secret_names_are_hidden_at_any_depth() -> None:
+    value = {"a": [{"X-Api-Key": "k", "b": 1}], "headers": {"x": "y"}, "token": ""}
+    hidden = {"a": [{"X-Api-Key": "(hidden)", "b": 1}], "headers": "(hidden)", "token": ""}
+    assert redacted(value) == hidden  # type: ignore[arg-type]
+
+
+def test_a_bundle_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="cannot write"):
+        write_bundle(tmp_path / "missing" / "bundle.zip", Settings(), [])
+
+
+pytestmark = pytest.mark.anyio
+
+FOUND = (
+    Examined("version", fine("llama-server, build b1")),
+    Examined("window", fine("a").measuring(window=8192)),
+    Examined("forced call", fine("b").measuring(calls="at once")),
+    Examined("overflow", wrong("c", "d")),
+    Examined("speed", fine("e").measuring(writes_per_second=35.26)),
+)
+
+
+async def made() -> TriedModel:
+    known = KnownModel(
+        "m",
+        Recognition(PROFILE, "none"),
+        GENERIC,
+        evidence=Evidence(("m",), template="<think>"),
+        identity="m.gguf",
+        engine="vLLM",
+        lacks=("named_choice",),
+    )
+    async with httpx.AsyncClient() as direct, httpx.AsyncClient() as temper:
+        target = Target(Settings(), "m", known, direct, temper, "")
+        return tried_model(target, FOUND, "1.2")
+
+
+async def test_what_was_measured_is_put_together() -> None:
+    tried = await made()
+    assert (tried.name, tried.identity, tried.template) == ("m", "m.gguf", digest("<think>"))
+    assert (tried.server, tried.temper, tried.failed) == (
+        "llama-server, build b1",
+        "1.2",
+        ("overflow",),
+    )
+    assert tried.measured == {
+        "capabilities": ["tools", "thinking"],
+        "engine": "vLLM",
+        "engine_lacks": ["named_choice"],
+        "window": 8192,
+        "calls": "at once",
+        "writes_per_second": 35.26,
+    }
+    assert tried.tried_at.endswith("+00:00")
+
+
+async def test_a_table_shows_what_matters_for_a_choice_and_the_document_everything() -> None:
+    tried = await made()
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(tried_table([tried]))
+    head, row = shown.getvalue().splitlines()
+    assert head.split() == [
+        *("model", "server", "tried", "calls", "window"),
+        *("reads/s", "writes/s", "failed"),
+    ]
+    assert row.split()[-5:] == ["once", "8192", "-", "35", "overflow"]
+    (entry,) = cast("list[JsonObject]", tried_document([tried])["models"])
+    assert (entry["id"], entry["measured"]) == ("m", tried.measured)

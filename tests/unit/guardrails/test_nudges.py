@@ -5,9 +5,9 @@ from proxy.conversation import json
 from proxy.conversation.tools import NamedTool, ToolCall
 from proxy.conversation.workflows import Workflow
 from proxy.guardrails import nudges
+from proxy.guardrails.formats.json_contract import JsonContract
 from proxy.guardrails.nudges import Answer
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
 from proxy.guardrails.schemas.violations import Violation
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 

@@ -1,10 +1,9 @@
 from msgspec.structs import replace
 
 from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.guardrails.loops import Loop
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import Objection, is_free, object_to
-from proxy.guardrails.transcript import CompletedCall
+from proxy.guardrails.transcript import CompletedCall, Loop
 from proxy.guardrails.verdict import Defect
 
 OFFER = OfferedTools((), TextPolicy.ACCEPT, ())

@@ -8,14 +8,22 @@ from proxy.hardware.fit import (
     STEP,
     CacheType,
     Caching,
+    Device,
+    Memory,
     bytes_per_token,
     cache_bytes,
     largest_window,
     need,
     ollama_default_window,
 )
-from proxy.hardware.memory import Device, Memory
 from proxy.hardware.shape import Layer, ModelShape
+
+GPU = Device("some GPU", 30, 20)
+
+
+def test_devices_that_cannot_be_used_are_still_known() -> None:
+    assert Memory(100, 50, (GPU,)).without_devices() == Memory(100, 50, unused=(GPU,))
+
 
 FULL = Layer(8, 128, 128)
 # as Qwen3-8B has it, in four bits

@@ -4,7 +4,7 @@ from types import ModuleType
 import pynvml
 import pytest
 
-from proxy.hardware.memory import Device, Memory
+from proxy.hardware.fit import Device, Memory
 from proxy.hardware.nvidia import nvidia_devices
 
 GIB = 1 << 30

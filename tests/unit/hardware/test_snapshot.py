@@ -1,10 +1,192 @@
 import logging
+from pathlib import Path
 from threading import Event
 
+import psutil
 import pytest
 
-from proxy.hardware.memory import Device, Memory
-from proxy.hardware.snapshot import measured, snapshot
+from proxy.hardware.fit import Device, Memory
+from proxy.hardware.snapshot import (
+    add_devices,
+    amd_devices,
+    apple_devices,
+    host_memory,
+    snapshot,
+    sysctl,
+)
+from tests.patience import PATIENCE_SECONDS
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 64 GiB of which 48 are free."""
+    found = psutil.virtual_memory()._replace(total=64 * GIB, available=48 * GIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: found)
+
+
+def group(root: Path, name: str, limit: str, current: str, stat: str = "") -> None:
+    folder = root / "sys/fs/cgroup" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.max").write_text(limit + "\n", encoding="utf-8")
+    (folder / "memory.current").write_text(current + "\n", encoding="utf-8")
+    (folder / "memory.stat").write_text(stat, encoding="utf-8")
+
+
+def member(root: Path, name: str) -> None:
+    (root / "proc/self").mkdir(parents=True)
+    text = f"1:cpu:/elsewhere\n0::/{name}\n"
+    (root / "proc/self/cgroup").write_text(text, encoding="utf-8")
+
+
+def test_without_limits_the_whole_machine_counts(tmp_path: Path) -> None:
+    assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
+    group(tmp_path, "", "max", str(GIB))
+    assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
+
+
+def test_a_container_has_what_it_is_allowed_and_gets_cached_files_back(tmp_path: Path) -> None:
+    stat = f"anon 5\ninactive_file {3 * GIB}\nactive_file 7\n"
+    group(tmp_path, "", str(8 * GIB), str(5 * GIB), stat)
+    assert host_memory(tmp_path) == (8 * GIB, 6 * GIB)
+
+
+def test_every_group_around_ours_has_a_say(tmp_path: Path) -> None:
+    member(tmp_path, "outer/inner")
+    group(tmp_path, "outer/inner", str(32 * GIB), str(GIB))
+    group(tmp_path, "outer", str(16 * GIB), str(12 * GIB))
+    group(tmp_path, "another", str(GIB), str(GIB))
+    assert host_memory(tmp_path) == (16 * GIB, 4 * GIB)
+
+
+def test_a_limit_that_is_overdrawn_leaves_nothing(tmp_path: Path) -> None:
+    group(tmp_path, "", str(GIB), str(2 * GIB), "inactive_file none\n")
+    assert host_memory(tmp_path) == (GIB, 0)
+
+
+def test_a_name_that_leads_out_of_the_tree_changes_nothing(tmp_path: Path) -> None:
+    member(tmp_path, "../../..")
+    assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
+
+
+def test_a_system_that_does_not_tell_has_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(psutil, "virtual_memory", fail)
+    assert host_memory(tmp_path) == (0, 0)
+
+
+AMD_HOST = Memory(64 * GIB, 40 * GIB)
+
+
+def card(root: Path, number: int, **files: object) -> None:
+    folder = root / f"sys/class/drm/card{number}/device"
+    folder.mkdir(parents=True)
+    for name, content in {"vendor": "0x1002", "device": "0x744c", **files}.items():
+        (folder / name).write_text(f"{content}\n", encoding="utf-8")
+
+
+def test_a_card_tells_its_memory(tmp_path: Path) -> None:
+    own = {"mem_info_vram_total": 24 * GIB, "mem_info_vram_used": 2 * GIB}
+    card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **own)
+    card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **own)
+    assert amd_devices(tmp_path, AMD_HOST) == (
+        Device("Radeon RX 7900 XTX", 24 * GIB, 22 * GIB),
+        Device("AMD 0x744c", 24 * GIB, 22 * GIB),
+    )
+
+
+def test_a_processors_own_gpu_uses_the_hosts_memory_besides(tmp_path: Path) -> None:
+    card(
+        tmp_path,
+        0,
+        mem_info_vram_total=GIB // 2,
+        mem_info_vram_used=GIB // 4,
+        mem_info_gtt_total=32 * GIB,
+        mem_info_gtt_used=GIB,
+    )
+    (device,) = amd_devices(tmp_path, AMD_HOST)
+    assert device == Device("AMD 0x744c", 32 * GIB + GIB // 2, 31 * GIB + GIB // 4, is_unified=True)
+    (device,) = amd_devices(tmp_path, Memory(64 * GIB, GIB))
+    assert device.free == GIB + GIB // 4
+
+
+def test_other_cards_and_broken_files_are_passed_over(tmp_path: Path) -> None:
+    card(tmp_path, 0, vendor="0x10de", mem_info_vram_total=24 * GIB)
+    card(tmp_path, 1, mem_info_vram_total="unknown")
+    card(tmp_path, 2)
+    (tmp_path / "sys/class/drm/card3/device/vendor").mkdir(parents=True)
+    (tmp_path / "sys/class/drm/card0-DP-1").mkdir()
+    assert amd_devices(tmp_path, AMD_HOST) == ()
+
+
+def test_without_such_files_there_is_nothing(tmp_path: Path) -> None:
+    assert amd_devices(tmp_path, AMD_HOST) == ()
+
+
+def told(memory: int, limit: str = "0", arm: str = "1") -> str:
+    return (
+        f"hw.memsize: {memory}\n"
+        f"hw.optional.arm64: {arm}\n"
+        f"iogpu.wired_limit_mb: {limit}\n"
+        "machdep.cpu.brand_string: Apple M2 Max\n"
+    )
+
+
+def devices(text: str, free: int = 64 * GIB) -> tuple[Device, ...]:
+    return apple_devices(lambda: text, Memory(64 * GIB, free))
+
+
+@pytest.mark.parametrize(
+    ("memory", "limit", "total"),
+    [
+        (24 * GIB, "0", 16 * GIB),
+        (64 * GIB, "0", 48 * GIB),
+        (64 * GIB, "57344", 56 * GIB),
+        (64 * GIB, "none", 48 * GIB),
+    ],
+)
+def test_the_gpu_may_use_a_share_of_the_hosts_memory(memory: int, limit: str, total: int) -> None:
+    assert devices(told(memory, limit)) == (Device("Apple M2 Max", total, total, is_unified=True),)
+
+
+def test_no_more_is_free_than_the_host_has() -> None:
+    (device,) = devices(told(64 * GIB), 10 * GIB)
+    assert (device.total, device.free) == (48 * GIB, 10 * GIB)
+
+
+def test_an_older_system_does_not_know_the_limit() -> None:
+    (device,) = devices(f"hw.memsize: {64 * GIB}\nhw.optional.arm64: 1\n")
+    assert (device.name, device.total) == ("Apple", 48 * GIB)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "what?", told(64 * GIB, arm="0"), f"hw.memsize: {64 * GIB}\n", told(0)]
+)
+def test_other_machines_have_no_such_gpu(text: str) -> None:
+    assert devices(text) == ()
+
+
+def test_a_system_without_the_tool_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("/no/such/tool",))
+    assert sysctl() == ""
+
+
+def test_a_tool_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("sleep", "60"))
+    monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", 0.01)
+    assert sysctl() == ""
+
+
+def test_what_the_tool_says_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("echo", "hw.memsize: 1"))
+    monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", PATIENCE_SECONDS)
+    assert sysctl() == "hw.memsize: 1\n"
+
 
 HOST = Memory(1000, 500)
 GPU = Device("some GPU", 300, 200)
@@ -16,7 +198,7 @@ def test_this_machine_has_memory() -> None:
 
 
 def test_what_every_source_finds_is_put_together() -> None:
-    found = measured(HOST, (lambda _: (GPU,), lambda _: (), lambda host: (GPU,)), 60)
+    found = add_devices(HOST, (lambda _: (GPU,), lambda _: (), lambda host: (GPU,)), 60)
     assert found == Memory(1000, 500, (GPU, GPU))
 
 
@@ -28,7 +210,7 @@ def test_a_driver_that_hangs_is_given_up_with_a_warning(caplog: pytest.LogCaptur
         return (GPU,)
 
     with caplog.at_level(logging.WARNING):
-        found = measured(HOST, (lambda _: (GPU,), hang), 0.05)
+        found = add_devices(HOST, (lambda _: (GPU,), hang), 0.05)
     released.set()
     assert found.devices in ((), (GPU,))
     assert "GPUs may be missing" in caplog.text

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.hardware.memory import Device, Memory
+from proxy.hardware.fit import Device, Memory
 from proxy.hardware.shape import Layer, ModelShape
 from proxy.hardware.summary import Prospect, amount, document, summary
 

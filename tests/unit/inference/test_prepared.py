@@ -1,15 +1,65 @@
+import pytest
+
 from proxy.conversation import json
-from proxy.conversation.messages import user_message
+from proxy.conversation.messages import assistant_message, tool_result, user_message
 from proxy.conversation.requests import Parsing
-from proxy.guardrails.model_quirks import Traits
+from proxy.conversation.tools import ToolCall
+from proxy.guardrails.model_quirks import Template, Traits
+from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
-from proxy.inference.prepared import ANSWER_FORM, Prepared
-from proxy.inference.prompt_format import PromptFormat
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
+from proxy.inference.prepared import ANSWER_FORM, FormattedPrompt, PreparedTurn, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
+
+RESPOND = respond_tool(())
+HISTORY = (
+    user_message("How late is it?"),
+    assistant_message("", (ToolCall("a", "get_time", "{}"),)),
+    tool_result("a", "noon"),
+)
+ADDED = (user_message("Go on."),)
+
+
+def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
+    prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND)
+    assert prompt_format.apply(HISTORY) == FormattedPrompt(HISTORY, (WEATHER, CLOCK, RESPOND))
+    assert prompt_format.offered == (WEATHER, CLOCK, RESPOND)
+    assert PromptFormat((WEATHER,)).apply(HISTORY) == FormattedPrompt(HISTORY, (WEATHER,))
+
+
+def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
+    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).apply(
+        (*HISTORY[:1], *ADDED)
+    )
+    assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
+def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
+    (told,) = [one for one in CONVENTIONS if one is convention]
+    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).apply(HISTORY)
+    assert worded.tools == ()
+    assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
+    assert [message.role for message in worded.messages] == ["system", "user", "assistant", "user"]
+    assert all(not message.calls for message in worded.messages)
+    everything = b"".join(message.source for message in worded.messages)
+    assert all(word in everything for word in (b"get_weather", b"get_time", b"noon"))
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
+def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
+    (told,) = [one for one in CONVENTIONS if one is convention]
+    prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, told)
+    before, after = (
+        prompt_format.apply(HISTORY).messages,
+        prompt_format.apply(HISTORY + ADDED).messages,
+    )
+    assert after[: len(before)] == before
+
 
 HELLO = user_message("Hi")
 NUDGE = user_message("Call a tool.")
-PREPARED = Prepared(
+PREPARED = PreparedTurn(
     make_request(HELLO),
     (HELLO,),
     PromptFormat((WEATHER, CLOCK)),

@@ -15,20 +15,20 @@ from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import Place, Reading
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.verdict import Accepted
-from proxy.inference.reply_reader import GuardedListening, Observing, PassingOn
-from proxy.inference.sent_answer import ShownAnswer
-from proxy.inference.stream_gate.calls import CallsRelease
-from proxy.inference.stream_gate.release import Release
+from proxy.inference.call_gate import CallGate
+from proxy.inference.reply_reader import GuardedReader, ObservingReader, PassthroughReader
+from proxy.inference.sent_answer import SentAnswer
+from proxy.inference.text_gate import FirstReplyGate
 from tests.fakes.playbook import CLOCK, CountedIds
 
 OFFER = OfferedTools((CLOCK,), TextPolicy.ACCEPT, in_order(()))
 
 
-def guarded(*, streams_calls: bool = False) -> GuardedListening:
-    shown = ShownAnswer()
-    calls = CallsRelease(OFFER, shown) if streams_calls else None
-    release = Release(shown, calls, shows_prose=True)
-    return GuardedListening(OFFER, release, CountedIds(), shown)
+def guarded(*, streams_calls: bool = False) -> GuardedReader:
+    shown = SentAnswer()
+    calls = CallGate(OFFER, shown) if streams_calls else None
+    release = FirstReplyGate(shown, calls, shows_prose=True)
+    return GuardedReader(OFFER, release, CountedIds(), shown)
 
 
 def test_guarded_content_is_read_before_it_is_shown() -> None:
@@ -85,11 +85,11 @@ def test_calls_that_share_an_id_are_told_apart() -> None:
 def test_progress_is_passed_on() -> None:
     progress = PromptProgress(3, 1, 2)
     assert guarded().hear(progress) == [progress]
-    assert PassingOn(CountedIds()).hear(progress) == [progress]
+    assert PassthroughReader(CountedIds()).hear(progress) == [progress]
 
 
 def test_passing_on_shows_everything_as_it_comes() -> None:
-    listening = PassingOn(CountedIds())
+    listening = PassthroughReader(CountedIds())
     started = ToolCallStarted(0, "made_1", "anything")
     assert listening.hear(ToolCallStarted(0, None, "anything")) == [started]
     broken = ToolCallArgumentsDelta(0, "{broken")
@@ -100,7 +100,7 @@ def test_passing_on_shows_everything_as_it_comes() -> None:
 
 
 def test_passing_on_shows_calls_whole_to_those_who_want_that() -> None:
-    listening = PassingOn(CountedIds(), streams_calls=False)
+    listening = PassthroughReader(CountedIds(), streams_calls=False)
     assert listening.hear(TextDelta("<tool_call>")) == [TextDelta("<tool_call>")]
     assert listening.hear(ToolCallStarted(0, None, "anything")) == []
     assert listening.hear(ToolCallArgumentsDelta(0, "{broken")) == []
@@ -112,7 +112,7 @@ def test_passing_on_shows_calls_whole_to_those_who_want_that() -> None:
 
 
 def test_observing_shows_what_comes_and_keeps_the_verdicts_facts() -> None:
-    listening = Observing(OFFER, CountedIds())
+    listening = ObservingReader(OFFER, CountedIds())
     assert listening.hear(TextDelta("Noon.")) == [TextDelta("Noon.")]
     started = ToolCallStarted(0, "a", "launch")
     assert listening.hear(started) == [started]
@@ -143,7 +143,7 @@ class Buggy:
 )
 def test_a_bug_of_the_guardrails_costs_an_observed_client_nothing(pieces: list[str]) -> None:
     offer = OfferedTools((CLOCK,), TextPolicy.ACCEPT, (Buggy(),))
-    listening = Observing(offer, CountedIds())
+    listening = ObservingReader(offer, CountedIds())
     for piece in pieces:
         assert listening.hear(TextDelta(piece)) == [TextDelta(piece)]
     _, verdict = listening.finish("stop")

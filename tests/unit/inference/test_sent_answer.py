@@ -6,24 +6,24 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.schemas.members import Members
-from proxy.inference.sent_answer import ShownAnswer
-from proxy.inference.stream_gate.arguments import ArgumentsRelease
+from proxy.inference.call_gate import ArgumentsGate
+from proxy.inference.sent_answer import SentAnswer
 from tests.fakes.playbook import WEATHER_SCHEMA
 
 PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
 ROME = ToolCall("b", "get_weather", '{"city": "Rome"}')
 
 
-def opened(written: str = '{"city": "Pa') -> ShownAnswer:
-    shown = ShownAnswer()
-    release = ArgumentsRelease(Members(WEATHER_SCHEMA))
+def opened(written: str = '{"city": "Pa') -> SentAnswer:
+    shown = SentAnswer()
+    release = ArgumentsGate(Members(WEATHER_SCHEMA))
     shown.start_call("a", "get_weather", release.shown)
     release.feed(written)
     return shown
 
 
 def test_an_answer_begins_with_text_or_with_a_call() -> None:
-    shown = ShownAnswer()
+    shown = SentAnswer()
     assert shown.show_text("") == []
     assert [shown.is_begun, bool(shown.show_text("Hi")), shown.is_begun] == [False, True, True]
     assert shown.show_text(".") == [TextDelta(".")]
@@ -40,7 +40,7 @@ def test_an_open_call_is_closed_by_arguments_that_begin_with_what_was_shown() ->
 
 
 def test_an_answer_is_admitted_if_one_of_its_calls_goes_on() -> None:
-    assert ShownAnswer().admits(())
+    assert SentAnswer().admits(())
     assert opened().admits((ROME, PARIS))
     assert not opened().admits((ROME,))
     assert not opened().admits(())
@@ -48,9 +48,9 @@ def test_an_answer_is_admitted_if_one_of_its_calls_goes_on() -> None:
 
 
 def test_a_call_that_was_shown_whole_does_not_go_on_with_another() -> None:
-    shown = ShownAnswer()
+    shown = SentAnswer()
     shown.complete_calls([PARIS])
-    release = ArgumentsRelease(Members(WEATHER_SCHEMA))
+    release = ArgumentsGate(Members(WEATHER_SCHEMA))
     shown.start_call("b", "get_weather", release.shown)
     assert not shown.admits([PARIS])
     assert shown.admits([PARIS, PARIS])
@@ -66,7 +66,7 @@ def test_the_call_of_the_same_id_goes_on_if_several_could() -> None:
 
 
 def test_calls_that_were_shown_are_not_repeated() -> None:
-    shown = ShownAnswer()
+    shown = SentAnswer()
     assert shown.complete_calls([PARIS]) == [ToolCalled(0, PARIS)]
     assert shown.complete_calls([PARIS]) == []
     again = ToolCall("z", "get_weather", '{"city":"Paris"}')
@@ -75,9 +75,9 @@ def test_calls_that_were_shown_are_not_repeated() -> None:
 
 
 def test_calls_begin_behind_those_that_were_shown() -> None:
-    shown = ShownAnswer()
+    shown = SentAnswer()
     shown.complete_calls([PARIS])
-    release = ArgumentsRelease(Members(WEATHER_SCHEMA))
+    release = ArgumentsGate(Members(WEATHER_SCHEMA))
     started = shown.start_call("b", "get_weather", release.shown)
     assert started == ToolCallStarted(1, "b", "get_weather")
     release.feed(ROME.arguments)

@@ -27,9 +27,95 @@ from proxy.facts import (
     outcome,
 )
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.verdict import Accepted
 from proxy.inference.preparation import Policy
-from proxy.inference.turn import State
-from tests.fakes.playbook import Playbook, call, make_request, write
+from proxy.inference.reply_reader import PassthroughReader
+from proxy.inference.turn import BestCandidate, Candidate, TurnState, UsageTotals
+from tests.fakes.playbook import CountedIds, Playbook, call, make_request, write
+
+NOTHING, ONE, TWO = Accepted(" "), Accepted("One."), Accepted("Two.")
+CALL = Accepted("", (ToolCall("a", "get_time", "{}"),))
+
+
+def best_of(*answers: Accepted, is_meant: bool = True, is_resumed: bool = False) -> Accepted:
+    """Offer a first answer, then the others on these terms."""
+    best = BestCandidate()
+    for number, answer in enumerate(answers):
+        candidate = Candidate(answer, PassthroughReader(CountedIds()), None)
+        is_first = number == 0
+        best.offer(candidate, is_meant=is_meant or is_first, is_resumed=is_resumed and not is_first)
+    assert best.found is not None
+    return best.found.answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "best"),
+    [
+        ((ONE,), ONE),
+        ((NOTHING,), NOTHING),
+        ((ONE, TWO), TWO),
+        ((ONE, NOTHING), ONE),
+        ((ONE, CALL), CALL),
+        ((CALL, TWO), CALL),
+    ],
+)
+def test_calls_are_better_than_text_and_later_than_earlier(
+    answers: tuple[Accepted, ...], best: Accepted
+) -> None:
+    assert best_of(*answers) is best
+
+
+def test_the_text_of_a_constrained_attempt_is_better_than_nothing_only() -> None:
+    assert best_of(ONE, TWO, is_meant=False) is ONE
+    assert best_of(NOTHING, TWO, is_meant=False) is TWO
+
+
+def test_what_the_client_has_seen_is_not_replaced_by_text() -> None:
+    assert best_of(ONE, TWO, is_resumed=True) is ONE
+    assert best_of(ONE, CALL, is_resumed=True) is CALL
+
+
+FIRST = UsageReported({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
+SECOND = UsageReported({"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27}, {"x": 1})
+
+
+def test_one_attempt_is_told_as_it_came() -> None:
+    spending = UsageTotals()
+    spending.add(FIRST)
+    assert spending.annotate(FIRST) is FIRST
+    assert spending.first_reply == 5
+
+
+def test_several_attempts_are_added_up_beside_the_usage_of_the_one_that_counts() -> None:
+    spending = UsageTotals()
+    for one in (FIRST, SECOND):
+        spending.add(one)
+    told = spending.annotate(SECOND)
+    assert told.timings == {"x": 1}
+    assert told.usage == {
+        **SECOND.usage,
+        "temper": {
+            "attempts": 2,
+            "prompt_tokens": 30,
+            "completion_tokens": 12,
+            "total_tokens": 42,
+        },
+    }
+    assert spending.first_reply == 5
+
+
+def test_what_a_backend_does_not_count_counts_nothing() -> None:
+    spending = UsageTotals()
+    for usage in ({}, {"completion_tokens": None}, {"completion_tokens": "7"}):
+        spending.add(UsageReported({**usage}))
+    assert spending.first_reply is None
+    assert spending.annotate(FIRST).usage["temper"] == {
+        "attempts": 3,
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
+        "total_tokens": 0,
+    }
+
 
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
 RESPOND = Policy(text_policy=TextPolicy.RESPOND)
@@ -78,7 +164,7 @@ def test_a_choice_of_no_tools_leaves_nothing_to_guard() -> None:
 def test_accepted_prose_is_shown_while_it_arrives() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book >> TextDelta("It is") << TextDelta("It is")
-    assert book.turn.state is State.COMMITTED
+    assert book.turn.state is TurnState.COMMITTED
     book >> TextDelta(" sunny.") << TextDelta(" sunny.")
     book >> ReplyFinished("stop") << ReplyFinished("stop")
     book.end()
@@ -281,7 +367,7 @@ def test_text_the_client_has_seen_is_completed_not_replaced() -> None:
     book >> TextDelta("Looking.") << TextDelta("Looking.")
     call(book, "get_weather", BAD_UNIT)
     book.ask()
-    assert book.turn.state is State.COMMITTED
+    assert book.turn.state is TurnState.COMMITTED
     book >> TextDelta("Sorry, again.")
     call(book, "get_weather", PARIS)
     book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))

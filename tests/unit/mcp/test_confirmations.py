@@ -11,7 +11,7 @@ from proxy.mcp.confirmations import (
     RequestConfirmations,
     Requester,
 )
-from proxy.tool_rounds.outcomes import Status
+from proxy.tool_rounds.executor import Status
 from tests.fakes.tool_servers import served
 from tests.patience import PATIENCE_SECONDS
 

@@ -7,13 +7,11 @@ from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import ToolCall
-from proxy.mcp.calling import Called, Ended
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
-from proxy.mcp.specification import CallLimits
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome, Status
+from proxy.mcp.specification import Called, CallLimits, Ended
+from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from tests.fakes.tool_servers import FakeSource, served
 from tests.patience import PATIENCE_SECONDS
 

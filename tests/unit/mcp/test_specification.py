@@ -1,4 +1,6 @@
-from proxy.mcp.specification import ServerSpec
+from proxy.conversation.tools import ToolCall
+from proxy.mcp.specification import LOST, Called, Ended, ServerSpec
+from proxy.tool_rounds.executor import Status
 
 
 def test_a_server_shows_none_of_its_secrets() -> None:
@@ -9,3 +11,17 @@ def test_a_server_shows_none_of_its_secrets() -> None:
 def test_an_address_is_reached_by_tcp_and_a_program_by_a_pipe() -> None:
     assert ServerSpec("a", "http://h").transport == "tcp"
     assert ServerSpec("a", command=("x",)).transport == "pipe"
+
+
+CALL = ToolCall("1", "get", "{}")
+
+
+def test_an_end_becomes_the_outcome_of_its_call() -> None:
+    outcome = Ended(LOST, Status.LOST, "connection_closed", is_counted=False).outcome(CALL, 0.5)
+    assert (outcome.call, outcome.text, outcome.status) == (CALL, LOST, Status.LOST)
+    assert (outcome.seconds, outcome.counted) == (0.5, False)
+
+
+def test_what_is_recorded_of_a_call_says_when_it_ran() -> None:
+    called = Called("search", "find", "1", "find", Status.DONE).ran(2.0, 0.5)
+    assert (called.begun, called.seconds) == (2.0, 0.5)

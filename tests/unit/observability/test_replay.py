@@ -4,13 +4,110 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import InvalidConfiguration
-from proxy.observability.recording import Piece, RecordedAnswer, RecordedExchange, RecordedVerdict
-from proxy.observability.replay import Change, Replayed, document, replay, replay_file, summary
+from proxy.observability.recording import (
+    Piece,
+    RecordedAnswer,
+    RecordedExchange,
+    RecordedOutcome,
+    RecordedRound,
+    RecordedRun,
+    RecordedVerdict,
+)
+from proxy.observability.replay import (
+    BeforeAfter,
+    Change,
+    Nudge,
+    Replayed,
+    ReplayedTurns,
+    WrittenCall,
+    before_after,
+    document,
+    lost_generations,
+    replay,
+    replay_file,
+    summary,
+)
 from proxy.profiles.files import load_profiles
 from tests.fakes.recorded import CALL, REQUEST, exchange
 
 PROFILES = load_profiles(None)
+CALLED: tuple[Piece, ...] = (
+    ["call", 0, "1", "get_weather"],
+    ["arguments", 0, '{"city": "Paris"}'],
+    ["finished", "tool_calls"],
+)
+SAID: tuple[Piece, ...] = (
+    ["call", 0, "2", "respond"],
+    ["arguments", 0, '{"message": "Fine."}'],
+    ["finished", "tool_calls"],
+)
+LOST: tuple[Piece, ...] = (["failed", "context_overflow"],)
+SUNNY = RecordedOutcome(
+    name="get_weather", arguments='{"city": "Paris"}', text="sunny", status="done"
+)
+
+
+def run_of(*rounds: RecordedRound, generations: tuple[tuple[Piece, ...], ...]) -> RecordedExchange:
+    run = RecordedRun(owned=("get_weather",), most_rounds=3, most_failed_rounds=3, rounds=rounds)
+    return exchange(*generations).model_copy(update={"run": run})
+
+
+def played(recorded: RecordedExchange) -> tuple[ReplayedTurns, list[ReplyEvent]]:
+    turns = ReplayedTurns(recorded, PROFILES)
+    return turns, [*turns.events()]
+
+
+ONE, LAST = RecordedRound(generations=1, outcomes=(SUNNY,)), RecordedRound(generations=1)
+
+
+def test_what_became_of_a_call_leads_to_the_next_question() -> None:
+    turns, events = played(run_of(ONE, LAST, generations=(CALLED, SAID)))
+    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Fine.")]
+    assert isinstance(events[-1], ReplyFinished)
+    assert [one.role for one in turns.asked[1].messages] == ["user", "assistant", "tool"]
+    assert (turns.unfinished, turns.following) == ("", None)
+
+
+def test_a_run_ends_where_its_calls_are_others() -> None:
+    other = SUNNY.model_copy(update={"arguments": "{}"})
+    turns, _ = played(
+        run_of(ONE.model_copy(update={"outcomes": (other,)}), LAST, generations=(CALLED, SAID))
+    )
+    assert (turns.unfinished, len(turns.asked)) == ("calls other tools", 1)
+
+
+def test_a_run_that_is_over_sooner_leaves_generations_over() -> None:
+    turns, _ = played(run_of(LAST, LAST, generations=(SAID, SAID)))
+    assert (turns.unfinished, len(turns.asked)) == ("", 1)
+
+
+def test_a_run_whose_model_says_nothing_more_has_no_end() -> None:
+    turns, _ = played(run_of(ONE, RecordedRound(generations=0), generations=(CALLED,)))
+    assert turns.unfinished == "asks again"
+    following = turns.following
+    assert following is not None
+    assert following.messages[-1].text == "sunny"
+
+
+def test_a_run_without_rounds_asks_nothing() -> None:
+    turns, events = played(run_of(generations=()))
+    assert (events, turns.asked, turns.following) == ([], [], None)
+
+
+def test_generations_of_prompts_that_proved_too_long_are_lost_in_any_round() -> None:
+    assert lost_generations(exchange(SAID)) == 0
+    assert lost_generations(exchange(LOST, SAID)) == 1
+    two = RecordedRound(generations=2)
+    recorded = run_of(ONE, two, generations=(CALLED, LOST, SAID))
+    assert lost_generations(recorded) == 1
+    assert played(recorded)[0].unfinished == ""
+
+
+def test_a_generation_without_an_end_makes_no_sense() -> None:
+    with pytest.raises(ValueError, match="has to end"):
+        played(exchange((["text", "It"],)))
 
 
 def changes(recorded: RecordedExchange) -> dict[str, tuple[str, str]]:
@@ -125,3 +222,63 @@ def test_the_outcome_is_told_to_people_without_steering_their_terminal() -> None
     assert lines[1].endswith("...")
     assert lines[2:] == ["b  m: incomplete", "1 of 2 changed"]
     assert all(line.isprintable() for line in lines)
+
+
+def shown(*generations: tuple[Piece, ...], **others: object) -> BeforeAfter:
+    recorded = exchange(*generations).model_copy(update=others)
+    plain: JsonObject = recorded.model_dump(mode="json")
+    return before_after(json.dump(plain) + b"\n", ())
+
+
+PROSE: tuple[Piece, ...] = (["text", "It will "], ["text", "rain."], ["finished", "stop"])
+RESCUED: tuple[Piece, ...] = (["text", CALL], ["finished", "stop"])
+
+
+def test_each_generation_stands_beside_what_was_made_of_it() -> None:
+    seen = shown(RESCUED)
+    (generation,) = seen.generations
+    assert (generation.text, generation.ending) == (CALL, "finished: stop")
+    assert seen.calls == [WrittenCall("get_weather", '{"city":"Paris"}')]
+    assert seen.finish_reason == "tool_calls"
+    assert json.parse(seen.line)
+
+
+def test_what_temper_said_between_two_generations_is_made_again() -> None:
+    verdict = RecordedVerdict(
+        outcome="retried", attempts=(("as_asked", "prose"), ("nudged", None)), repairs=""
+    )
+    first, second = shown(PROSE, RESCUED, verdict=verdict).generations
+    (nudge,) = first.nudge
+    assert isinstance(nudge, Nudge)
+    assert nudge.role == "user"
+    assert nudge.text.startswith("You answered in plain text.")
+    assert second.nudge == []
+
+
+def test_calls_and_thoughts_are_told_apart_from_text() -> None:
+    pieces: tuple[Piece, ...] = (
+        ["reasoning", "Hm."],
+        ["call", 0, "id", "get_weather"],
+        ["arguments", 0, '{"city": '],
+        ["arguments", 0, '"Paris"}'],
+        ["arguments", 7, "of no call"],
+        ["finished", "tool_calls"],
+    )
+    (generation,) = shown(pieces).generations
+    assert generation.thoughts == "Hm."
+    assert generation.calls == [WrittenCall("get_weather", '{"city": "Paris"}')]
+
+
+def test_a_prompt_that_was_too_long_leads_to_a_second_turn_and_gets_no_nudge() -> None:
+    lost: tuple[Piece, ...] = (["failed", "context_overflow"],)
+    first, second, third = shown(lost, PROSE, RESCUED).generations
+    assert (first.ending, first.nudge) == ("failed: context_overflow", [])
+    assert second.nudge[0].text.startswith("You answered")
+    assert third.nudge == []
+
+
+def test_what_makes_no_sense_any_more_is_shown_without_what_was_between() -> None:
+    unfinished: tuple[Piece, ...] = (["text", "It"],)
+    seen = shown(unfinished, RESCUED, answer=RecordedAnswer(text="It"))
+    assert [one.nudge for one in seen.generations] == [[], []]
+    assert seen.text == "It"

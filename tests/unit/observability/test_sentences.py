@@ -1,26 +1,58 @@
 import re
-from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy import facts
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import TemperError
-from proxy.facts import Fact
+from proxy.facts import DEFECTS, Fact
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.retry import AttemptKind
 from proxy.guardrails.verdict import Defect
 from proxy.observability.live_request import word_for
 from proxy.observability.sentences import (
-    DEFECTS,
+    ATTEMPTS,
     ERRORS,
-    RUNGS,
     attempt_sentence,
     cut,
+    escaped,
     in_few_words,
     problem_sentence,
     sentences,
-    words_of,
+    visible_json,
 )
+
+
+def test_printable_text_of_any_script_is_left_alone() -> None:
+    assert escaped("naïve 日本語 🙂") == "naïve 日本語 🙂"
+
+
+def test_what_could_steer_a_terminal_or_begin_a_line_is_shown() -> None:
+    assert escaped("a\nb\x1b[31m\u202e\\") == r"a\nb\x1b[31m\u202e\\"
+
+
+def test_json_hides_nothing_and_stays_the_same_value() -> None:
+    value: JsonObject = {"a\u202e": ["\x1b\x7f\x00\u2028\n\\u202e", "日本 🙂"], "n": 2**70}
+    shown = visible_json(value)
+    assert shown == (
+        '{\n  "a\\u202e": [\n'
+        '    "\\u001b\\u007f\\u0000\\u2028\\n\\\\u202e",\n'
+        '    "日本 🙂"\n  ],\n'
+        '  "n": 1180591620717411303424\n}'
+    )
+    assert json.parse(shown) == value
+    assert visible_json("\U000e0041") == '"\\udb40\\udc41"'
+
+
+@given(st.recursive(st.text() | st.integers() | st.booleans() | st.none(), st.lists))
+def test_whatever_is_written_can_be_seen_and_read_back(value: JsonValue) -> None:
+    shown = visible_json(value)
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert json.parse(shown) == value
+
 
 TOLD: tuple[tuple[Fact, str], ...] = (
     (facts.Rescued("hermes", "look"), "A call written as text (hermes) became a call of look."),
@@ -71,7 +103,7 @@ TOLD: tuple[tuple[Fact, str], ...] = (
 
 @pytest.mark.parametrize(("fact", "told"), TOLD, ids=[type(one).__name__ for one, _ in TOLD])
 def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
-    words = words_of(fact)
+    words = fact.words()
     assert ("" if words is None else words.sentence) == told
 
 
@@ -117,20 +149,20 @@ def test_every_defect_has_few_words(defect: Defect) -> None:
 
 @pytest.mark.parametrize("fact", [one for one, _ in TOLD], ids=repr)
 def test_whatever_is_told_has_few_words_too(fact: Fact) -> None:
-    has_words = words_of(fact) is not None
+    has_words = fact.words() is not None
     assert bool(in_few_words((fact,))) is (has_words and not isinstance(fact, facts.Omitted))
 
 
 def test_every_kind_of_fact_has_its_words() -> None:
-    assert {type(fact) for fact, _ in TOLD} == set(get_args(Fact))
+    assert {type(fact) for fact, _ in TOLD} == set(Fact.__subclasses__())
 
 
 def test_every_rung_defect_and_error_has_its_words() -> None:
-    assert RUNGS.keys() == {one.value for one in AttemptKind}
+    assert ATTEMPTS.keys() == {one.value for one in AttemptKind}
     assert DEFECTS.keys() == {one.value for one in Defect}
     assert word_for(TemperError()) in ERRORS
     told = (one for one, _ in DEFECTS.values())
-    every = (*RUNGS.values(), *told, *ERRORS.values())
+    every = (*ATTEMPTS.values(), *told, *ERRORS.values())
     assert all(re.fullmatch(r"[A-Z].+\.", one) for one in every)
     assert attempt_sentence("nudged") == "Asked again, with a hint of what was wrong."
     assert attempt_sentence("new") == "Asked in another way (new)."

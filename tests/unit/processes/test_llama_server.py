@@ -7,8 +7,11 @@ import pytest
 from proxy.errors import LaunchFailed
 from proxy.processes.launch import (
     LaunchPlan,
+    embedded_program,
 )
-from proxy.processes.llama_server import start_llama_server
+from proxy.processes.llama_server import download, start_llama_server
+from proxy.processes.start_progress import Stage, StartProgress
+from tests.fakes.downloading_server import downloading_server
 from tests.patience import PATIENCE_SECONDS
 
 # A stranger's server: healthy, and content with any key or none.
@@ -60,3 +63,34 @@ def test_a_program_that_cannot_be_run_is_named(model: Path) -> None:
 def test_a_server_that_does_not_insist_on_our_key_is_not_ours(model: Path) -> None:
     with pytest.raises(LaunchFailed, match="its key is not honoured"):
         start((sys.executable, "-c", STRANGER), model)
+
+
+async def downloaded(program: Path, repository: str, told: list[StartProgress]) -> Path:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        return await download((str(program),), repository, told.append)
+
+
+def test_a_download_tells_how_far_it_is_and_where_the_model_lies(tmp_path: Path) -> None:
+    source = tmp_path / "source.gguf"
+    source.write_bytes(b"GGUF")
+    told: list[StartProgress] = []
+    program = downloading_server(tmp_path, source)
+    path = asyncio.run(downloaded(program, "owner/name", told))
+    assert path == tmp_path / "m.gguf"
+    shares = [one.share for one in told if one.stage is Stage.DOWNLOADING]
+    assert shares == [0.0, 0.37, 1.0]
+
+
+def test_one_that_fails_says_why(tmp_path: Path) -> None:
+    program = downloading_server(tmp_path, tmp_path / "none")
+    with pytest.raises(LaunchFailed, match="could not download the model"):
+        asyncio.run(downloaded(program, "nobody/none", []))
+
+
+def test_the_embedded_server_cannot_download_and_what_can_is_said() -> None:
+    with pytest.raises(LaunchFailed) as raised:
+        asyncio.run(download(embedded_program(), "owner/name:Q4_K_M", lambda _progress: None))
+    said = str(raised.value)
+    assert "cannot download owner/name:Q4_K_M" in said
+    assert "hf download owner/name --include '*Q4_K_M*.gguf'" in said
+    assert "llama-server" in said

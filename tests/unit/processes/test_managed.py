@@ -14,9 +14,8 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
-from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.restarts import State
-from proxy.processes.supervisor import Status
+from proxy.processes.supervisor import RemoteStatus, Status
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, question
 from tests.patience import PATIENCE_SECONDS
@@ -166,7 +165,7 @@ def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
         hold = scene.backend.lease()
         assert hold is not None
         assert (hold.is_granted, hold.news, hold.late().problem) == (False, news, problem)
-        granted = asyncio.create_task(hold.granted())
+        granted = asyncio.create_task(hold.wait_until_granted())
         await asyncio.sleep(0)
         scene.server.note(READY)
         await granted
@@ -182,7 +181,7 @@ def test_a_wait_for_a_server_that_stays_down_is_in_vain() -> None:
         assert hold is not None
         scene.server.note(DOWN)
         with pytest.raises(BackendUnavailable, match="once too often"):
-            await hold.granted()
+            await hold.wait_until_granted()
 
     run(work)
 

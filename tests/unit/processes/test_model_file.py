@@ -1,11 +1,106 @@
+import struct
 from pathlib import Path
 
 import pytest
-from gguf import GGUFWriter
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 from proxy.hardware.shape import Layer
-from proxy.processes.model_file import ModelFile, read_model_file
+from proxy.processes.model_file import UNREADABLE, ModelFile, Unread, read_header, read_model_file
 from tests.fakes.llama import build_model
+
+
+@pytest.fixture(scope="module")
+def header_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_model(tmp_path_factory.mktemp("model") / "some-model.gguf")
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def start(count: int, version: int = 3) -> bytes:
+    return struct.pack("<4sIQQ", b"GGUF", version, 0, count)
+
+
+def test_it_reads_what_the_library_reads(header_file: Path) -> None:
+    ours = read_header(header_file)
+    fields = {
+        name: field for name, field in GGUFReader(header_file).fields.items() if "GGUF." not in name
+    }
+    assert ours.keys() == fields.keys()
+    for name, field in fields.items():
+        if field.types[0] is GGUFValueType.ARRAY:
+            assert ours[name] in (Unread(len(field.data)), tuple(field.contents()))
+        else:
+            assert ours[name] == field.contents()
+
+
+def test_numbers_of_every_kind_and_short_lists_are_read(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "model.gguf", "some")
+    writer.add_int8("a", -3)
+    writer.add_uint64("b", 1 << 40)
+    writer.add_float64("c", 0.5)
+    writer.add_bool("d", val=True)
+    writer.add_array("e", [1, -2, 3])
+    writer.add_array("f", [True, False])
+    writer.add_array("g", list(range(5000)))
+    writer.add_string("h", "Grüße")
+    writer.add_array("i", ["x", "yz"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert read_header(tmp_path / "model.gguf") == {
+        "general.architecture": "some",
+        "a": -3,
+        "b": 1 << 40,
+        "c": 0.5,
+        "d": True,
+        "e": (1, -2, 3),
+        "f": (True, False),
+        "g": Unread(5000),
+        "h": "Grüße",
+        "i": Unread(2),
+    }
+
+
+def test_a_file_that_is_cut_off_anywhere_is_unreadable(header_file: Path, tmp_path: Path) -> None:
+    whole = header_file.read_bytes()
+    end = whole.index(b"token_embd.weight") - 8
+    read_header(write(tmp_path / "cut.gguf", whole[:end]))
+    for size in (*range(0, 300), *range(300, end, 997)):
+        with pytest.raises(UNREADABLE):
+            read_header(write(tmp_path / "cut.gguf", whole[:size]))
+
+
+STRING = struct.pack("<Q1s", 1, b"k")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        start(0, version=1),
+        b"GGML" + start(0)[4:],
+        start(1) + STRING + struct.pack("<I", 77),
+        start(1) + STRING + struct.pack("<IIQ", 9, 77, 1),
+        start(1) + STRING + struct.pack("<IIQ", 9, 9, 1),
+        start(1) + STRING + struct.pack("<IIQ", 9, 8, 1 << 60),
+        start(1) + STRING + struct.pack("<IIQQQ", 9, 8, 2, (1 << 64) - 1, 1),
+        start(2) + STRING + struct.pack("<IIQ", 9, 5, 1 << 20),
+        start(1) + STRING + struct.pack("<IQ2s", 8, 2, b"\xff\xfe"),
+        start(1 << 60),
+    ],
+)
+def test_nonsense_is_unreadable(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(UNREADABLE):
+        read_header(write(tmp_path / "nonsense.gguf", content))
+
+
+def test_a_large_vocabulary_is_stepped_over(tmp_path: Path) -> None:
+    words = b"".join(struct.pack("<Q3s", 3, b"abc") for _ in range(150_000))
+    content = start(2) + STRING + struct.pack("<IIQ", 9, 8, 150_000) + words
+    path = write(tmp_path / "large.gguf", content + STRING + struct.pack("<II", 4, 7))
+    assert read_header(path)["k"] == 7
 
 
 @pytest.fixture(scope="module")

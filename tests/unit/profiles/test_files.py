@@ -11,7 +11,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import Replay, SystemRole, Template, Traits
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
-from proxy.guardrails.tool_prompts.registry import CONVENTIONS
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
 from proxy.profiles import files
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling

@@ -13,8 +13,8 @@ from proxy.errors import ContextOverflow
 from proxy.inference.preparation import Policy
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.run_turns import RunTurns
-from proxy.serving.service_options import ServiceOptions
-from proxy.tool_rounds.steps import Ask
+from proxy.serving.services import ServiceOptions
+from proxy.tool_rounds.run import Ask
 from tests.fakes.backend import ScriptedBackend
 
 SPOKEN: list[JsonValue] = [

@@ -9,18 +9,50 @@ from proxy.backends.client import Description, Health, Model, PassthroughRequest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
-from proxy.errors import InvalidRequest, LaunchFailed, UnknownModel
+from proxy.errors import BackendUnavailable, InvalidRequest, LaunchFailed, UnknownModel
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Model as SwappedModel
 from proxy.processes.swapping import Swapping
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC
 from proxy.serving.admission import Admission, WaitingLine
-from proxy.serving.service_options import ServiceOptions
-from proxy.serving.services import Services
+from proxy.serving.services import ServiceOptions, Services, load_wait
 from proxy.state.tried_models import TriedModel, TriedModels, digest
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.servers import Server
+
+
+class NeverLoaded:
+    """The wait for a model that never comes."""
+
+    is_granted = False
+    news = "loading m"
+
+    async def wait_until_granted(self) -> None:
+        await asyncio.Event().wait()
+
+    def late(self) -> BackendUnavailable:
+        return BackendUnavailable("m", "is still being loaded", loading=True)
+
+
+def test_a_wait_ends_when_its_time_is_over() -> None:
+    async def scene() -> None:
+        claim = NeverLoaded()
+        async with load_wait(claim, 0.001):
+            await claim.wait_until_granted()
+
+    with pytest.raises(BackendUnavailable, match="still being loaded") as raised:
+        asyncio.run(scene())
+    assert raised.value.loading
+
+
+def test_a_wait_that_was_short_enough_leaves_no_trace() -> None:
+    async def scene() -> str:
+        async with load_wait(NeverLoaded(), 60):
+            return "loaded"
+
+    assert asyncio.run(scene()) == "loaded"
+
 
 SERVING = ServerOptions()
 
@@ -46,7 +78,7 @@ def test_a_request_reaches_the_model_that_it_names_by_name_or_alias() -> None:
 def test_who_leaves_the_choice_to_the_server_gets_the_first_model(model: str) -> None:
     services = two(ScriptedBackend(), ScriptedBackend())
     assert services.find(model).name == "small"
-    assert services.resolved(model) == "small"
+    assert services.resolve(model) == "small"
 
 
 def test_what_is_called_default_is_meant_by_that() -> None:
@@ -60,8 +92,8 @@ def test_what_is_called_default_is_meant_by_that() -> None:
 
 def test_a_backend_without_a_name_hears_of_default_itself() -> None:
     services = Services([SERVING.service(ScriptedBackend())])
-    assert services.resolved("default") == "default"
-    assert Services([]).resolved("auto") == "auto"
+    assert services.resolve("default") == "default"
+    assert Services([]).resolve("auto") == "auto"
 
 
 @pytest.mark.parametrize("model", ["", "Small", "other"])
@@ -207,7 +239,7 @@ def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> No
             assert hold is not None
             server.finish(LaunchFailed("llama-server", "is out of memory"))
             with pytest.raises(LaunchFailed):
-                await hold.granted()
+                await hold.wait_until_granted()
         (small,) = await services.models()
         assert small.details["status"] == {"value": "failed", "failed": True}
         assert await services.health() is Health.UNREACHABLE
@@ -229,7 +261,7 @@ def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> No
 def test_a_backend_hears_the_name_that_it_knows(upstream: str, asked: str, sent: bytes) -> None:
     service = SERVING.service(ScriptedBackend(), name="small", upstream=upstream)
     request = Request(asked, (), {"model": json.dump(asked), "n": b"1"})
-    addressed = service.addressed(request)
+    addressed = service.address_to_backend(request)
     assert addressed.fields["model"] == sent
     assert list(addressed.fields) == list(request.fields)
     assert addressed.model == asked
@@ -257,7 +289,7 @@ def test_a_request_that_is_passed_on_hears_the_same_names() -> None:
     passage = PassthroughRequest(
         "/v1/embeddings", "input", "small", {"input": b"[]", "model": b'"small"'}
     )
-    assert service.addressed(passage).body() == b'{"input":[],"model":"org/Small-8B"}'
+    assert service.address_to_backend(passage).body() == b'{"input":[],"model":"org/Small-8B"}'
 
 
 @pytest.mark.parametrize(
@@ -282,7 +314,7 @@ def test_a_pattern_leads_to_the_model_that_it_means(asked: str, meant: str) -> N
     )
     assert services.find(asked).name == meant
     request = Request(asked, (), {"model": json.dump(asked)})
-    assert services.find(asked).addressed(services.renamed(request)).fields["model"] == (
+    assert services.find(asked).address_to_backend(services.rename(request)).fields["model"] == (
         json.dump(meant)
     )
 
@@ -290,6 +322,25 @@ def test_a_pattern_leads_to_the_model_that_it_means(asked: str, meant: str) -> N
 def test_a_model_without_a_name_is_called_upstream_as_the_pattern_says() -> None:
     services = ServiceOptions(patterns=(("claude-*", "qwen3:8b"),)).alone(ScriptedBackend())
     request = Request("claude-opus-5", (), {"model": b'"claude-opus-5"'})
-    renamed = services.renamed(request)
+    renamed = services.rename(request)
     assert (renamed.model, renamed.fields["model"]) == ("qwen3:8b", b'"qwen3:8b"')
-    assert services.renamed(Request("other", (), {})).model == "other"
+    assert services.rename(Request("other", (), {})).model == "other"
+
+
+def test_a_service_has_what_the_options_say() -> None:
+    service = ServiceOptions(parallel=3).service(
+        ScriptedBackend(), name="small", aliases=("s",), upstream="org/small"
+    )
+    assert (service.name, service.aliases, service.upstream) == ("small", ("s",), "org/small")
+    assert (service.parallel, service.fleet) == (3, None)
+
+
+def test_a_model_may_have_wishes_of_its_own() -> None:
+    options = ServiceOptions(overrides=Overrides(convention="json"))
+    assert options.service(ScriptedBackend(), overrides=Overrides()).models is not None
+
+
+def test_a_backend_alone_answers_for_every_name() -> None:
+    backend = ScriptedBackend()
+    services = ServiceOptions().alone(backend)
+    assert services.find("whatever").backend is backend

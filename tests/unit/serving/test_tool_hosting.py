@@ -11,7 +11,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.mcp.offer import Offering
 from proxy.mcp.specification import CallLimits
 from proxy.observability.record import RequestRecord, ToolRecord
-from proxy.observability.tool_server_cards import ToolCalls, ToolServerCard
+from proxy.observability.rows import ToolCalls, ToolServerCard
 from proxy.serving import tool_hosting
 from proxy.serving.tool_hosting import hosting_of, specs_of
 from proxy.settings import Settings

@@ -1,9 +1,43 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
+from proxy.conversation.messages import user_message
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.tool_rounds.executor import Executor, RoundContext
-from proxy.tool_rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import (
+    Added,
+    Executor,
+    Outcome,
+    RoundContext,
+    RoundEvent,
+    Status,
+    ToolFinished,
+    ToolStarted,
+)
+from tests.fakes.rounds import called, done
+
+CALL = ToolCall("call_1", "add", "{}")
+
+
+def test_an_outcome_is_a_message_that_answers_its_call() -> None:
+    message = Outcome(CALL, "3").message
+    assert (message.role, message.text, message.tool_call_id) == ("tool", "3", "call_1")
+
+
+@pytest.mark.parametrize("status", Status)
+def test_only_what_was_done_is_no_failure(status: Status) -> None:
+    assert Outcome(CALL, "", status).is_failure is (status is not Status.DONE)
+
+
+def test_what_is_told_of_a_round_names_its_number() -> None:
+    call = called(1)
+    told: list[RoundEvent] = [
+        ToolStarted(call, 2),
+        ToolFinished(done(call), 2),
+        Added(user_message("Hi")),
+    ]
+    assert [one.round for one in told if not isinstance(one, Added)] == [2, 2]
 
 
 class Echo:

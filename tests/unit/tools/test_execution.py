@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from proxy.conversation.messages import user_message
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ToolFailed, ToolRetry
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome, Status
+from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from proxy.tools.execution import Approve, Execution
 from proxy.tools.function import FunctionTool, ToolContext, tool
 from tests.examples import examples
@@ -142,11 +141,11 @@ def test_the_loop_goes_on_beside_a_function_that_sleeps() -> None:
 
 
 def test_eight_functions_run_at_the_same_time() -> None:
-    together = threading.Barrier(8)
+    run_together = threading.Barrier(8)
 
     @tool
     def meet() -> int:
-        return together.wait(PATIENCE_SECONDS)
+        return run_together.wait(PATIENCE_SECONDS)
 
     calls = [call("meet", number=number) for number in range(8)]
     outcomes = asyncio.run(execute([meet], calls))

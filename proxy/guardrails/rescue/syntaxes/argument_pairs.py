@@ -1,6 +1,8 @@
 """`<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
 
-GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words.
+GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words. Hunyuan has a
+suffix in all tags, `<tool_call:SUFFIX>`, and a wrapper, `<tool_calls:SUFFIX>`. Without the wrapper
+its calls count at the beginning of a reply only: nobody could tell elsewhere whether it was quoted.
 """
 
 import re
@@ -9,16 +11,13 @@ from functools import cache
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.call_marks import holds_mark
-from proxy.guardrails.rescue.halves import ends_here
-from proxy.guardrails.rescue.openings import THOUGHT_ENDS
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, read_row
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
-from proxy.guardrails.rescue.values.closing_pairs import is_pair_text, is_surplus
-from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.entities import unescaped
-from proxy.guardrails.rescue.values.literals import literals_of
-from proxy.guardrails.rescue.values.reader import Value, read_whole
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
+from proxy.guardrails.rescue.values.reader import read_whole
+from proxy.guardrails.rescue.values.scalars import Value
+from proxy.guardrails.rescue.values.tag_values import is_pair_text, is_surplus, unescaped
 
 _PREFIXES = ("", "longcat_", "ifm|")
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
@@ -220,3 +219,54 @@ class _Call:
             if is_key or is_all:
                 return is_key
             yield
+
+
+_SUFFIX = re.compile(r"[\w.-]+")
+
+
+class SuffixedPairs:
+    """All calls in one wrapper."""
+
+    name = "suffixed_pairs"
+    openings: tuple[str, ...] = ("<tool_calls:",)
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read call after call up to the end of the wrapper."""
+        tags = yield from _tags(cursor)
+        yield from cursor.whitespace()
+        if not (yield from cursor.literal(tags.pair("tool_call")[0])):
+            return NotACall(Reason.NOT_A_CALL)
+        found = yield from _row(cursor, tags)
+        if isinstance(found, NotACall):
+            return found
+        is_closed = yield from cursor.literal(tags.pair("tool_calls")[1])
+        return Calls(found.calls, is_closed)
+
+
+class SuffixedPairsAtStart(SuffixedPairs):
+    """The same without the wrapper."""
+
+    name = "suffixed_pairs_at_start"
+    openings = ("<tool_call:",)
+    place = Place.REPLY_START
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read call after call."""
+        return (yield from _row(cursor, (yield from _tags(cursor))))
+
+
+def _row(cursor: Cursor, tags: Tags) -> Reading:
+    """Read calls and the white space behind each, from behind the first opening tag."""
+    call, _ = tags.pair("tool_call")
+    return (
+        yield from read_row(cursor, lambda: read_call(cursor, tags), lambda: cursor.literal(call))
+    )
+
+
+def _tags(cursor: Cursor) -> Waiting[Tags]:
+    """Read the suffix of the first tag; what follows decides whether it was one."""
+    suffix = yield from cursor.take(_SUFFIX)
+    yield from cursor.literal(">")
+    return Tags("", f":{suffix}")

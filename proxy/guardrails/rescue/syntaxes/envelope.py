@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
-from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.literals import Literals, literals_of
-from proxy.guardrails.rescue.values.reader import Problem, Style, Unreadable, Value, read_value
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
+from proxy.guardrails.rescue.values.reader import read_value
+from proxy.guardrails.rescue.values.scalars import Problem, Style, Unreadable, Value
 
 ARGUMENT_KEYS = (
     *("arguments", "parameters", "args", "input", "kwargs"),

@@ -12,10 +12,8 @@ import re
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.rows import read_row
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
-from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.literals import literals_of
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, read_row
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
 _NAME_LINE = "TOOL_NAME:"
 _ARGUMENT, _END = "BEGIN_ARG:", "\nEND_ARG"

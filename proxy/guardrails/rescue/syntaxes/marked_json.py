@@ -1,12 +1,21 @@
-"""Calls in JSON behind an unmistakable mark, whichever mark a model family uses."""
+"""Calls in JSON behind an unmistakable mark, whichever mark a model family uses.
+
+Apertus writes a list of objects whose one key is the name. Qwen2.5-Coder writes calls between
+`<tools>` and `</tools>`, the marks of definitions, which models repeat. So an object counts there
+that has a name, `arguments` and nothing else: a definition has `parameters`, a description, or a
+type.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading
-from proxy.guardrails.rescue.syntaxes.envelope import read_all_calls
-from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.literals import Literals
+from proxy.conversation.json import JsonValue
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntaxes.envelope import calls_in, read_all_calls
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
+from proxy.guardrails.rescue.values.reader import read_value
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable
 
 _LANGUAGE = re.compile(r"[a-z_]+")
 _FENCE = "```"
@@ -109,3 +118,84 @@ FAMILIES = (
     MarkedJson("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",)),
     MarkedJson("function_calls", ("<function_calls>",), ("</function_calls>",)),
 )
+
+
+_APERTUS_CLOSER = "<|tools_suffix|>"
+
+
+class Apertus:
+    """A list of objects whose one key is the name of the tool; other envelopes count as well."""
+
+    name = "apertus"
+    openings = ("<|tools_prefix|>",)
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read the list and its closing mark."""
+        value = yield from read_value(cursor, None, Style((_APERTUS_CLOSER,)))
+        if isinstance(value, Unreadable):
+            return NotACall(Reason.BROKEN)
+        calls = _keyed_calls_in(value.value) or calls_in(value.value, is_marked=True)
+        if not calls:
+            return NotACall(Reason.NOT_A_CALL)
+        yield from cursor.whitespace()
+        is_closed = yield from cursor.literal(_APERTUS_CLOSER)
+        return Calls(calls, value.is_closed and is_closed)
+
+
+def _keyed_calls_in(value: JsonValue) -> tuple[WrittenCall, ...]:
+    items = value if isinstance(value, list) else [value]
+    calls: list[WrittenCall] = []
+    for item in items:
+        if not isinstance(item, dict) or len(item) != 1:
+            return ()
+        calls += (WrittenCall(name, arguments) for name, arguments in item.items())
+    return tuple(calls)
+
+
+_TOOLS_CLOSER = "</tools>"
+_TOOLS_STYLE = Style((_TOOLS_CLOSER,))
+_CALL_MEMBERS = {"name", "arguments"}
+
+
+class ToolsTag:
+    """Objects or lists of them, one behind the other, between the marks of definitions."""
+
+    name = "tools_tag"
+    openings = ("<tools>",)
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read calls up to the closing mark; a mark may follow instead, or nothing."""
+        calls: list[WrittenCall] = []
+        is_closed = True
+        yield from cursor.whitespace()
+        while is_closed and (yield from cursor.peek()) in ("{", "["):
+            value = yield from read_value(cursor, None, _TOOLS_STYLE)
+            if isinstance(value, Unreadable):
+                return NotACall(Reason.NOT_A_CALL)
+            found = [_call_in(item) for item in _items_of(value.value)]
+            calls += (call for call in found if call is not None)
+            if None in found or len(calls) > MOST_CALLS:
+                return NotACall(Reason.NOT_A_CALL)
+            is_closed = value.is_closed
+            yield from cursor.whitespace()
+        is_marked_off = yield from cursor.literal(_TOOLS_CLOSER)
+        behind = yield from cursor.peek()
+        if not calls or not (is_marked_off or behind in ("", "<")):
+            return NotACall(Reason.NOT_A_CALL)
+        return Calls(tuple(calls), is_closed and is_marked_off)
+
+
+def _items_of(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else [value]
+
+
+def _call_in(item: JsonValue) -> WrittenCall | None:
+    if not isinstance(item, Mapping) or item.keys() != _CALL_MEMBERS:
+        return None
+    name, arguments = item["name"], item["arguments"]
+    is_call = isinstance(name, str) and bool(name.strip()) and isinstance(arguments, dict)
+    return WrittenCall(str(name).strip(), arguments) if is_call else None

@@ -1,6 +1,8 @@
 """Calls that are a name and a JSON object of arguments, each behind a mark of its own.
 
-Kimi, DeepSeek, PLaMo, Solar and gpt-oss (harmony) write it, with different marks.
+Kimi, DeepSeek, PLaMo, Solar and gpt-oss (harmony) write it, with different marks. Functionary 3.2
+writes `>>>NAME` and the object on the next line, version 2 messages with a header:
+`<|recipient|>NAME`, a line end and `<|content|>`.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -9,10 +11,9 @@ import re
 from dataclasses import dataclass
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, read_row
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
-from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.literals import Literals
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 
 _NAME = re.compile(r"[\w./:-]+")
 _NUMBER = re.compile(r":\d+$")
@@ -183,3 +184,64 @@ HARMONY = NamedJson(
     _HARMONY,
 )
 HARMONY_START = NamedJson("harmony_start", (_RECIPIENT,), _HARMONY, Place.REPLY_START)
+
+
+_PLAIN_NAME = re.compile(r"[\w.-]+")
+MARK = ">>>"
+CONTENT = "<|content|>"
+_NOBODY = "all"
+
+
+class Functionary:
+    """Calls one behind the other, and nothing else in the reply.
+
+    The same mark stands before an answer, with `all` in place of a name, and at Python's prompt.
+    """
+
+    name = "functionary"
+    openings: tuple[str, ...] = (MARK,)
+    place = Place.REPLY_START
+    is_marked = False
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read a name and an object behind every mark, and the white space behind them."""
+        return (
+            yield from read_row(cursor, lambda: _read_named(cursor), lambda: cursor.literal(MARK))
+        )
+
+
+class FunctionaryInText(Functionary):
+    """The same on lines of its own behind other text; no bracket is held back for this mark."""
+
+    name = "functionary_in_text"
+    openings = (f"\n{MARK}",)
+    place = Place.ANYWHERE
+
+
+def _read_named(cursor: Cursor) -> Reading:
+    name = yield from cursor.take(_PLAIN_NAME)
+    is_line = yield from cursor.literal("\n")
+    if not name or not is_line or not (yield from cursor.is_next("{")):
+        return NotACall(Reason.NOT_A_CALL)
+    return (yield from read_arguments(cursor, name))
+
+
+class FunctionaryHeader:
+    """A message to a tool; messages to `all` are for the user."""
+
+    name = "functionary_header"
+    openings: tuple[str, ...] = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read the recipient and what is meant for it."""
+        yield from cursor.whitespace()
+        name = yield from cursor.take(_PLAIN_NAME)
+        yield from cursor.whitespace()
+        has_content = yield from cursor.literal(CONTENT)
+        yield from cursor.whitespace()
+        is_call = has_content and (yield from cursor.is_next("{"))
+        if name in ("", _NOBODY) or not is_call:
+            return NotACall(Reason.NOT_A_CALL)
+        return (yield from read_arguments(cursor, name))

@@ -3,10 +3,18 @@
 import re
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.rows import read_row
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import (
+    MOST_CALLS,
+    Calls,
+    NotACall,
+    Place,
+    Reading,
+    Reason,
+    read_row,
+)
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.reader import PYTHON, Style, Unreadable, read_value
+from proxy.guardrails.rescue.values.reader import read_value
+from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable
 
 _NAME = re.compile(r"[\w.-]+")
 _SEPARATORS = re.compile(r"[\s,;]+")

@@ -7,41 +7,104 @@ and never chooses between two values of one member.
 """
 
 import re
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.rescue.call_marks import holds_mark
-from proxy.guardrails.rescue.values import scalars
-from proxy.guardrails.rescue.values.bare_text import read_bare
-from proxy.guardrails.rescue.values.comments import COMMENTS_BEGIN, pass_comments
-from proxy.guardrails.rescue.values.containers import CLOSERS, Open
-from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.doubts import Doubt, ends_behind
-from proxy.guardrails.rescue.values.literals import Literals, literals_of
+from proxy.conversation.possessive import possessive
+from proxy.guardrails.rescue.marks import holds_mark
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW, bare_items
-from proxy.guardrails.rescue.values.strings import (
-    FOREIGN_QUOTES,
-    QUOTES,
-    Around,
-    Quoted,
-    begins_string,
-    plain_string,
-    read_between,
-    read_string,
-)
-from proxy.guardrails.rescue.values.written import (
+from proxy.guardrails.rescue.values.scalars import (
     JSON,
-    PYTHON,
+    NUMERIC,
+    STRICT_WORDS,
+    WORDS,
     Problem,
     Style,
     Unreadable,
     Value,
     Watcher,
+    meaning_of,
+    number_in,
+    read_bare,
+)
+from proxy.guardrails.rescue.values.strings import (
+    FOREIGN_QUOTES,
+    QUOTES,
+    Around,
+    Doubt,
+    Quoted,
+    begins_string,
+    ends_behind,
+    plain_string,
+    read_between,
+    read_string,
 )
 
-__all__ = ["JSON", "PYTHON", "Problem", "Style", "Unreadable", "Value", "read_value", "read_whole"]
+CLOSERS = {"{": "}", "[": "]", "(": ")"}
+_STRICT_CLOSERS = {dict: "}", list: "]"}
+# A run is looked for behind so many members of a container. After a look in vain it is looked for
+# again later, the more text was looked at: what is short pays nothing for it, floods little.
+_FIRST_MEMBERS = 8
+_SLOW_MEMBERS = 2
+_FRUITLESS = 128  # characters looked at in vain, for which one more member is read without looking
+_WORTHWHILE = 8  # a run shorter than this part of the text that was looked at was in vain
+
+
+@dataclass(slots=True)
+class Open:
+    """A container whose end has not been reached; its bracket may stand twice.
+
+    `patience` is how many members are still to be read before a run is looked for.
+    """
+
+    container: JsonObject | list[JsonValue]
+    closer: str
+    key: str | None = None
+    is_doubled: bool = False
+    patience: int = _FIRST_MEMBERS
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether its brackets are those of JSON."""
+        return self.closer == _STRICT_CLOSERS[type(self.container)]
+
+    def looks_for_run(self) -> bool:
+        """Count a member; tell whether to look for a run that begins with it."""
+        self.patience -= 1
+        return self.patience <= 0
+
+    def has_looked(self, seen: int, length: int) -> None:
+        """Take note of how much text was looked at, and how long a run stood there."""
+        if length * _WORTHWHILE <= seen:
+            self.patience = _SLOW_MEMBERS + seen // _FRUITLESS
+
+
+COMMENTS_BEGIN = frozenset("/#")
+_COMMENTS = Literals(("//", "/*", "#"))
+_WHOLE_COMMENTS = re.compile(
+    possessive(r"(?:(?:(?://|#)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++")
+)
+_LINE_END = Literals(("\n",))
+_COMMENT_ENDS = {"//": _LINE_END, "#": _LINE_END, "/*": Literals(("*/",))}
+
+
+def pass_comments(cursor: Cursor) -> Waiting[bool]:
+    """Pass comments that come next and the white space behind them; tell whether there were any."""
+    if cursor.pass_run(_WHOLE_COMMENTS):
+        yield from cursor.whitespace()
+        return True
+    mark = yield from cursor.one_of(_COMMENTS)
+    if not mark:
+        return False
+    yield from cursor.take_until(_COMMENT_ENDS[mark])
+    yield from cursor.one_of(_COMMENT_ENDS[mark])
+    yield from cursor.whitespace()
+    return True
+
 
 DEPTH_LIMIT = 64
 _SIZE_LIMIT = 100_000  # members and containers; no model means more, and each costs time
@@ -335,17 +398,17 @@ class _Reader:
 
     def _word(self) -> Waiting[_Outcome]:
         word = yield from self._letters()
-        if word not in scalars.WORDS:
+        if word not in WORDS:
             return Unreadable(Problem.UNEXPECTED)
-        self._is_strict &= word in scalars.STRICT_WORDS
-        return scalars.WORDS[word]
+        self._is_strict &= word in STRICT_WORDS
+        return WORDS[word]
 
     def _number(self) -> Waiting[_Outcome]:
-        text = yield from self._cursor.take(scalars.NUMERIC)
+        text = yield from self._cursor.take(NUMERIC)
         char = yield from self._cursor.peek()
         if char == "" and self._open:
             return Unreadable(Problem.CUT_OFF)  # more digits may be missing
-        number = scalars.number_in(text, is_python=self._style.is_python)
+        number = number_in(text, is_python=self._style.is_python)
         self._is_strict &= not isinstance(number, str)
         return number
 
@@ -360,7 +423,7 @@ class _Reader:
         if text is None or (is_item and not text):
             return Unreadable(Problem.UNEXPECTED)
         self._is_strict = False
-        value = scalars.meaning_of(text)
+        value = meaning_of(text)
         is_alone = not (members or is_item or len(self._open) > 1 or text.endswith("}"))
         is_whole = char != "<" or is_alone or value != text
         return value if is_whole else Unreadable(Problem.UNEXPECTED)

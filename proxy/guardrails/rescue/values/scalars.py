@@ -1,10 +1,80 @@
-"""Numbers and words as models write them without quotation marks, once they have been read."""
+"""What a written value can turn out to be, and the values that stand without quotation marks.
+
+These are numbers, words and, where the marks around a call allow it, bare text: a comma, a
+quotation mark or a bracket may belong to it. It ends where the next member begins, at the bracket
+that closes what it stands in, or at a mark; brackets within it have to come in pairs.
+"""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from math import isinf
+from typing import Protocol
 
-from proxy.conversation.json import JsonValue
-from proxy.guardrails.rescue.values.written import Problem, Unreadable
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
+
+
+class Problem(StrEnum):
+    """Why a value could not be read."""
+
+    CUT_OFF = "cut_off"
+    UNEXPECTED = "unexpected"
+    TOO_DEEP = "too_deep"
+    TOO_LONG = "too_long"
+    UNWANTED = "unwanted"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value; `is_closed` is false where closing brackets were missing at the end."""
+
+    value: JsonValue
+    is_strict: bool = True
+    is_closed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What was written is no value; `items` are the whole ones of a list that breaks off."""
+
+    problem: Problem
+    items: tuple[JsonValue, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """In what a value is written beyond JSON.
+
+    Where one of `ends` stands, the last closing bracket may be missing. `is_python` allows tuples,
+    sets and keyword arguments in parentheses, `has_bare_text` strings without quotation marks.
+    `outer` is the bracket that closes what stands around the value.
+    """
+
+    ends: tuple[str, ...] = ()
+    is_python: bool = False
+    has_bare_text: bool = False
+    outer: str = ""
+
+
+JSON = Style()
+PYTHON = Style(is_python=True)
+
+
+class Watcher(Protocol):
+    """Whoever wants to know which member of which object is being read.
+
+    `path` holds the keys from the outermost container inwards, None for a list. Within arguments
+    that were announced to the cursor, members may pass unheard.
+    """
+
+    def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
+        """Hear that a member's value comes next; False ends the reading."""
+
+    def leaves(self, path: Sequence[str | None]) -> None:
+        """Hear that a member's value has been read."""
+
 
 STRICT_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 WORDS: dict[str, JsonValue] = {**STRICT_WORDS, "True": True, "False": False, "None": None}
@@ -37,3 +107,72 @@ def meaning_of(text: str) -> JsonValue:
         return WORDS[text]
     number = number_in(text)
     return text if isinstance(number, Unreadable) else number
+
+
+_PLAIN = re.compile(r"[^,{}\[\]()<]+")
+_KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")
+_KEY_BEGINS = re.compile(r",\s*(?:[A-Za-z_][\w$.-]*\s*(?::/?)?)?")
+_SIGHT = 80
+_DEPTH_LIMIT = 64
+_PAIRS = {"}": "{", "]": "[", ")": "("}
+_DELIMITERS = ('<|"|>', "<escape>")
+
+
+class _Brackets:
+    """The brackets within a text that have not been closed."""
+
+    def __init__(self) -> None:
+        self._open = dict.fromkeys(_PAIRS.values(), 0)
+
+    @property
+    def are_paired(self) -> bool:
+        return not any(self._open.values())
+
+    def passes(self, char: str) -> bool:
+        """Count a bracket; False if it closes what stands around the text, or is one too many."""
+        if char not in _PAIRS:
+            self._open[char] += 1
+            return sum(self._open.values()) < _DEPTH_LIMIT
+        opening = _PAIRS[char]
+        if self._open[opening]:
+            self._open[opening] -= 1
+            return True
+        return char == ")"
+
+
+def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waiting[str | None]:
+    """Read a text up to what ends it, white space around it aside; None if it is in disorder.
+
+    Every comma ends the item of a list. `ends` are the marks that stand behind the whole value.
+    """
+    marks = literals_of(*ends, *_DELIMITERS)
+    brackets = _Brackets()
+    pieces: list[str] = []
+    while True:
+        pieces.append((yield from cursor.take(_PLAIN)))
+        char = yield from cursor.peek()
+        if char == "<":
+            is_over = yield from _is_at(cursor, marks)
+        elif char == ",":
+            is_over = brackets.are_paired and (is_item or (yield from _is_before_key(cursor)))
+        else:
+            is_over = not char or not brackets.passes(char)
+        if is_over:
+            return "".join(pieces).strip() if brackets.are_paired else None
+        cursor.advance(1)
+        pieces.append(char)
+
+
+def _is_at(cursor: Cursor, marks: Literals) -> Waiting[bool]:
+    while (mark := cursor.here(marks)) is None:
+        yield
+    return bool(mark)
+
+
+def _is_before_key(cursor: Cursor) -> Waiting[bool]:
+    """Return whether the comma that comes next has a key behind it."""
+    while True:
+        text, is_all = cursor.glimpse(_SIGHT)
+        if is_all or not _KEY_BEGINS.fullmatch(text):
+            return _KEY.match(text) is not None
+        yield

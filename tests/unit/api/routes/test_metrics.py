@@ -13,9 +13,8 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
-from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.restarts import State
-from proxy.processes.supervisor import Status
+from proxy.processes.supervisor import RemoteStatus, Status
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.exposition import Exposition

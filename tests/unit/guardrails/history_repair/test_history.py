@@ -2,22 +2,293 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation.json import JsonObject
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.facts import Healed
-from proxy.guardrails.history_repair.history import heal_messages
-from proxy.guardrails.history_repair.notes import UNANSWERED, orphaned
+from proxy.conversation.tools import Tool
+from proxy.facts import Fact, Healed
+from proxy.guardrails.history_repair.history import (
+    fit_roles,
+    heal_members,
+    heal_messages,
+    heal_tools,
+    neutralise,
+)
+from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, UNANSWERED, orphaned
 from proxy.guardrails.model_quirks import SystemRole, Template
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, unpaired, written
 
-STRICT = Template(
+
+def heal(message: JsonObject) -> tuple[Message, Message, list[Fact]]:
+    (given,) = history(message)
+    facts: list[Fact] = []
+    return given, heal_members(given, facts), facts
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        said("user", "{bad"),
+        said("user", [{"type": "input_audio", "input_audio": {}}]),
+        said("user", ""),
+        result("a", ""),
+        said("assistant", "Hello"),
+        said("assistant", None, tool_calls=[]),
+        said("assistant", None),
+        {"role": "assistant", "tool_calls": []},
+        {"role": "assistant", "tool_calls": None},
+        called(call("a", arguments='{"a": 1}')),
+        called(call("a", arguments={"type": "function", "arguments": "x"})),
+        called(call("a"), call("b", arguments='{"type": "function"}'), content="So"),
+    ],
+)
+def test_what_is_not_broken_stays_the_very_same_message(message: JsonObject) -> None:
+    given, healed, facts = heal(message)
+    assert healed is given
+    assert facts == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mended"),
+    [("", "{}"), ("  ", "{}"), (None, "{}"), ('{"a', '{"unparsable":"{\\"a"}')],
+)
+def test_arguments_become_json_text(arguments: JsonValue, mended: str) -> None:
+    _, healed, facts = heal(called(call("a"), call("b", arguments=arguments), content="So"))
+    assert written([healed]) == [called(call("a"), call("b", arguments=mended), content="So")]
+    assert healed.calls[1].arguments == mended
+    assert facts == [Healed("arguments")]
+
+
+def test_missing_arguments_become_an_empty_object() -> None:
+    _, healed, _ = heal(called({"id": "a", "type": "function", "function": {"name": "look"}}))
+    assert written([healed]) == [called(call("a"))]
+
+
+def test_a_call_without_type_gets_one() -> None:
+    function: JsonObject = {"name": "look", "arguments": {"type": "function"}}
+    _, healed, facts = heal(called({"id": "a", "function": function}))
+    assert written([healed]) == [called({"id": "a", "type": "function", "function": function})]
+    assert facts == [Healed("type")]
+
+
+@pytest.mark.parametrize("role", ["assistant", "user", "tool", "system"])
+def test_a_message_without_content_says_nothing(role: str) -> None:
+    _, healed, facts = heal({"role": role})
+    assert written([healed]) == [said(role, "")]
+    assert facts == [Healed("content")]
+
+
+def test_only_the_assistant_may_have_a_content_of_null() -> None:
+    _, healed, facts = heal(said("user", None, name="Ann"))
+    assert written([healed]) == [said("user", "", name="Ann")]
+    assert facts == [Healed("content")]
+
+
+def test_what_was_not_mended_keeps_its_bytes() -> None:
+    source = b'{"role":"assistant","x":1.50,"tool_calls":[{"id":"a","function":{"name":"f"}}]}'
+    (given,) = history(called(call("a", arguments="{bad")))
+    message = Message("assistant", "", source, given.calls)
+    assert b'"x":1.50' in heal_members(message, []).source
+
+
+@pytest.mark.parametrize("call_", ["?", {"id": "a"}, {"function": None}])
+def test_what_is_no_call_is_left_alone(call_: JsonValue) -> None:
+    message = Message("assistant", "", json.dump(called(call_)))
+    assert heal_members(message, []) is message
+
+
+TOKENS = ("<|im_end|>", "<|im_start|>", "aba", "｜x｜", "")  # noqa: RUF001 - DeepSeek's bar
+END, BROKEN = "<|im_end|>", "<\u200b|im_end|>"
+
+
+def text(value: JsonValue) -> JsonValue:
+    return {"type": "text", "text": value}
+
+
+INTACT: list[JsonObject] = [
+    said("user", "Hi", name="Ann"),
+    said("user", [text("Hi"), {"type": "input_audio", "input_audio": {"data": END}}], name="Ann"),
+    said("user", [text("<|im_"), text("end|>")]),
+    said("assistant", END),
+    said("system", END),
+    called(call("a", END), content=END),
+    result("a", BROKEN),
+]
+PLAYBOOK: list[tuple[JsonObject, JsonObject]] = [
+    (said("user", f"a {END}{END}"), said("user", f"a {BROKEN}{BROKEN}")),
+    (said("user", "ababa"), said("user", "a\u200bba\u200bba")),
+    (result("a", f"x{END}"), result("a", f"x{BROKEN}")),
+    (said("function", END, name=END), said("function", BROKEN, name=BROKEN)),
+    (said("user", "Hi", name=END), said("user", "Hi", name=BROKEN)),
+    (said("user", None, name=END), said("user", None, name=BROKEN)),
+    (
+        said("user", [text("Hi"), text(END), {"type": "other"}]),
+        said("user", [text("Hi"), text(BROKEN), {"type": "other"}]),
+    ),
+]
+
+
+def heal_tokens(*messages: Message) -> tuple[tuple[Message, ...], list[Fact]]:
+    facts: list[Fact] = []
+    return neutralise(messages, TOKENS, facts), facts
+
+
+@pytest.mark.parametrize("message", INTACT)
+def test_other_words_stay_the_very_same_message(message: JsonObject) -> None:
+    (given_,) = history(message)
+    (healed,), facts = heal_tokens(given_)
+    assert healed is given_
+    assert facts == []
+
+
+@pytest.mark.parametrize(("came", "went"), PLAYBOOK)
+def test_tokens_of_the_template_are_broken(came: JsonObject, went: JsonObject) -> None:
+    healed, facts = heal_tokens(*history(came))
+    assert written(healed) == [went]
+    assert facts == [Healed("control_token")]
+
+
+def test_no_escape_hides_a_token() -> None:
+    (plain,) = history(said("user", END))
+    source = b'{"role":"user","content":"\\u003c\\u007cim_end|>"}'
+    (healed,), _ = heal_tokens(Message("user", END, source))
+    assert healed == heal_tokens(plain)[0][0]
+
+
+def test_a_part_without_a_token_keeps_its_bytes() -> None:
+    source = b'{"role":"user","content":[{"type" : "text","text":"Hi"},{"text":"<|im_end|>"}]}'
+    (healed,), _ = heal_tokens(Message("user", f"Hi\n{END}", source))
+    assert b'{"type" : "text","text":"Hi"}' in healed.source
+
+
+def test_without_tokens_there_is_nothing_to_do() -> None:
+    messages = history(said("user", END))
+    assert neutralise(messages, ("x", ""), []) is messages
+
+
+@given(st.text("ab<|im_endstar>｜x"), st.sampled_from(["user", "tool"]))  # noqa: RUF001
+def test_afterwards_no_token_is_left_and_no_character_is_lost(words: str, role: str) -> None:
+    healed, _ = heal_tokens(*history(said(role, words)))
+    assert not any(token in healed[0].text for token in TOKENS if token)
+    assert healed[0].text.replace("\u200b", "") == words
+    assert heal_tokens(*healed) == (healed, [])
+
+
+@pytest.mark.parametrize("unit", ["<|im_end|>", "<|im_", "aba", "ab"])
+def test_the_work_is_linear_in_the_text(unit: str) -> None:
+    assert is_linear(
+        lambda words: heal_tokens(Message("user", words, b'{"content":"' + words.encode() + b'"}')),
+        lambda size: unit * size,
+        5_000,
+    )
+
+
+NO_DEVELOPER = Template(has_developer=False)
+FIRST = Template(system=SystemRole.FIRST)
+NOWHERE = Template(system=SystemRole.NOWHERE)
+TURNS = Template(alternates=True)
+STRICT = Template(has_developer=False, system=SystemRole.NOWHERE, alternates=True)
+
+S, D = said("system", "s"), said("developer", "d")
+D_AS_S = said("system", "d")
+U, A = said("user", "u"), said("assistant", "a")
+NOTED = said("user", f"{SYSTEM_NOTE}\n\ns")
+
+ROLES_PLAYBOOK: list[tuple[Template, list[JsonObject], list[JsonObject], list[str]]] = [
+    (Template(), [S, D, S, U, U, A, A, S], [S, D, S, U, U, A, A, S], []),
+    (
+        NO_DEVELOPER,
+        [D, U, D],
+        [D_AS_S, U, D_AS_S],
+        ["developer_role"] * 2,
+    ),
+    (FIRST, [], [], []),
+    (FIRST, [S, U, A], [S, U, A], []),
+    (FIRST, [S, S], [said("system", "s\n\ns")], ["system_role"]),
+    (FIRST, [S, S, U, S, A], [said("system", "s\n\ns"), U, NOTED, A], ["system_role"] * 2),
+    (FIRST, [U, S], [U, NOTED], ["system_role"]),
+    (NOWHERE, [U, A], [U, A], []),
+    (NOWHERE, [S, U, A], [said("user", "s\n\nu"), A], ["system_role"]),
+    (NOWHERE, [S, S, U, S], [said("user", "s\n\ns\n\nu"), NOTED], ["system_role"] * 2),
+    (NOWHERE, [S], [said("user", "s")], ["system_role"]),
+    (NOWHERE, [S, A, U], [said("user", "s"), A, U], ["system_role"]),
+    (TURNS, [U, A, U, A], [U, A, U, A], []),
+    (
+        TURNS,
+        [U, U, U, A, A],
+        [said("user", "u\n\nu\n\nu"), said("assistant", "a\n\na")],
+        ["alternation"] * 2,
+    ),
+    (TURNS, [S, S, U], [S, S, U], []),
+    (
+        TURNS,
+        [U, A, called(call("c")), result("c"), result("d"), A],
+        [U, called(call("c"), content="a"), result("c"), result("d"), A],
+        ["alternation"],
+    ),
+    (TURNS, [called(call("c")), A], [called(call("c")), A], []),
+    (
+        STRICT,
+        [D, U, S, U],
+        [said("user", f"d\n\nu\n\n{SYSTEM_NOTE}\n\ns\n\nu")],
+        ["developer_role", "system_role", "system_role", "alternation"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("template", "came", "went", "facts"), ROLES_PLAYBOOK)
+def test_what_came_in_and_what_went_out(
+    template: Template, came: list[JsonObject], went: list[JsonObject], facts: list[str]
+) -> None:
+    reported: list[Fact] = []
+    given = history(*came)
+    healed = fit_roles(given, template, reported)
+    assert written(healed) == went
+    assert reported == [Healed(fact) for fact in facts]
+    assert facts or all(one is other for one, other in zip(healed, given, strict=True))
+
+
+@pytest.mark.parametrize("message", [S, U])
+def test_the_work_is_linear_in_the_history(message: JsonObject) -> None:
+    messages = history(message)
+    assert is_linear(
+        lambda text: fit_roles(messages * len(text), STRICT, []), lambda size: "x" * size, 500
+    )
+
+
+def tool(function: JsonValue) -> Tool:
+    return Tool("f", True, json.dump({"type": "function", "function": function}))
+
+
+def test_a_description_of_null_is_dropped() -> None:
+    (healed,), facts = heal_tools((tool({"name": "f", "description": None, "strict": None}),))
+    assert json.parse(healed.source) == {
+        "type": "function",
+        "function": {"name": "f", "strict": None},
+    }
+    assert facts == (Healed("description"),)
+
+
+@pytest.mark.parametrize("function", [{"name": "f"}, {"name": "f", "parameters": None}, None])
+def test_other_tools_stay_as_they_are(function: JsonValue) -> None:
+    given = tool(function)
+    (healed,), facts = heal_tools((given,))
+    assert healed is given
+    assert facts == ()
+
+
+STRICT_TEMPLATE = Template(
     has_developer=False,
     system=SystemRole.FIRST,
     alternates=True,
     control_tokens=("<|im_end|>", "ab"),
 )
-TEMPLATES = (Template(), STRICT, Template(system=SystemRole.NOWHERE, control_tokens=("ab",)))
+TEMPLATES = (
+    Template(),
+    STRICT_TEMPLATE,
+    Template(system=SystemRole.NOWHERE, control_tokens=("ab",)),
+)
 
 HEALTHY = history(
     said("system", "Be brief."),
@@ -33,7 +304,7 @@ HEALTHY = history(
 )
 
 
-@pytest.mark.parametrize("template", [Template(), STRICT])
+@pytest.mark.parametrize("template", [Template(), STRICT_TEMPLATE])
 def test_an_intact_history_comes_back_as_it_is(template: Template) -> None:
     healed, facts = heal_messages(HEALTHY, template)
     assert all(one is other for one, other in zip(healed, HEALTHY, strict=True))
@@ -48,7 +319,7 @@ def test_everything_is_mended_in_one_go() -> None:
         called({"function": {"name": "look", "arguments": "{bad"}}),
         said("system", "Hurry."),
     )
-    healed, facts = heal_messages(broken, STRICT)
+    healed, facts = heal_messages(broken, STRICT_TEMPLATE)
     assert written(healed) == [
         said("system", "Be brief."),
         said("user", f"{orphaned('')}\n\nold <\u200b|im_end|>\n\nHi"),
@@ -123,7 +394,7 @@ def test_more_messages_change_nothing_before_them_unless_they_bring_a_result(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_the_work_is_linear_in_the_history(template: Template) -> None:
+def test_all_the_work_is_linear_in_the_history(template: Template) -> None:
     unit = (
         *HEALTHY,
         *history(called(call(None), call("b")), result(None), result("z"), said("user", "ab")),

@@ -5,10 +5,21 @@ from hypothesis import strategies as st
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.facts import Fact, Healed
-from proxy.guardrails.history_repair.notes import UNANSWERED, orphaned
-from proxy.guardrails.history_repair.pairing import pair_calls
+from proxy.guardrails.history_repair.pairing import UNANSWERED, orphaned, pair_calls
+from proxy.guardrails.transcript import completed_calls
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, unpaired, written
+
+
+def test_a_call_that_was_never_answered_counts_as_failed() -> None:
+    (completed,) = completed_calls(history(called(call("a")), result("a", UNANSWERED)))
+    assert completed.has_failed
+
+
+def test_an_orphan_is_introduced_by_its_tool_if_that_is_known() -> None:
+    assert orphaned("look").startswith("Result of look, ")
+    assert orphaned("").startswith("Result, ")
+
 
 HI = said("user", "Hi")
 NOTE = result("a", UNANSWERED)

@@ -2,13 +2,14 @@
 
 import pytest
 
-from proxy.guardrails.rescue.openings import LONGEST_CLOSER, Openings, closer_in, openings_of
+from proxy.guardrails.formats.hermes import Hermes
+from proxy.guardrails.formats.mistral import Mistral
+from proxy.guardrails.rescue.marks import LONGEST_CLOSER, closer_in
+from proxy.guardrails.rescue.openings import Openings, openings_of
 from proxy.guardrails.rescue.syntax import Place
-from proxy.guardrails.rescue.syntaxes.bare_json import BareJson
-from proxy.guardrails.rescue.syntaxes.hermes import Hermes
-from proxy.guardrails.rescue.syntaxes.mistral import Mistral
-from proxy.guardrails.rescue.syntaxes.qwen_coder import QwenCoder
+from proxy.guardrails.rescue.syntaxes.plain_json import BareJson
 from proxy.guardrails.rescue.syntaxes.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.xml_tags import QwenCoder
 from tests.fakes.playbook import make_tool
 
 BARE, HERMES, MISTRAL, QWEN = BareJson(), Hermes(), Mistral(), QwenCoder()

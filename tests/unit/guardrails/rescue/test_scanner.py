@@ -14,7 +14,7 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     Refused,
 )
-from proxy.guardrails.rescue.openings import SPECIAL_TOKENS, STRAY_CLOSERS
+from proxy.guardrails.rescue.marks import SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, Place, Reading, Reason, Syntax

@@ -1,11 +1,92 @@
 import pytest
 
-from proxy.guardrails.rescue.announcements import announces
-from proxy.guardrails.rescue.surroundings import Surroundings
-from tests.fakes.arrivals import chunkings
+from proxy.guardrails.rescue.examples import announces
+from proxy.guardrails.rescue.surroundings import Document, Surroundings
+from tests.fakes.arrivals import chunkings, is_linear
 
 
 def after(text: str) -> tuple[bool, bool]:
+    """Return whether it is known that a text is a document, and whether it is over."""
+    results = set()
+    for pieces in chunkings(text):
+        document = Document()
+        for piece in pieces:
+            document.pass_text(piece)
+        results.add((document.is_known, document.is_over))
+    assert len(results) == 1
+    return results.pop()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}',
+        '{"a": "b {", "c": [1, -2.5e3, true, None, ...], } and more',
+        "{'a': \"it's\"}",
+        '{"a": "\\"}"}',
+        '[{"a": []}, "b"]\n',
+        '{\n  "a": {"b": "two\nlines"}\n}',
+    ],
+)
+def test_a_document_ends_with_its_last_bracket(text: str) -> None:
+    assert after(text) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "b"',
+        '{"a": "b}',
+        '{"a": "\\',
+        '{"a": "b" c}',
+        '{"a": "b" "c"}',
+        '{"a": b}',
+        '{"a": [1}',
+        '{"a": 1 2}',
+        '{"a": <b>}',
+        '{"a": ' + "1" * 2_000 + "}",
+    ],
+)
+def test_a_document_that_breaks_or_goes_on_has_no_end(text: str) -> None:
+    assert after(text) == (True, False)
+    assert after(f"{text}}}]") == (True, text in ('{"a": "b"',))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{x} is",
+        "{}",
+        "[1] foo",
+        "[link](to)",
+        '{"x"} and',
+        "{{",
+        '{"a\nb": 1}',
+        "[" * 70,
+        "{:",
+        "]",
+    ],
+)
+def test_other_brackets_begin_no_document(text: str) -> None:
+    assert after(text) == (False, True)
+
+
+def test_nothing_is_known_before_the_first_key_ends() -> None:
+    assert after('{"a"') == (False, False)
+    assert after('["a", "b"') == (False, False)
+
+
+@pytest.mark.parametrize("unit", ['"a": ', '{"a":', "1", '"', "\\", "[", "a "])
+def test_work_is_linear(unit: str) -> None:
+    def work(text: str) -> None:
+        document = Document()
+        for start in range(0, len(text), 16):
+            document.pass_text(text[start : start + 16])
+
+    assert is_linear(work, lambda size: '{"a": ' + unit * (size // len(unit)), 50_000)
+
+
+def after_text(text: str) -> tuple[bool, bool]:
     """Return whether the place behind `text` is a quotation and whether it begins a line."""
     results = set()
     for pieces in chunkings(text):
@@ -37,7 +118,7 @@ def after(text: str) -> tuple[bool, bool]:
     ],
 )
 def test_code_and_quote_marks_make_a_quotation(text: str) -> None:
-    assert after(text)[0]
+    assert after_text(text)[0]
 
 
 @pytest.mark.parametrize(
@@ -57,14 +138,14 @@ def test_code_and_quote_marks_make_a_quotation(text: str) -> None:
     ],
 )
 def test_other_places_are_the_models_own_words(text: str) -> None:
-    assert not after(text)[0]
+    assert not after_text(text)[0]
 
 
 @pytest.mark.parametrize(
     ("text", "is_start"), [("", True), ("\n \t", True), ("a", False), ("a\n", True), ("\n`", False)]
 )
 def test_a_line_begins_behind_indentation_only(text: str, is_start: bool) -> None:
-    assert after(text)[1] == is_start
+    assert after_text(text)[1] == is_start
 
 
 def test_behind_a_call_nothing_is_quoted_and_no_line_begins() -> None:
@@ -160,12 +241,12 @@ def test_behind_an_example_another_one_may_follow_but_behind_a_call_none() -> No
     ],
 )
 def test_lines_can_be_marked_as_quoted(text: str) -> None:
-    assert after(text)[0]
+    assert after_text(text)[0]
 
 
 @pytest.mark.parametrize("text", ["a > ", "> a\nb ", "1 + ", "~~~\nx\n~~~\n", "~~a~~ "])
 def test_other_lines_are_not_quoted(text: str) -> None:
-    assert not after(text)[0]
+    assert not after_text(text)[0]
 
 
 def test_what_follows_a_quoted_opening_at_once_is_quoted() -> None:

@@ -12,9 +12,11 @@ from proxy.guardrails.rescue.findings import (
     Refused,
 )
 from proxy.guardrails.rescue.registry import SYNTAXES
-from proxy.guardrails.rescue.scanner import find_calls
+from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
-from tests.fakes.arrivals import joined
+from proxy.guardrails.rescue.syntaxes.tool_names import named_after
+from tests.fakes.arrivals import chunkings, joined
+from tests.fakes.playbook import make_tool
 
 LOOK = '{"name": "look", "arguments": {"at": "x"}}'
 CALL = f"<tool_call>{LOOK}</tool_call>"
@@ -83,3 +85,100 @@ def test_nothing_of_too_many_unmarked_calls_counts(before: str, between: str, be
     assert refused == Refused(Reason.TOO_MANY_CALLS)
     assert prose == Prose(before + between.join([LOOK] * 2 * MOST_CALLS) + behind)
     assert findings(2 * MOST_CALLS + 1)[0] == refused
+
+
+OFFERED = (
+    make_tool("look", {"type": "object", "properties": {"at": {"type": "string"}}}),
+    make_tool("now", {"type": "object", "properties": {"zone": {"type": "string"}}}),
+)
+NOW = '{"name": "now", "arguments": {"zone": "y"}}'
+# Two calls without marks, and what stands before, between and behind them.
+ROWS = {
+    "closed JSON": ("So.\n", f"{LOOK}\n</tool_call>", "\n", f"{NOW}\n</tool_call>"),
+    "JSON": ("", LOOK, "\n", NOW),
+    "Gemma's": ("So.\n", "call:look{at:x}", "\n", 'call:now{zone:<|"|>y<|"|>}'),
+    "Gemma's at the start": ("", "call:look{at:x}", "\n", "call:now{zone:y}"),
+    "lists of Python": ("So.\n", "[look(at='x')]", "\n\n", "[now(zone='y')]"),
+    "a reply of Python": ("", "[look(at='x')]", "\n", "[now(zone='y')]"),
+    "Functionary's": ("So.\n", '>>>look\n{"at": "x"}', "", '>>>now\n{"zone": "y"}'),
+    "Functionary's without mark": ("", 'look\n{"at": "x"}', "", '>>>now\n{"zone": "y"}'),
+    "names and JSON": ("", 'look\n{"at": "x"}', "\n", 'now\n{"zone": "y"}'),
+    "actions": (
+        "So.\n",
+        'Action: look\nAction Input: {"at": "x"}',
+        "\n",
+        'Action: now\nAction Input: {"zone": "y"}',
+    ),
+    "fences": ("So.\n", f"```json\n{LOOK}\n```", "\n", f"```json\n{NOW}\n```"),
+    "attributes": ("So.\n", '<look at="x"/>', "\n", '<now zone="y"/>'),
+}
+
+# What is read only for the sake of the tools' names is any other text where it has other names.
+NAMED_AFTER_TOOLS = ("Functionary's without mark", "names and JSON", "attributes")
+
+
+def called(text: str) -> list[str]:
+    """Return the names of the calls that a text makes, however it arrives."""
+    results: list[list[str]] = []
+    for pieces in chunkings(text):
+        scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], named_after(OFFERED))
+        findings = [one for piece in pieces for one in scanner.feed(piece)]
+        found = [one for one in joined(findings + scanner.finish()) if isinstance(one, Found)]
+        results.append([call.name for one in found for call in one.calls])
+    assert all(result == results[0] for result in results)
+    return results[0]
+
+
+@pytest.mark.parametrize("title", ROWS)
+def test_all_calls_of_a_row_that_ends_the_reply_count(title: str) -> None:
+    before, first, between, second = ROWS[title]
+    assert called(before + first + between + second) == ["look", "now"]
+    assert called(f"{before}{first}{between}{second}{between}{first}\n") == ["look", "now", "look"]
+
+
+@pytest.mark.parametrize("title", ROWS)
+def test_no_call_of_a_row_counts_if_one_of_them_is_not_fit(title: str) -> None:
+    before, first, between, second = ROWS[title]
+    unknown = first.replace("look", "other")
+    assert called(before + first + between + unknown + between + second) == []
+    cut_off = second.removesuffix("</tool_call>")[:-8]  # of the mark, half may be missing
+    assert called(before + first + between + cut_off) == []
+    if title not in NAMED_AFTER_TOOLS:
+        assert called(before + unknown + between + first + between + second) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[look(at='x')]\n```json\n{NOW}\n```",
+        '[look(at=\'x\')]\n>>>now\n{"zone": "y"}',
+        f"call:look{{at:x}}\n```json\n{NOW}\n```\nAction: now\nAction Input: {{}}",
+        f"First:\n```json\n{LOOK}\n```\nThen:\n```json\n{NOW}\n```",
+        "[look(at='x')]\nis one, and this is another:\n[now(zone='y')]",
+    ],
+)
+def test_the_last_of_several_calls_that_are_no_row_is_none_by_itself(text: str) -> None:
+    assert called(text) == []
+
+
+def test_a_marked_call_behind_them_counts_with_them() -> None:
+    assert called(f"[look(at='x')]\n<tool_call>{NOW}</tool_call>") == ["look", "now"]
+
+
+def test_thoughts_make_no_row_with_what_follows_them() -> None:
+    assert called(f"[look(at='x')]\nI think.\n</think>\n{NOW}") == ["now"]
+
+
+@pytest.mark.parametrize("title", ROWS)
+def test_a_row_may_be_as_long_as_a_reply_and_no_longer(title: str) -> None:
+    before, first, between, second = ROWS[title]
+
+    def names(count: int) -> list[str]:
+        text = before + between.join([first, *[second] * (count - 1)])
+        scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], named_after(OFFERED))
+        found = [one for one in scanner.feed(text) + scanner.finish() if isinstance(one, Found)]
+        return [call.name for one in found for call in one.calls]
+
+    assert len(names(MOST_CALLS)) == MOST_CALLS
+    assert names(MOST_CALLS + 1) == []
+    assert names(2 * MOST_CALLS) == []

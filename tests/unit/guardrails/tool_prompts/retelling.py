@@ -5,13 +5,13 @@ import hypothesis.strategies as st
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
+from proxy.guardrails.formats.json_contract import JsonContract
 from proxy.guardrails.rescue.findings import Found
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
 from proxy.guardrails.respond import respond_tool
-from proxy.guardrails.tool_prompts.convention import Convention
+from proxy.guardrails.tool_prompts.conventions import Convention
 from tests.fakes.playbook import make_tool
 
 RESPOND = respond_tool(())

@@ -9,9 +9,8 @@ from proxy.conversation.messages import Message, assistant_message, tool_result,
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.tool_prompts.contents import plain_message
-from proxy.guardrails.tool_prompts.convention import Convention
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, Convention, convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
-from proxy.guardrails.tool_prompts.registry import CONVENTIONS, convention
 from tests.fakes.arrivals import is_linear
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, texts
 

@@ -1,8 +1,8 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from proxy.guardrails.rescue.syntaxes.marked_json import FAMILIES, MarkedJson
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntaxes.marked_json import FAMILIES, Apertus, MarkedJson, ToolsTag
 from tests.fakes.arrivals import read_syntax
 
 SHIP = '{"name": "ship", "arguments": {"to": "x"}}'
@@ -30,3 +30,88 @@ def test_the_opening_mark_may_be_repeated() -> None:
 
 def test_anything_else_is_left_where_it_begins() -> None:
     assert read_syntax(TWO, "<a> mark") == (NotACall(Reason.NOT_A_CALL), "mark")
+
+
+CALLS = (WrittenCall("draw", {"what": "cat"}), WrittenCall("now", {}))
+LIST = '[{"draw": {"what": "cat"}}, {"now": {}}]'
+
+
+def test_the_key_is_the_name() -> None:
+    text = f"<|tools_prefix|>{LIST}<|tools_suffix|>x"
+    assert read_syntax(Apertus(), text) == (Calls(CALLS), "x")
+    one = '<|tools_prefix|>{"now": {}} <|tools_suffix|>'
+    assert read_syntax(Apertus(), one)[0] == Calls(CALLS[1:])
+
+
+def test_the_closing_mark_may_be_missing() -> None:
+    result = read_syntax(Apertus(), f"<|tools_prefix|>{LIST}")[0]
+    assert result == Calls(CALLS, closed=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("[]", Reason.NOT_A_CALL),
+        ("[1]", Reason.NOT_A_CALL),
+        ('[{"a": {}, "b": {}}]', Reason.NOT_A_CALL),
+        ("oh", Reason.BROKEN),
+    ],
+)
+def test_anything_else_is_no_call(body: str, reason: Reason) -> None:
+    assert read_syntax(Apertus(), f"<|tools_prefix|>{body}")[0] == NotACall(reason)
+
+
+def test_the_usual_envelope_counts_as_well() -> None:
+    text = '<|tools_prefix|>[{"name": "draw", "arguments": {"what": "cat"}}]<|tools_suffix|>'
+    assert read_syntax(Apertus(), text)[0] == Calls(CALLS[:1])
+
+
+NO_CALL = NotACall(Reason.NOT_A_CALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (f"<tools>{SHIP}</tools>", (CALL,)),
+        (f"<tools>\n{SHIP}\n</tools>", (CALL,)),
+        (f"<tools>\n{SHIP}\n{SHIP}\n</tools>", (CALL, CALL)),
+        (f"<tools>[{SHIP}, {SHIP}]</tools>", (CALL, CALL)),
+        ("<tools>{'name': 'ship', 'arguments': {'to': 'x'}}</tools>", (CALL,)),
+        ('<tools>{"name": "ship", "arguments": {"to": "x"}</tools>', (CALL,)),
+        ('<tools>{"name": "now", "arguments": {}}</tools>', (WrittenCall("now", {}),)),
+    ],
+)
+def test_calls_are_read_between_the_marks(text: str, calls: tuple[WrittenCall, ...]) -> None:
+    result, rest = read_syntax(ToolsTag(), text + " x")
+    assert isinstance(result, Calls)
+    assert (result.calls, rest) == (calls, " x")
+
+
+def test_a_closing_mark_may_be_missing() -> None:
+    assert read_syntax(ToolsTag(), f"<tools>{SHIP}\n") == (Calls((CALL,), closed=False), "")
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "",
+        "ship",
+        "[]",
+        '["ship"]',
+        '{"name": "ship"}',
+        '{"name": " ", "arguments": {}}',
+        '{"name": 1, "arguments": {}}',
+        '{"name": "ship", "arguments": "to x"}',
+        '{"name": "ship", "parameters": {"to": "x"}}',
+        '{"name": "ship", "parameters": {}}',
+        '{"name": "ship", "description": "Send it.", "arguments": {"to": "string"}}',
+        '{"type": "function", "function": {"name": "ship", "parameters": {"type": "object"}}}',
+        f'{SHIP}, {{"name": "ship", "parameters": {{"type": "object"}}}}',
+        f'{SHIP}\n{{"name": "ship", "parameters": {{"type": "object"}}}}',
+        '{"name": "ship", "arguments": {"to": x y z',
+        "\n".join([SHIP] * (MOST_CALLS + 1)),
+    ],
+)
+def test_definitions_and_all_else_are_no_calls(inside: str) -> None:
+    result, _ = read_syntax(ToolsTag(), f"<tools>{inside}</tools>")
+    assert result == NO_CALL

@@ -3,15 +3,231 @@ import pytest
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails.rescue.findings import Found
-from proxy.guardrails.rescue.scanner import find_calls
+from proxy.guardrails.rescue.registry import SYNTAXES
+from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import (
+    CodeWord,
+    FirstCodeWord,
+    InlineCalls,
+    ToolArguments,
+    ToolArgumentsInText,
+    ToolPairs,
+    ToolRecipients,
+    ToolRecipientsAtStart,
+    named_after,
+)
 from tests.fakes.arrivals import read_syntax
 from tests.fakes.playbook import make_tool
 
-SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}, "text": {}}}
-TOOLS = (make_tool("look", SCHEMA), make_tool("now", {}), make_tool("no name", SCHEMA))
-TAGS, ATTRIBUTES, WORDS, FENCED = named_after(TOOLS)[:4]
+SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}, "n": {}}}
+TOOLS = (make_tool("look", SCHEMA), make_tool("time", {}))
+NAMES = ("look", "time")
+LOOK = WrittenCall("look", {"at": "x"})
+TIME = WrittenCall("time", {})
+OBJECT = '{"at": "x"}'
+PAIRS = ToolPairs({"look": frozenset(("at", "n")), "time": frozenset()})
+NO_CALL = NotACall(Reason.NOT_A_CALL)
+
+
+def found_in(text: str) -> list[WrittenCall]:
+    found = find_calls(text, SYNTAXES, NAMES, named_after(TOOLS))
+    return [call for one in found if isinstance(one, Found) for call in one.calls]
+
+
+def test_a_name_and_its_second_mark_are_enough() -> None:
+    assert read_syntax(ToolArguments(NAMES), f"look[ARGS]{OBJECT} x") == (Calls((LOOK,)), " x")
+    for before in ("\n", " "):
+        text = f"{before}look[ARGS]{OBJECT}"
+        assert read_syntax(ToolArgumentsInText(NAMES), text) == (Calls((LOOK,)), "")
+
+
+@pytest.mark.parametrize("between", ["", " ", "\n", ", "])
+def test_several_may_stand_in_a_row(between: str) -> None:
+    text = f"look[ARGS]{OBJECT}{between}time[ARGS]{{}} x"
+    assert read_syntax(ToolArguments(NAMES), text) == (Calls((LOOK, TIME)), " x")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("look[ARGS] is a mark", Reason.NOT_A_CALL),
+        ("look[ARGS]{oh no}", Reason.BROKEN),
+        (f"look[ARGS]{OBJECT}time[ARGS]x", Reason.NOT_A_CALL),
+    ],
+)
+def test_without_objects_there_is_no_call(text: str, reason: Reason) -> None:
+    assert read_syntax(ToolArguments(NAMES), text)[0] == NotACall(reason)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"look[ARGS]{OBJECT}",
+        f"I will. look[ARGS]{OBJECT}",
+        f"I will.\nlook[ARGS]{OBJECT}\n",
+        f"<think>hm</think>look[ARGS]{OBJECT}",
+        f"[TOOL_CALLS]look[ARGS]{OBJECT}",
+        f"<|channel|>analysis to=look<|message|>{OBJECT}<|call|>",
+        f"<|start|>assistant to=look<|channel|>commentary json<|message|>{OBJECT}",
+        f"Hm. to=look <|constrain|>json<|message|>{OBJECT}<|call|>",
+        "<tool_call>look at=x</tool_call>",
+    ],
+)
+def test_a_reply_may_call_so(text: str) -> None:
+    assert found_in(text) == [LOOK]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"fly[ARGS]{OBJECT}",
+        f"get_time[ARGS]{OBJECT}",
+        f"`look[ARGS]{OBJECT}`",
+        f"``look[ARGS]{OBJECT}``",
+        f"```\nlook[ARGS]{OBJECT}\n```\nis the form",
+        f"> look[ARGS]{OBJECT}",
+        f'"look[ARGS]{OBJECT}"',
+        f"The form is look[ARGS]{OBJECT} as told",
+        f"For example: look[ARGS]{OBJECT}",
+        f"<think>look[ARGS]{OBJECT}</think> No.",
+        f"set to=look {OBJECT}",
+        f"<|channel|>analysis to=fly<|message|>{OBJECT}",
+        f"<|channel|>analysis to=look_up<|message|>{OBJECT}",
+    ],
+)
+def test_other_names_and_quotations_stay_prose(text: str) -> None:
+    assert found_in(text) == []
+
+
+def test_a_recipient_without_namespace_is_one_only_in_a_header() -> None:
+    header = f" to=look<|message|>{OBJECT}<|call|>"
+    assert read_syntax(ToolRecipients(NAMES), header)[0] == Calls((LOOK,))
+    assert read_syntax(ToolRecipientsAtStart(NAMES), header[1:])[0] == Calls((LOOK,))
+    assert read_syntax(ToolRecipients(NAMES), " to=look and so on")[0] == NO_CALL
+    longer = f" to=look_up<|message|>{OBJECT}"
+    assert read_syntax(ToolRecipients(NAMES), longer)[0] == NO_CALL
+
+
+@pytest.mark.parametrize(
+    ("pairs", "arguments"),
+    [
+        ("at=x n=3", {"at": "x", "n": 3}),
+        ("at='x y'\nn=true ", {"at": "x y", "n": True}),
+        ('at="x=y"', {"at": "x=y"}),
+    ],
+)
+def test_pairs_in_words_are_arguments(pairs: str, arguments: JsonObject) -> None:
+    found = read_syntax(PAIRS, f"<tool_call>look {pairs}</tool_call> x")
+    assert found == (Calls((WrittenCall("look", arguments),)), " x")
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    ["", "to=x", "at=x at=y", "at: x", "at=", "at='x", "at=x is what I mean", "at=x <b>"],
+)
+def test_only_declared_keys_with_a_value_each_make_a_call(pairs: str) -> None:
+    assert read_syntax(PAIRS, f"<tool_call>look {pairs}</tool_call>")[0] == NO_CALL
+    assert read_syntax(PAIRS, "<tool_call>look at=x")[0] == NO_CALL
+
+
+INLINE_SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}}, "required": ["at"]}
+BOTH = (LOOK, WrittenCall("look", {"at": "y"}))
+INLINE = InlineCalls(["look"])
+PLAIN = '{"name": "look", "arguments": {"at": "x"}}'
+FORMS = (PLAIN, '{"name":"look","arguments":{"at":"x"}}', 'call:look{at:"x"}', "[look(at='x')]")
+
+
+def inline_calls_in(text: str, schema: JsonObject, *, is_fit: bool = True) -> list[WrittenCall]:
+    named = named_after((make_tool("look", schema),))
+    scanner = Scanner(SYNTAXES, ("look",), named, lambda _: is_fit)
+    findings = scanner.feed(text) + scanner.finish()
+    return [call for one in findings if isinstance(one, Found) for call in one.calls]
+
+
+def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
+    return Calls(calls, closed, is_bare=True)
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "found", "rest"),
+    [
+        (INLINE, f" {PLAIN} ", bare(LOOK), ""),
+        (INLINE, f" {PLAIN} x", bare(LOOK), "x"),
+        (INLINE, f" {PLAIN}\n{PLAIN.replace('x', 'y')}", bare(*BOTH), ""),
+        (INLINE, " [look(at='x'), look(at='y')]", bare(*BOTH), ""),
+        (INLINE, ' call:look{at:<|"|>x<|"|>}', bare(LOOK, closed=False), ""),
+        (INLINE, ' call:look{at:<|"|>x<|"|>}<tool_call|>', bare(LOOK), ""),
+        (INLINE, " [look(at='x')", NO_CALL, " [look(at='x')"),
+        (INLINE, f" {PLAIN[:-1]}", NO_CALL, f" {PLAIN[:-1]}"),
+        (INLINE, ' {"name": "look", "x": 1}', NO_CALL, ' {"name": "look", "x": 1}'),
+        (FirstCodeWord(), "tool_code = look(at='x')", bare(LOOK), ""),
+        (FirstCodeWord(), "tool_code\n[look(at='x')]\n", bare(LOOK), ""),
+        (CodeWord(), "\ntool_code = look(at='x')", bare(LOOK), ""),
+        (FirstCodeWord(), "tool_code is a word", NO_CALL, "tool_code is a word"),
+        (FirstCodeWord(), "tool_code = [look(at='x')", NO_CALL, "tool_code = [look(at='x')"),
+    ],
+)
+def test_it_is_read_to_its_last_bracket(
+    syntax: Syntax, text: str, found: Calls | NotACall, rest: str
+) -> None:
+    outcome, left = read_syntax(syntax, text)
+    assert outcome == found
+    assert isinstance(found, NotACall) or left == rest
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("words", ["I'll check:", "Let me look.", "Ich sehe nach:"])
+def test_behind_an_announcement_it_counts_at_the_end_of_the_reply(words: str, form: str) -> None:
+    assert inline_calls_in(f"{words} {form}", INLINE_SCHEMA) == [LOOK]
+    assert inline_calls_in(f"{words} {form}\n", INLINE_SCHEMA) == [LOOK]
+    assert inline_calls_in(f"{words} {form} Or so.", INLINE_SCHEMA) == []
+    assert inline_calls_in(f"{words} {form}\nDone.", INLINE_SCHEMA) == []
+
+
+def test_it_counts_where_it_is_called_the_call() -> None:
+    assert inline_calls_in(f"Here's the tool call: {PLAIN}", INLINE_SCHEMA) == [LOOK]
+    assert inline_calls_in(f"Here is the function call. {PLAIN}", INLINE_SCHEMA) == [LOOK]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("I looked it up with:", "The call was:", "It is:", "I'll use", "This is about looks."),
+        *("He wrote \"I'll check:", "`Let me look:", "> I'll check:", "I'll look, you wrote:"),
+        *("You could then say: I'll check:", "For example:", "I will not look:", "Here's a call:"),
+    ],
+)
+def test_behind_other_words_it_is_part_of_the_sentence(words: str, form: str) -> None:
+    assert inline_calls_in(f"{words} {form}", INLINE_SCHEMA) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_has_to_be_fit_for_a_tool_that_demands_something(form: str) -> None:
+    assert inline_calls_in(f"I'll check: {form}", INLINE_SCHEMA, is_fit=False) == []
+    for schema in (
+        {},
+        {**INLINE_SCHEMA, "required": []},
+        {**INLINE_SCHEMA, "required": None},
+    ):
+        assert inline_calls_in(f"I'll check: {form}", schema) == []
+
+
+def test_the_code_word_begins_a_line() -> None:
+    assert inline_calls_in("tool_code = look(at='x')", INLINE_SCHEMA) == [LOOK]
+    assert inline_calls_in("Let me look.\ntool_code = look(at='x')", INLINE_SCHEMA) == [LOOK]
+    assert inline_calls_in("The tool_code = look(at='x')", INLINE_SCHEMA) == []
+    assert inline_calls_in("The user wrote:\ntool_code = look(at='x')", INLINE_SCHEMA) == []
+
+
+NAMED_SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}, "text": {}}}
+NAMED_TOOLS = (
+    make_tool("look", NAMED_SCHEMA),
+    make_tool("now", {}),
+    make_tool("no name", NAMED_SCHEMA),
+)
+TAGS, ATTRIBUTES, WORDS, FENCED = named_after(NAMED_TOOLS)[:4]
 CALL = WrittenCall("look", {"at": "x"})
 NOW = WrittenCall("now", {})
 
@@ -145,9 +361,9 @@ def test_tags_may_stand_in_a_fence() -> None:
 
 
 def test_the_same_tools_are_prepared_once() -> None:
-    assert named_after(TOOLS) == named_after(list(TOOLS))
+    assert named_after(NAMED_TOOLS) == named_after(list(NAMED_TOOLS))
     assert named_after((Tool("ask", parameters=True, source=b""),))[0] is not TAGS
-    assert named_after((make_tool("no name", SCHEMA),)) == ()
+    assert named_after((make_tool("no name", NAMED_SCHEMA),)) == ()
 
 
 @pytest.mark.parametrize(
@@ -165,5 +381,5 @@ def test_the_same_tools_are_prepared_once() -> None:
 )
 def test_the_scanner_finds_them_where_they_count(text: str, count: int) -> None:
     nothing: tuple[Syntax, ...] = ()
-    found = find_calls(text, nothing, ("look", "now"), named_after(TOOLS))
+    found = find_calls(text, nothing, ("look", "now"), named_after(NAMED_TOOLS))
     assert sum(isinstance(one, Found) for one in found) == count

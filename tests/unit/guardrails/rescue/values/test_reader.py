@@ -11,15 +11,54 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import (
     DEPTH_LIMIT,
-    PYTHON,
-    Problem,
-    Style,
-    Unreadable,
-    Value,
+    Open,
+    pass_comments,
     read_value,
     read_whole,
 )
+from proxy.guardrails.rescue.values.scalars import PYTHON, Problem, Style, Unreadable, Value
 from tests.fakes.arrivals import is_linear, read, run
+
+
+def test_only_the_brackets_of_json_are_strict() -> None:
+    assert Open({}, "}").is_strict
+    assert Open([], "]").is_strict
+    assert not Open({}, ")").is_strict
+    assert not Open([], "}").is_strict
+
+
+def test_a_run_is_looked_for_behind_some_members_and_again_the_later_the_less_was_found() -> None:
+    members = Open([], "]")
+    assert [members.looks_for_run() for _ in range(8)] == [False] * 7 + [True]
+    members.has_looked(1_000, 500)
+    assert members.looks_for_run()
+    members.has_looked(1_280, 0)
+    assert [members.looks_for_run() for _ in range(12)] == [False] * 11 + [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("// one\n x", "x"),
+        ("# one\n\n# two\n/* three\n */ x", "x"),
+        ("/* one */x", "x"),
+        ("/***/ // two\nx", "x"),
+        ("# one", ""),
+        ("/* one", ""),
+    ],
+)
+def test_comments_and_the_space_behind_them_are_passed(text: str, rest: str) -> None:
+    def passes_all(text: str) -> tuple[bool, str]:
+        passed, left = read(pass_comments, text)
+        return (passed, left) if left == rest else passes_all(left)
+
+    assert passes_all(text) == (True, rest)
+
+
+@pytest.mark.parametrize("text", ["/ x", "x", "", "/"])
+def test_other_text_is_not_passed(text: str) -> None:
+    assert read(pass_comments, text) == (False, text)
+
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 documents = st.recursive(

@@ -1,8 +1,19 @@
 import pytest
 
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.rescue.values.scalars import meaning_of, number_in
-from proxy.guardrails.rescue.values.written import Problem, Unreadable
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.scalars import (
+    Problem,
+    Unreadable,
+    meaning_of,
+    number_in,
+    read_bare,
+)
+from tests.fakes.arrivals import is_linear, read, run
+
+
+def test_what_a_broken_off_list_held_does_not_make_a_defect_another_one() -> None:
+    assert Unreadable(Problem.CUT_OFF, (1,)) == Unreadable(Problem.CUT_OFF)
 
 
 @pytest.mark.parametrize(
@@ -33,3 +44,50 @@ def test_what_no_one_can_hold_is_too_long(text: str) -> None:
 )
 def test_words_have_a_meaning(text: str, value: JsonValue) -> None:
     assert meaning_of(text) == value
+
+
+def bare(text: str, *, is_item: bool = False) -> tuple[str | None, str]:
+    return read(lambda cursor: read_bare(cursor, ("</x>",), is_item=is_item), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a, b and c", "a, b and c"),
+        ('it\'s "so", he said', 'it\'s "so", he said'),
+        ("at 5, 10:30", "at 5, 10:30"),
+        ("a,http://x.y", "a,http://x.y"),
+        ("f(a, b: c) [d, e: f] {g, h: i}", "f(a, b: c) [d, e: f] {g, h: i}"),
+        ("1 < 2, if so :)", "1 < 2, if so :)"),
+        ("one\ntwo", "one\ntwo"),
+        ("  x  ", "x"),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("end", ["}", "]", ",key:1}", ", key : 1}", "</x>", '<|"|>', ""])
+def test_text_goes_up_to_the_next_key_a_bracket_or_a_mark(text: str, value: str, end: str) -> None:
+    assert bare(text + end) == (value, end)
+
+
+def test_every_comma_ends_an_item() -> None:
+    assert bare("a b, c]", is_item=True) == ("a b", ", c]")
+    assert bare("f(a, b), c]", is_item=True) == ("f(a, b)", ", c]")
+
+
+@pytest.mark.parametrize("text", ["a (b", "a (b}", "a { b</x>", "a [b}"])
+def test_brackets_come_in_pairs(text: str) -> None:
+    assert bare(text)[0] is None
+
+
+def test_there_is_a_limit_to_the_brackets() -> None:
+    assert bare("(" * 63 + ")" * 63 + "}")[0] is not None
+    assert bare("(" * 64 + ")" * 64 + "}")[0] is None
+
+
+@pytest.mark.parametrize("unit", [",", ",a", ", a ", "(", "()", "<", "</", "a", "{}"])
+def test_work_is_linear(unit: str) -> None:
+    def whole(text: str) -> None:
+        cursor = Cursor(text, is_finished=True)
+        run(cursor, read_bare(cursor, ("</x>",), is_item=False), [])
+
+    assert is_linear(whole, lambda size: unit * (size // len(unit)), 40_000)

@@ -1,16 +1,198 @@
 # ruff: noqa: RUF001 - some quotation marks are a typesetter's
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.strings import (
     Around,
+    Doubt,
     Quoted,
+    can_end,
+    doubt_about,
+    ends_behind,
+    is_end,
+    is_last,
     plain_string,
     read_between,
     read_string,
+    still_inside,
 )
 from tests.fakes.arrivals import is_linear, read
+
+PLACES = [
+    Around("}"),
+    Around("}", "}"),
+    Around("]", "}", is_list=True),
+    Around("]", is_list=True),
+    Around(")"),
+    Around(")", ")", is_list=True),
+    Around("}", "]", ends=("</x>", "<|end|>")),
+    Around("}", ends=("]!",)),
+]
+TEXTS = st.lists(
+    st.sampled_from(
+        [
+            *"\"',:=/<&{}[]() \n#“”’",
+            "a",
+            "é",
+            "1",
+            "true",
+            "f(",
+            "x y",
+            "b:",
+            "</x>",
+            " " * 41,
+            "k" * 81,
+        ]
+    ),
+    max_size=8,
+).map("".join)
+
+
+def ends(behind: str, around: Around) -> bool:
+    """Tell whether a quotation mark in front of this text is an end."""
+    cursor = Cursor(behind, is_finished=True)
+
+    def reading() -> Waiting[None]:
+        results.append((yield from is_end(cursor, around)))
+
+    results: list[bool] = []
+    list(reading())
+    return results[0]
+
+
+@settings(deadline=None, max_examples=400)
+@given(TEXTS, st.sampled_from(PLACES), st.sampled_from("\"'”’"))
+@example(" b", PLACES[0], '"')
+@example(", then left", PLACES[0], '"')
+@example(', "b" c', PLACES[0], '"')
+@example(' "b" c', PLACES[0], '"')
+@example('"b', PLACES[2], '"')
+@example(", b c", PLACES[2], '"')
+@example("} c", PLACES[1], '"')
+@example(')"', PLACES[4], '"')
+@example(" # b", PLACES[0], '"')
+@example(", # b", PLACES[2], '"')
+@example(", #b", PLACES[0], '"')
+@example(", “b”: c", PLACES[0], "”")
+def test_what_is_passed_at_once_holds_no_end(behind: str, around: Around, quote: str) -> None:
+    match = still_inside(quote, around).match(quote + behind)
+    passed = match[0] if match else ""
+    escaped = [place for place, char in enumerate(passed) if char == quote]
+    assert not any(ends((quote + behind)[place + 1 :], around) for place in escaped)
+    assert not any(end in passed for end in around.ends)
+
+
+@pytest.mark.parametrize(
+    ("text", "around"),
+    [
+        ('" b" c "d" e', PLACES[0]),
+        ('", then left', PLACES[0]),
+        ('", "b" c', PLACES[0]),
+        ('"b"c', PLACES[2]),
+        ('", b" c', PLACES[2]),
+        ('"} c', PLACES[1]),
+        ('\\n\\d" b', PLACES[0]),
+        ('" b</y" c', PLACES[6]),
+    ],
+)
+def test_the_frequent_cases_are_passed_at_once(text: str, around: Around) -> None:
+    match = still_inside('"', around).match(text)
+    assert match is not None
+    assert '"' not in text[match.end() :]
+
+
+def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
+    match = still_inside('"', PLACES[6]).match('" b" c </x> " c')
+    assert match is not None
+    assert match[0] == '" b"'
+
+
+@pytest.mark.parametrize(
+    ("text", "around", "expected"),
+    [
+        ('"a", "b": 1', Around("}"), True),
+        ('"a" b', Around("}"), False),
+        ('"a"', Around("}"), False),
+        ('"a" b', Around(), True),
+        ('"a" b', Around("}", is_key=True), True),
+    ],
+)
+def test_an_end_is_known_only_if_what_follows_is_there(
+    text: str, around: Around, expected: bool
+) -> None:
+    assert can_end(Cursor(text), around, 3) is expected
+
+
+def test_the_end_does_not_depend_on_the_pieces() -> None:
+    for text, expected in (('} , "c": 1', True), (", then left", False), ('"b": 1', True)):
+        assert read(lambda cursor: is_end(cursor, Around("}", "}")), text) == (expected, text)
+
+
+@pytest.mark.parametrize(
+    ("written", "quotes", "doubt"),
+    [
+        ('say "no" and "yes"', '""', Doubt.PAIRED),
+        ('x = y["k"]', '""', Doubt.PAIRED),
+        ("it's", "''", Doubt.PAIRED),
+        ("f('x'), it's", "''", Doubt.PAIRED),
+        ("e “f” g", "“”", Doubt.PAIRED),
+        ('a 5" disk', '""', Doubt.UNPAIRED),
+        ('3" by 5" and', '""', Doubt.UNPAIRED),
+        (r'an escaped \" and a 5" disk', '""', Doubt.UNPAIRED),
+        ('{"a": "b', '""', Doubt.TORN),
+        ('one"\n{"second": "two', '""', Doubt.TORN),
+        ('see ["x", "y', '""', Doubt.TORN),
+        ("one'][f(a='two", "''", Doubt.TORN),
+        ('a "b" <tool_call>', '""', Doubt.TORN),
+        ('{"name": "f"}', '""', Doubt.TORN),
+    ],
+)
+def test_marks_that_come_in_pairs_are_no_end(written: str, quotes: str, doubt: Doubt) -> None:
+    assert doubt_about(written, quotes[0], quotes[1]) is doubt
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_good", "doubt"),
+    [
+        ("", True, Doubt.UNPAIRED),
+        (" \n ", True, Doubt.UNPAIRED),
+        ("\n</tool_call>", True, Doubt.UNPAIRED),
+        ("}]", True, Doubt.UNPAIRED),
+        ("</x>", True, Doubt.UNPAIRED),
+        ("<|im_end|>", True, Doubt.UNPAIRED),
+        ("</b>", False, Doubt.UNPAIRED),
+        ('"}', False, Doubt.UNPAIRED),
+        (" so", False, Doubt.UNPAIRED),
+        ("\nSo it is, and a good many words more", False, Doubt.UNPAIRED),
+        ("", True, Doubt.PAIRED),
+        ("\nso", True, Doubt.PAIRED),
+        (", f()", True, Doubt.PAIRED),
+        (" so", False, Doubt.PAIRED),
+        (' "}', False, Doubt.PAIRED),
+    ],
+)
+def test_what_stands_behind_decides_about_a_doubtful_value(
+    behind: str, is_good: bool, doubt: Doubt
+) -> None:
+    def start(cursor: Cursor) -> Waiting[bool]:
+        return ends_behind(cursor, doubt, ("</x>",))
+
+    assert read(start, behind) == (is_good, behind)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_end"), [("</x>", True), ("</x> \n", True), ("</x> a", False), ("</x>" * 9, False)]
+)
+def test_a_mark_is_the_last_if_only_space_follows(text: str, is_end: bool) -> None:
+    assert read(lambda cursor: is_last(cursor, "</x>"), text) == (is_end, text)
+
+
+def test_more_space_than_can_be_seen_is_no_end() -> None:
+    assert not read(lambda cursor: is_last(cursor, "</x>"), f"</x>{' ' * 64}")[0]
+
 
 OBJECT = Around("}")
 INNER = Around("}", "}")

@@ -1,0 +1,120 @@
+"""`python -m benchmarks instructions`: counts, and holds the table or writes it."""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.instructions import figures
+from benchmarks.instructions.counting import FIGURES, Proxy, count
+from benchmarks.load.candidates import REPOSITORY
+from benchmarks.load.peers import NotAvailable
+
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+TABLE = Path(__file__).with_name("figures.toml")
+_LEFT_OUT, _GROWN, _NOT_COMPARABLE = 0, 1, 2
+
+# Run by the interpreter that serves; the rest of the command may be run by another.
+_LOOK = """
+import json, platform, sys
+from importlib.metadata import PackageNotFoundError, version
+def found(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+kind = f"{platform.python_version()}, {platform.machine()}, {platform.python_compiler()}"
+print(json.dumps({"build": kind, "packages": {name: found(name) for name in sys.argv[1:]}}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A build of Python, and the versions of packages that it has."""
+
+    build: str
+    packages: dict[str, str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command understands."""
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--check", action="store_true", help="fail if a figure grew by over 3 %%")
+    kind.add_argument("--write", action="store_true", help="renew the table of figures")
+    parser.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="the interpreter that serves"
+    )
+    parser.add_argument(
+        "--temper", type=Path, default=REPOSITORY, help="the checkout of Temper to count"
+    )
+    parser.add_argument("--keep", type=Path, help="a folder for what callgrind writes")
+    parser.set_defaults(command=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Run the command; return the exit code."""
+    python: Path = chosen.python.absolute()
+    pins = figures.pins(CONSTRAINTS.read_text("utf-8"))
+    interpreter = look_at(python, pins)
+    differing = [
+        f"{name} {found}, not {pins[name]}"
+        for name, found in interpreter.packages.items()
+        if found != pins[name]
+    ]
+    if differing:
+        _tell(f"not the packages of {CONSTRAINTS.name}: {'; '.join(differing)}")
+        if chosen.check or chosen.write:
+            return _NOT_COMPARABLE
+    table = figures.read(TABLE.read_text("utf-8"))
+    if chosen.check and interpreter.build not in table:
+        _tell(f"left out: there are no figures for Python {interpreter.build}")
+        return _LEFT_OUT
+    try:
+        with _folder(chosen.keep) as folder:
+            found = count(Proxy(python, chosen.temper.resolve()), folder, _tell)
+    except NotAvailable as problem:
+        _tell(str(problem))
+        return _NOT_COMPARABLE
+    if chosen.write:
+        TABLE.write_text(figures.write({**table, interpreter.build: found}), "utf-8")
+        return 0
+    return report(table.get(interpreter.build, {}), found, _tell) if chosen.check else 0
+
+
+def report(expected: figures.Counts, found: figures.Counts, tell: Callable[[str], None]) -> int:
+    """Tell what has changed; return the exit code."""
+    grown = 0
+    for name, share in figures.compare(expected, found):
+        tell(f"{FIGURES[name]}: {share:+.1%} of the table's {expected[name]:,}")
+        grown += share > figures.MOST_GROWTH
+    if grown:
+        tell("a figure grew by over 3 %: make it cheaper, or renew the table with --write")
+    return _GROWN if grown else 0
+
+
+def look_at(python: Path, packages: Iterable[str]) -> Interpreter:
+    """Ask an interpreter for its build, and for the versions of packages."""
+    command = (str(python), "-c", _LOOK, *packages)
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603
+    return msgspec.json.decode(told, type=Interpreter)
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+    else:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept.resolve()
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

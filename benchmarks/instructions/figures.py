@@ -1,0 +1,47 @@
+"""The table of instruction counts, by build of Python, and what is compared with it: pure."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+# name of a figure -> instructions
+Counts: TypeAlias = Mapping[str, int]
+
+MOST_GROWTH = 0.03
+
+_HEAD = """\
+# Instructions by build of Python, with the packages of constraints.txt. Renew the table with
+# `python -m benchmarks instructions --write`, in the commit that changes what it counts.
+"""
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
+
+
+def read(text: str) -> dict[str, Counts]:
+    """Read a table: build of Python -> counts; raises ValueError."""
+    table: dict[str, Counts] = {}
+    for build, counts in tomllib.loads(text).items():
+        if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
+            raise ValueError(f"the figures of {build} are no counts")
+        table[build] = counts
+    return table
+
+
+def write(table: Mapping[str, Counts]) -> str:
+    """Write a table as TOML."""
+    return _HEAD + "".join(
+        f'\n["{build}"]\n' + "".join(f"{name} = {count:_}\n" for name, count in counts.items())
+        for build, counts in sorted(table.items())
+    )
+
+
+def compare(expected: Counts, found: Counts) -> Iterator[tuple[str, float]]:
+    """Yield each figure that is in both, and by which share it grew: 0.03 is three percent more."""
+    for name, count in found.items():
+        if name in expected:
+            yield name, (count - expected[name]) / expected[name]
+
+
+def pins(constraints: str) -> dict[str, str]:
+    """Read a constraints file: package -> version."""
+    return dict(_PIN.findall(constraints))

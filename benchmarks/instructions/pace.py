@@ -1,0 +1,77 @@
+"""A mock backend and a client in lockstep: a token is sent when the one before has arrived.
+
+So every token is a read and a write of the proxy's own, however slow the proxy is, and the same
+work is counted on every machine.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from benchmarks.healthy.ledger import Ledger
+from benchmarks.load import backend
+from benchmarks.load.client import Connection
+
+# The next token comes by the clock if the proxy holds the one before.
+_PATIENCE_SECONDS = 0.5
+
+
+class Pace:
+    """Sends a token when the client has all that were sent before.
+
+    `questions` counts what the proxy asked for beside chats: what the server has, and the like.
+    """
+
+    def __init__(self) -> None:
+        self.questions = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._send: Callable[[], None] = _nothing
+        self._sent = 0
+
+    def wait(self, sent: int, send: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call `send` when so many tokens have arrived, or when that takes too long."""
+        self._sent, self._send = sent, send
+        self._timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._go_on)
+        return self._timer
+
+    def note(self, arrived: int) -> None:
+        """Note that the client has read something, and how many tokens it has by now."""
+        if arrived >= self._sent:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        send, self._send, self._timer = self._send, _nothing, None
+        send()
+
+
+def _nothing() -> None:
+    pass
+
+
+class PacedBackend(backend.Connection):
+    """A connection of the mock backend that keeps pace with the client."""
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__(Ledger())
+        self._pace = pace
+
+    def on_message_complete(self) -> None:
+        if not self.is_chat:
+            self._pace.questions += 1
+        super().on_message_complete()
+
+    def _continue(self, speech: backend.Speech, place: int, due: float) -> None:
+        self._timer = self._pace.wait(place, lambda: self._say(speech, place, due))
+
+
+class PacedClient(Connection):
+    """A connection of the client that tells how many tokens have arrived."""
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__()
+        self._pace = pace
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._pace.note(len(self._answer.delays))

@@ -1,0 +1,177 @@
+"""Mistral: `[TOOL_CALLS]`, followed by JSON or by a name and its arguments.
+
+A list of objects (version 3) is asked for rather than the newer `NAME[ARGS]{...}`: where a backend
+swallows the mark because it is a control token, a list is still a call and a bare name is not.
+"""
+
+import re
+from collections.abc import Sequence
+
+from proxy.conversation import json
+from proxy.conversation.tools import Tool, ToolCall
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
+from proxy.guardrails.rescue.syntaxes.pythonic import (
+    begins_list,
+    read_python_arguments,
+    read_python_calls,
+)
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.tool_prompts.fragments import (
+    behind,
+    call_object,
+    duty,
+    escape,
+    offered,
+    result_object,
+    tool_list,
+)
+
+_MARKS = (
+    *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]"),
+    *("[/TOOL_RESULTS]", "[INST]", "[/INST]"),
+)
+
+
+class MistralConvention:
+    """Lists of JSON objects behind marks in brackets; calls and results share an id."""
+
+    name = "mistral"
+    syntaxes = ("mistral", "bare_json")
+    stops = ()
+    answer_label = ""
+
+    def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
+        """Write the tools as a list, and how to call one."""
+        listed = tool_list(offered(tools, respond), _MARKS, ", ")
+        return (
+            f"[AVAILABLE_TOOLS][{listed}][/AVAILABLE_TOOLS]\n\n"
+            "To call one or several of these tools, write [TOOL_CALLS] and a JSON list, "
+            "and nothing behind it:\n"
+            '[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]\n'
+            f"You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS].{duty(respond)}"
+        )
+
+    def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
+        """Write all calls as one list."""
+        written = ", ".join(_with_id(call_object(call, _MARKS), call.id) for call in calls)
+        return behind(text, f"[TOOL_CALLS][{written}]")
+
+    def write_result(self, name: str, call_id: str, text: str) -> str:
+        """Write a result between marks."""
+        result = _with_id(result_object(name, text, _MARKS), call_id, "call_id")
+        return f"[TOOL_RESULTS]{result}[/TOOL_RESULTS]"
+
+
+def _with_id(written: str, call_id: str, key: str = "id") -> str:
+    if not call_id:
+        return written
+    return f'{written[:-1]}, "{key}": {escape(json.dump_text(call_id), _MARKS)}}}'
+
+
+ARGUMENTS = "[ARGS]"
+_NAME = re.compile(r"[\w./:-]+", re.ASCII)
+_ID = "[CALL_ID]"
+_NEXT = re.compile(r"[\s,;]*(?=[\w./:-]+(?:\[CALL_ID\][\w./:-]+)?\[ARGS\])", re.ASCII)
+_NEXT_BEGINS = re.compile(r"[\s,;]*(?:[\w./:-]+(?:\[[A-Z_]*\]?[\w./:-]*){0,2})?", re.ASCII)
+_SIGHT = 200
+
+
+class Mistral:
+    """`[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
+
+    Behind the second form more of them may stand without the first mark.
+    There is no closing mark: the brackets of the JSON are all there is.
+    """
+
+    name = "mistral"
+    openings = ("[TOOL_CALLS]",)
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read the calls behind one mark."""
+        yield from cursor.whitespace()
+        if (yield from cursor.literal(opening)):
+            yield from cursor.whitespace()
+        char = yield from cursor.peek()
+        if (yield from begins_list(cursor)):
+            return (yield from read_python_calls(cursor))
+        if char in ("{", "["):
+            return (yield from _json(cursor))
+        return (yield from self._named(cursor))
+
+    def _named(self, cursor: Cursor) -> Reading:
+        name = yield from _name(cursor)
+        yield from cursor.whitespace()
+        if name and (yield from cursor.literal(ARGUMENTS)):
+            return (yield from read_named(cursor, name))
+        char = yield from cursor.peek()
+        if name and char == "[":  # a word between the mark and the list
+            return (yield from _json(cursor))
+        if name and char == "(":
+            return (yield from _python(cursor, name))
+        if not name or char != "{":
+            return NotACall(Reason.NOT_A_CALL)
+        return (yield from read_arguments(cursor, name))
+
+
+def read_named(cursor: Cursor, name: str) -> Reading:
+    """Read the arguments of a call to `name`, and the calls behind it that have the same mark."""
+    found = Calls(())
+    while len(found.calls) <= MOST_CALLS:
+        yield from cursor.whitespace()
+        char = yield from cursor.peek()
+        if char == "[" and not found.calls:  # a word between the mark and the list
+            return (yield from _json(cursor))
+        if char != "{":
+            return NotACall(Reason.NOT_A_CALL)
+        more = yield from read_arguments(cursor, name)
+        if isinstance(more, NotACall):
+            return more
+        found = Calls(found.calls + more.calls, more.closed)
+        if not (yield from _passes_to_next(cursor)):
+            break
+        name = yield from _name(cursor)
+        yield from cursor.literal(ARGUMENTS)
+    return found
+
+
+def _name(cursor: Cursor) -> Waiting[str]:
+    """Read a name, and the id of the call that may stand behind it."""
+    name = yield from cursor.take(_NAME)
+    if name and (yield from cursor.literal(_ID)):
+        yield from cursor.take(_NAME)
+    return name
+
+
+def _passes_to_next(cursor: Cursor) -> Waiting[bool]:
+    """Pass what stands before another name and its mark; tell whether they come next."""
+    while True:
+        text, is_all = cursor.glimpse(_SIGHT)
+        between = _NEXT.match(text)
+        if between or is_all or not _NEXT_BEGINS.fullmatch(text):
+            break
+        yield
+    cursor.advance(len(between[0]) if between else 0)
+    return between is not None
+
+
+def _json(cursor: Cursor) -> Reading:
+    """Read a list of calls, or calls with commas between them."""
+    found = yield from read_calls(cursor, is_marked=True)
+    while isinstance(found, Calls) and found.closed and (yield from cursor.literal(",")):
+        if len(found.calls) > MOST_CALLS:
+            break
+        yield from cursor.whitespace()
+        more = yield from read_calls(cursor, is_marked=True)
+        if isinstance(more, NotACall):
+            return more
+        found = Calls(found.calls + more.calls, more.closed)
+    return found
+
+
+def _python(cursor: Cursor, name: str) -> Reading:
+    found = yield from read_python_arguments(cursor, name)
+    is_whole = isinstance(found, NotACall) or found.closed
+    return found if is_whole else NotACall(Reason.BROKEN)

@@ -1,0 +1,236 @@
+"""What the earlier calls of a reply, and the words behind a call on its line, mean for it.
+
+The calls of a reply are meant in their order: behind one that was meant and could not be taken, no
+later one is taken alone. Behind a call that broke, nobody can tell what still belongs to it.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.names import meant_by
+from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS, STRAY_CLOSERS, THOUGHT_ENDS
+from proxy.guardrails.rescue.modes import Beginning
+from proxy.guardrails.rescue.surroundings import CLOSING_QUOTES
+from proxy.guardrails.rescue.syntax import Reason
+
+_SIGHT = 300
+_CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
+# What stands behind the name of a tool where it is called, and not only mentioned.
+_CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Action\ Input:)"""
+
+
+class Siblings:
+    """The calls of one reply so far, and the words between them.
+
+    Where calls stood in thoughts that have ended, others count only if they are all that the rest
+    of the reply consists of (`must_end_reply`): what looked like the end of thoughts may have been
+    a part of such a call.
+    """
+
+    def __init__(self, offered: Collection[str], *, must_end_reply: bool = False) -> None:
+        self._offered = offered
+        self._objection: Reason | None = None
+        self._refused_row: tuple[WrittenCall, ...] = ()
+        self._is_behind_row = False
+        self._accepted: tuple[str, str] | None = None
+        self._has_words = False
+        self._behind_break: list[str] = []
+        self.has_spoken = False
+        self.must_end_reply = must_end_reply
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known that next to no later call counts."""
+        return self._objection is not None or bool(self._refused_row)
+
+    def hear(self, words: str) -> None:
+        """Take note of prose."""
+        self.has_spoken = self._has_words = True
+        if self._objection is Reason.NESTED:
+            self._behind_break.append(words)
+
+    def accept(self, found: Found, opening: str) -> None:
+        """Take note of a call that counts."""
+        self._accepted = found.syntax_name, opening
+        self._has_words = self._is_behind_row = False
+        self._refused_row = ()
+
+    def refuse(self, reason: Reason | None, found: Found) -> None:
+        """Take note of a call that does not count; one that nobody offered means nothing.
+
+        One that only the marks around it, or the lack of them, forbade may be repeated.
+        """
+        self._is_behind_row |= not found.is_marked
+        if not self.offers(found):
+            return
+        if not found.is_marked or reason is Reason.NOT_CLOSED:
+            self._refused_row += found.calls
+        elif reason is Reason.QUOTED:
+            self._object(Reason.QUOTED)
+        else:
+            self._object(Reason.OUT_OF_ORDER)
+
+    def show_example(self) -> None:
+        """Take note of an example that cannot be read: others may follow."""
+        self._object(Reason.QUOTED)
+
+    def break_off(self, source: str, *, is_marked: bool) -> None:
+        """Take note of a call that cannot be read beyond `source`, if it is one."""
+        if is_marked or _calls(frozenset(self._offered)).search(source[:_SIGHT]):
+            self._objection = Reason.NESTED
+            self._behind_break.clear()
+
+    def objection(self, found: Found, opening: str) -> Reason | None:
+        """Tell what forbids a call, whatever follows it."""
+        if self._objection is not None:
+            return self._objection
+        if self._is_behind_row and not found.is_marked:
+            return Reason.OUT_OF_ORDER
+        if self._refused_row and found.calls != self._refused_row:
+            return Reason.OUT_OF_ORDER
+        is_other = self._accepted is not None and (
+            found.syntax_name != self._accepted[0] and opening != self._accepted[1]
+        )
+        return Reason.QUOTED if is_other and self._has_words else None
+
+    def offers(self, found: Found) -> bool:
+        """Return whether all tools that are called are offered."""
+        return all(meant_by(call.name, self._offered) for call in found.calls)
+
+    def end_thoughts(self) -> "Siblings | None":
+        """Return what begins behind the end of thoughts; None if a call may be broken there.
+
+        A call that broke has to have its end among the thoughts.
+        """
+        if self._objection is not Reason.NESTED:
+            has_calls = self.is_settled or self._accepted is not None
+            return Siblings(self._offered, must_end_reply=self.must_end_reply or has_calls)
+        text = "".join(self._behind_break)
+        is_over = any(closer in text for closer in _CLOSERS)
+        return Siblings(self._offered, must_end_reply=True) if is_over else None
+
+    def _object(self, reason: Reason) -> None:
+        if self._objection in (None, Reason.QUOTED):
+            self._objection = reason
+
+
+@lru_cache(maxsize=64)
+def _calls(names: frozenset[str]) -> re.Pattern[str]:
+    """Return what a call of one of these tools looks like."""
+    known = "|".join(map(re.escape, sorted(names)))
+    return re.compile(rf"(?<![\w.-])(?:{known}){_CALLED}" if known else "(?!)", re.VERBOSE)
+
+
+SIGHT = 200  # as much of a line as is looked at
+_WORD = re.compile(r"[^\W\d_]*")
+_LONGEST_WORD = 24
+_JOINT = re.compile(r"(?:[,;&+]\s*)?(?:and\s+)?(?:then\s+)?")
+_LINE = re.compile(r"[,;&+\s]*[^\n]*")
+# Punctuation behind a call that belongs to a sentence around it.
+_CONTINUES = frozenset(".,;:!?)]}|/\\=<>\"'”»`")
+# Of what a call can be the subject.
+_VERBS = frozenset(
+    (
+        *("are", "was", "were", "be", "been", "am", "would", "will", "can", "could", "may"),
+        *("must", "should", "shall", "cannot", "had", "have", "did", "do", "got", "made", "might"),
+        *("meant", "mean", "failed", "worked", "returned", "gave", "looked", "asked", "called"),
+        *("ist", "sind", "wird", "est", "sont", "es", "son", "jest"),
+    )
+)
+# With what a sentence goes on behind a call that is only mentioned in it.
+_CONJUNCTIONS = frozenset(
+    (
+        *("or", "nor", "vs", "versus", "instead", "rather", "not", "but", "because", "if", "when"),
+        *("which", "that", "who", "where", "while", "so", "since", "unless", "whose", "like"),
+        *("in", "of", "for", "with", "without", "to", "from", "at", "by", "on", "into"),
+        *("call", "mark", "tell", "ask", "look", "return", "give", "make", "get", "show"),
+        *("oder", "ou", "o", "lub"),
+    )
+)
+# Words that end like the third person of a verb and are none.
+_OTHER_WORDS = frozenset(("this", "thus", "yes", "always", "perhaps", "less", "results", "thanks"))
+
+
+class Sequel(Enum):
+    """How a line goes on behind a call: `OPEN` where the words do not tell."""
+
+    APART = "apart"
+    WORDS = "words"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The text behind a call, as much of it as is looked at; `is_all` if no more is waited for."""
+
+    text: str
+    is_all: bool
+
+    def sequel_to(self, found: Found, begun: Beginning) -> Sequel | None:
+        """Tell how the line goes on; None where more text is needed.
+
+        Where one sentence ended before the call and another begins behind it, the call stands in
+        neither. Control tokens are not written in passing, nor are calls of several lines, unless
+        words go on around them. Other calls may at most begin the reply.
+        """
+        word = self._word
+        if word is None:
+            return None
+        is_sentence = self.text[0].isalpha() and not self.text[0].islower()
+        if found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip():
+            is_in_words = begun.is_apart and not begun.is_sentence_start and not is_sentence
+            is_mentioned = _is_verb(word) or self.text[0] in CLOSING_QUOTES
+            return Sequel.WORDS if is_in_words or is_mentioned else Sequel.APART
+        if not begun.is_sentence_start:
+            return Sequel.WORDS
+        if is_sentence:
+            return Sequel.APART
+        if self._is_line_open:
+            return None
+        return Sequel.OPEN
+
+    def may_stand_apart(self, found: Found, begun: Beginning) -> bool:
+        """Return whether a call may begin the reply although the words behind it may go with it.
+
+        It has to be more than a tag, and the words no part of a sentence with it.
+        """
+        word = self._word or ""
+        continues = self.text[0] in _CONTINUES or _is_verb(word) or word in _CONJUNCTIONS
+        is_more = "{" in found.source or found.source.count("</") > 1
+        is_more = is_more or all(call.arguments for call in found.calls)
+        return begun.begins_reply and is_more and not continues
+
+    @property
+    def joint(self) -> str:
+        """What joins the call to another one that may follow it."""
+        found = _JOINT.match(self.text)
+        return found[0] if found else ""
+
+    @property
+    def line(self) -> str:
+        """The rest of the line."""
+        found = _LINE.match(self.text)
+        return found[0] if found else ""
+
+    @property
+    def _is_line_open(self) -> bool:
+        return not self.is_all and self.line == self.text
+
+    @property
+    def _word(self) -> str | None:
+        """The word that comes next, in small letters; None if it may go on."""
+        found = _WORD.match(self.text)
+        word = found[0] if found else ""
+        is_open = word == self.text and len(word) < _LONGEST_WORD
+        return None if is_open and not self.is_all else word.casefold()
+
+
+def _is_verb(word: str) -> bool:
+    """Return whether a call may be the subject of a word; the third person ends in an s."""
+    is_third_person = word.endswith("s") and len(word) > 1 and word not in _OTHER_WORDS
+    return is_third_person or word in _VERBS

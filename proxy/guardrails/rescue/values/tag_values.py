@@ -1,0 +1,100 @@
+"""Values in tags: XML entities, line ends at the tags, and closing tags that are part of the text.
+
+A model that writes values on lines of its own sometimes forgets one of the two line ends. One that
+writes them right behind their tags means the line end before the closing tag. Which of them a model
+is can be seen from the lines of the value, and from the other values of the call.
+
+A model that writes about the syntax it calls in may write all closing marks in a value. What stands
+behind tells: two marks are text if their line goes on and both stand there once more, the mark of a
+call is if more values end behind it than begin.
+"""
+
+import re
+from functools import lru_cache
+from html import unescape
+
+from proxy.conversation.json import JsonObject
+from proxy.guardrails.rescue.marks import holds_mark
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+
+_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|#39|#34|#x27|#x22);")
+_UNESCAPED = re.compile(r"[<>]|&(?!(?:lt|gt|amp|quot|apos|#39|#34|#x27|#x22);)")
+_QUOTES = {'"': ("&quot;", "&#34;", "&#x22;"), "'": ("&apos;", "&#39;", "&#x27;")}
+
+
+def unescaped(text: str) -> str:
+    """Return what was meant, if everything that XML has to escape was escaped, else `text`.
+
+    A value that holds both `&lt;` and `<` is markup or code, where entities stand for themselves.
+    """
+    if not _ENTITY.search(text) or _UNESCAPED.search(text):
+        return text
+    for quote, entities in _QUOTES.items():
+        if quote in text and any(entity in text for entity in entities):
+            return text
+    return unescape(text)
+
+
+class LineEnds:
+    """The line ends of the values of one call.
+
+    Where the family `has_lines`, it writes values on lines of their own, as a rule.
+    """
+
+    def __init__(self, *, has_lines: bool) -> None:
+        self._has_lines = has_lines
+        self._is_inline = False
+        self._shortened: dict[str, str] = {}
+
+    def trimmed(self, key: str, text: str) -> str:
+        """Return a value without line ends at its marks and without a closing tag of its name."""
+        closing = f"</{key}>"
+        if text.rstrip().endswith(closing) and f"<{key}" not in text:
+            text = text.rstrip().removesuffix(closing)
+        is_apart, is_ended = text[:1] == "\n", text[-1:] == "\n"
+        if is_apart and (is_ended or self._has_lines):
+            return text[1:].removesuffix("\n")
+        self._is_inline |= not is_apart and not is_ended and bool(text)
+        body = text[:-1]
+        if is_apart or not is_ended or not self._has_lines or "\n" in body:
+            return text
+        self._shortened[key] = body
+        return body
+
+    def restore(self, arguments: JsonObject) -> None:
+        """Give line ends back if another value of the call stands right between its marks."""
+        for key, body in self._shortened.items():
+            if self._is_inline and arguments[key] == body:
+                arguments[key] = f"{body}\n"
+
+
+_SIGHT = 240  # a call that words follow on its line is doubtful anyway, and these words are held
+_LONG_SIGHT = 2_000
+
+
+def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
+    """Return whether `second`, which comes next behind `first`, is still text in the value."""
+    while True:
+        text, is_all = cursor.glimpse(_SIGHT, len(second))
+        line = text.lstrip(" \t")
+        if line and line[0] in "\r\n<[{|`":
+            return False
+        if line and (pair := _pair(first, second).search(text)):
+            return not holds_mark(text[: pair.start()])
+        if is_all:
+            return False
+        yield
+
+
+def is_surplus(cursor: Cursor, opening: str, end: str) -> Waiting[bool]:
+    """Return whether more values end than begin in the text ahead."""
+    while True:
+        text, is_all = cursor.glimpse(_LONG_SIGHT)
+        if is_all:
+            return text.count(end) > text.count(opening)
+        yield
+
+
+@lru_cache(maxsize=256)
+def _pair(first: str, second: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(first)}\s*{re.escape(second)}")

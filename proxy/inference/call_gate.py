@@ -1,0 +1,269 @@
+"""Shows the calls that a backend recognised while the model is still writing them.
+
+A call's name goes out when nothing but its arguments can be wrong with it, and then the arguments,
+as far as they are beyond doubt. The next call waits until the one before is settled; from the first
+doubt on, everything waits for the verdict on the whole reply.
+
+How arguments are read
+----------------------
+`ArgumentsGate` follows strict JSON, one member of the top level after the other, and knows two
+kinds of values. A string that every schema of its parameter takes flows as it comes, but for its
+closing quote: only a known key, or the verdict, shows that the quote was the end. Every other value
+is held until it is complete, checked by itself, and let out as it will be in the end. At the first
+thing that is odd (an unknown key, broken JSON, a value that does not fit) the reader stops for
+good, and the rest waits for the verdict on the whole.
+
+So what was shown ends in one of three places: behind the opening brace, behind a whole value, or
+within a string. From each of them it can be continued to any object that begins with the same
+members, and `SentArguments.rest` says how. The work is linear in the text.
+"""
+
+import re
+from collections.abc import Generator
+
+from proxy.conversation import json
+from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
+from proxy.conversation.tools import Tool
+from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.order import is_free
+from proxy.guardrails.respond import end_of_run
+from proxy.guardrails.schemas import arguments
+from proxy.guardrails.schemas.members import Members
+from proxy.inference.sent_answer import SentAnswer, SentArguments
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
+_INSIDE = re.compile(r'[^"{}\[\]]*')
+_HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
+_LONGEST_ESCAPE = len("\\ud83d\\ude00")
+_QUOTE = '"'
+
+
+class ArgumentsGate:
+    """Reads the arguments of one call and lets out what the client may see of them."""
+
+    def __init__(self, members: Members) -> None:
+        self.shown = SentArguments()
+        self._members = members
+        self._text = ""
+        self._at = 0
+        self._held: list[str] = []
+        self._out: list[str] = []
+        self._flows = False
+        self._reading = self._read()
+
+    def feed(self, fragment: str) -> str:
+        """Take more of the arguments' text; return what may be shown now."""
+        if self._flows and end_of_run(_PLAIN, fragment, 0) == len(fragment):
+            self.shown.add_to_string(fragment)
+            return fragment
+        self._text, self._at = fragment, 0
+        next(self._reading, None)
+        out = "".join(self._out)
+        self._out.clear()
+        return out
+
+    def _read(self) -> Generator[None, None, None]:
+        if (yield from self._pass(_SPACE)) != "{":
+            return
+        self._take()
+        self._let_out()
+        while (name := (yield from self._read_key())) is not None:
+            self._take()
+            first = yield from self._pass(_SPACE)
+            if first == _QUOTE and self._members.takes_any_string(name):
+                is_whole = yield from self._show_string(name)
+            else:
+                is_whole = yield from self._show_value(name, first)
+            if not is_whole:
+                return
+            if (yield from self._pass(_SPACE)) != ",":
+                return
+            self._take()
+
+    def _read_key(self) -> Generator[None, None, str | None]:
+        """Read a key up to its colon; None unless it names a parameter for the first time."""
+        if (yield from self._pass(_SPACE)) != _QUOTE:
+            return None
+        start = len(self._held)
+        if not (yield from self._pass_string()):
+            return None
+        name = json.parse("".join(self._held[start:]))
+        if (yield from self._pass(_SPACE)) != ":":
+            return None
+        if not isinstance(name, str) or name in self.shown.names:
+            return None
+        return name if self._members.declares(name) else None
+
+    def _show_string(self, name: str) -> Generator[None, None, bool]:
+        """Let a string out as it comes, but for its closing quote; reports whether it had one."""
+        self._take()
+        self._let_out()
+        self.shown.begin_string(name)
+        while True:
+            end = end_of_run(_PLAIN, self._text, self._at)
+            self._flow(self._text[self._at : end])
+            self._at = end
+            if end == len(self._text):
+                self._flows = True
+                yield
+                self._flows = False
+            elif self._text[end] == _QUOTE:
+                self._take()
+                return True
+            else:
+                escape = yield from self._read_escape()
+                if not escape:
+                    return False
+                self._flow(escape)
+
+    def _show_value(self, name: str, first: str) -> Generator[None, None, bool]:
+        """Let a value out once it is complete and right; reports whether it was."""
+        start = len(self._held)
+        if first == _QUOTE:
+            is_whole = yield from self._pass_string()
+        elif first in "{[":
+            is_whole = yield from self._pass_container()
+        else:
+            yield from self._pass(_SCALAR)
+            is_whole = True
+        if not is_whole or (yield from self._pass(_SPACE)) not in ",}":
+            return False
+        return self._settle(name, start)
+
+    def _settle(self, name: str, start: int) -> bool:
+        """Let the value out that is held from `start` on, as it will be in the end."""
+        try:
+            settled = self._members.settle(name, json.parse("".join(self._held[start:])))
+        except ValueError:
+            return False
+        if settled is None:
+            return False
+        if settled.is_changed:
+            self._held[start:] = [json.dump_text(settled.value)]
+        self._let_out()
+        self.shown.members[name] = settled.value
+        return True
+
+    def _pass_container(self) -> Generator[None, None, bool]:
+        depth = 0
+        while True:
+            mark = yield from self._pass(_INSIDE)
+            if mark == _QUOTE:
+                if not (yield from self._pass_string()):
+                    return False
+                continue
+            depth += 1 if mark in "{[" else -1
+            self._take()
+            if depth == 0:
+                return True
+
+    def _pass_string(self) -> Generator[None, None, bool]:
+        """Hold a whole string; reports whether it is one."""
+        self._take()
+        while (mark := (yield from self._pass(_PLAIN))) != _QUOTE:
+            escape = (yield from self._read_escape()) if mark == "\\" else ""
+            if not escape:
+                return False
+            self._held.append(escape)
+        self._take()
+        return True
+
+    def _read_escape(self) -> Generator[None, None, str]:
+        """Read one escape, a surrogate pair as one; nothing for what is none."""
+        escape = ""
+        while len(escape) < _LONGEST_ESCAPE and not _ESCAPE.fullmatch(escape):
+            while self._at == len(self._text):
+                yield
+            escape += self._text[self._at]
+            self._at += 1
+            if escape[0] != "\\":
+                return ""
+        return escape if _ESCAPE.fullmatch(escape) else ""
+
+    def _pass(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
+        """Hold everything that matches and return the next character, without taking it."""
+        while (end := end_of_run(pattern, self._text, self._at)) == len(self._text):
+            self._held.append(self._text[self._at :])
+            self._at = end
+            yield
+        self._held.append(self._text[self._at : end])
+        self._at = end
+        return self._text[end]
+
+    def _take(self) -> None:
+        self._held.append(self._text[self._at])
+        self._at += 1
+
+    def _let_out(self) -> None:
+        """Show what is held; that it goes on shows that a string before it was whole."""
+        self.shown.end_string()
+        held = "".join(self._held)
+        self._held.clear()
+        self.shown.add(held)
+        self._out.append(held)
+
+    def _flow(self, text: str) -> None:
+        if text:
+            self.shown.add_to_string(text)
+            self._out.append(text)
+
+
+class CallGate:
+    """Shows the calls of one reply, one after the other."""
+
+    def __init__(self, offer: OfferedTools, shown: SentAnswer) -> None:
+        self._offer = offer
+        self._sent = shown
+        self._is_over = False
+        self._index = -1
+        self._tool: Tool | None = None
+        self._written: list[str] = []
+        self._release: ArgumentsGate | None = None
+
+    def take(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
+        """Take what came of a call; returns what the client may see."""
+        if self._is_over:
+            return []
+        if isinstance(event, ToolCallStarted):
+            return [] if self._offer.is_respond(event.name) else self._start(event)
+        if self._release is None or event.index != self._index:
+            return []
+        self._written.append(event.text)
+        released = self._release.feed(event.text)
+        open_call = self._sent.open_call
+        if not released or open_call is None:
+            return []
+        return [ToolCallArgumentsDelta(open_call.index, released)]
+
+    def _start(self, started: ToolCallStarted) -> list[ReplyEvent]:
+        settled = self._settle()
+        tool = None if settled is None else self._showable(started.name)
+        if tool is None:
+            self._is_over = True
+            return settled or []
+        self._index, self._tool = started.index, tool
+        self._written.clear()
+        self._release = ArgumentsGate(Members(tool.parameters))
+        call = self._sent.start_call(started.id or "", tool.name, self._release.shown)
+        return [*(settled or []), call]
+
+    def _showable(self, name: str) -> Tool | None:
+        """Find the tool of a call whose name may be shown before its arguments are known."""
+        offer = self._offer
+        tool = offer.tool_named(name)
+        if tool is None or not is_free(tool.name, offer):
+            return None
+        is_surplus = not offer.parallel and self._release is not None
+        return None if is_surplus or not offer.may_call(tool.name) else tool
+
+    def _settle(self) -> list[ReplyEvent] | None:
+        """End the call before, if there is one; None where it has to wait for the verdict."""
+        if self._tool is None:
+            return []
+        checked = arguments.check(self._tool, "".join(self._written))
+        if not isinstance(checked, arguments.ValidArguments):
+            return None
+        return self._sent.close_call(checked.text)

@@ -1,0 +1,249 @@
+"""Decides what of a reply the client may see before the reply is complete.
+
+What has been shown cannot be taken back, so prose is shown early only where it will be an answer
+whatever follows, and a call as far as no verdict can change it. Reasoning commits to nothing and is
+shown at once.
+"""
+
+from typing import Protocol
+
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import Tool
+from proxy.guardrails.nudges import may_be_done
+from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.reading import BrokenCall, Heard, Prose, Reasoned, RespondText
+from proxy.guardrails.unparsed_calls.recognition import may_become_call
+from proxy.guardrails.verdict import Accepted
+from proxy.inference.call_gate import CallGate
+from proxy.inference.sent_answer import SentAnswer
+
+_PARAGRAPH = "\n\n"
+
+
+class ReplyGate(Protocol):
+    """Shows one reply."""
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether the client has seen no text of this reply, and sees none before its end."""
+
+    def show(self, heard: Heard) -> list[ReplyEvent]:
+        """Return what may be shown now that this was heard."""
+
+    def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
+        """Return what may be shown now that this came of a call that the backend recognised."""
+
+    def end(self) -> list[ReplyEvent]:
+        """Show what was held only because it might have become a call; it is rejected as prose."""
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show what is missing of an answer; `is_own` reports whether no other reply was shown."""
+
+
+class ThoughtGate:
+    """The showing of thoughts: those of a later attempt begin a new paragraph."""
+
+    def __init__(self, shown: SentAnswer) -> None:
+        self._sent = shown
+        self._is_first = True
+
+    def show(self, text: str) -> list[ReplyEvent]:
+        if self._is_first and self._sent.has_reasoned:
+            text = _PARAGRAPH + text
+        self._is_first = False
+        self._sent.has_reasoned = True
+        return [ReasoningDelta(text)]
+
+
+class FirstReplyGate:
+    """The showing of the reply that the client sees first.
+
+    `shows_prose` reports whether prose is an answer; the message of the respond tool is one unless
+    `is_answer_due` is False, and takes any prose that was held back before it along. From a
+    broken call on, everything is held; so is text behind a call that was shown, until the end.
+    """
+
+    def __init__(
+        self,
+        shown: SentAnswer,
+        calls: CallGate | None = None,
+        *,
+        shows_prose: bool,
+        is_answer_due: bool = True,
+    ) -> None:
+        self._sent = shown
+        self._thoughts = ThoughtGate(shown)
+        self._calls = calls
+        self._shows_prose = shows_prose
+        self._is_answer_due = is_answer_due
+        self._is_holding = False
+        self._held: list[str] = []
+        self._shown_length = 0
+
+    @property
+    def is_unseen(self) -> bool:
+        return not ((self._shows_prose and self._is_answer_due) or self._shown_length)
+
+    def show(self, heard: Heard) -> list[ReplyEvent]:
+        if isinstance(heard, Reasoned):
+            return self._thoughts.show(heard.text)
+        if isinstance(heard, BrokenCall):
+            self._is_holding = True
+        return self._hold(heard.text) if self._holds(heard) else self._show_text(heard.text)
+
+    def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
+        if self._is_holding or not self._is_answer_due or self._sent.has_calls:
+            return True
+        # white space alone commits to nothing
+        return isinstance(heard, Prose) and (not self._shows_prose or heard.text.isspace())
+
+    def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
+        """Show of a call what cannot change any more, with the prose before it."""
+        if self._calls is None or self._is_holding:
+            return []
+        calls = self._calls.take(event)
+        return [*self._show_text(""), *calls] if calls else []
+
+    def end(self) -> list[ReplyEvent]:
+        """Show nothing: whatever is held waits for the verdict."""
+        return []
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show the calls and the text that are missing; the text first unless a call is open."""
+        self._held.clear()
+        has_shown_calls = self._sent.has_calls
+        text = self._show_text(answer.text[self._shown_length :]) if is_own else []
+        calls = self._sent.complete_calls(answer.calls)
+        return [*calls, *text] if has_shown_calls else [*text, *calls]
+
+    def _hold(self, text: str) -> list[ReplyEvent]:
+        self._held.append(text)
+        return []
+
+    def _show_text(self, text: str) -> list[ReplyEvent]:
+        if self._held:
+            text = "".join((*self._held, text))
+            self._held.clear()
+        self._shown_length += len(text)
+        return self._sent.show_text(text)
+
+
+class ContinuationGate:
+    """The showing of a later reply, to a client that has seen the beginning of an answer.
+
+    Until it is complete only thoughts are shown. Then its calls are added, and its text if it says
+    something new: nobody wants to read an announcement again, or the same answer twice. Beside
+    calls text is left out unless `adds_text`.
+    """
+
+    def __init__(self, shown: SentAnswer, *, adds_text: bool) -> None:
+        self._sent = shown
+        self._thoughts = ThoughtGate(shown)
+        self._adds_text = adds_text
+
+    @property
+    def is_unseen(self) -> bool:
+        return True
+
+    def show(self, heard: Heard) -> list[ReplyEvent]:
+        return self._thoughts.show(heard.text) if isinstance(heard, Reasoned) else []
+
+    def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
+        """Show nothing: the call may have to continue another."""
+        return []
+
+    def end(self) -> list[ReplyEvent]:
+        """Show nothing before the verdict."""
+        return []
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        wanted = self._adds_text or not answer.calls
+        text = self._sent.show_text(self._addition(answer.text)) if wanted else []
+        return [*text, *self._sent.complete_calls(answer.calls)]
+
+    def _addition(self, text: str) -> str:
+        """Return what is to be added to the text that was shown, nothing if it is the same."""
+        new, old = text.strip(), self._sent.text.strip()
+        if not new or new in old:
+            return ""
+        if old and new.startswith(old):
+            return new[len(old) :]
+        return _PARAGRAPH + new if old else new
+
+
+def is_content(event: ReplyEvent) -> bool:
+    """Return whether an event shows a part of an answer, which cannot be taken back."""
+    return isinstance(event, TextDelta | ToolCallStarted)
+
+
+_OFTEN = 256  # up to so many characters every piece is looked at
+
+
+def hold_possible_calls(
+    gate: FirstReplyGate, offer: OfferedTools, *, is_asked_again: bool
+) -> ReplyGate:
+    """Watch for such calls where any other prose is an answer."""
+    if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
+        return gate
+    return LookaheadGate(gate, offer.tools, is_asked_again=is_asked_again)
+
+
+class LookaheadGate:
+    """The showing of a reply that keeps its beginning until that is certain to be prose.
+
+    Who `is_asked_again` may say that the answer was complete, which is for nobody to see either. At
+    a long reply it looks again when that has doubled, so that the work is linear.
+    """
+
+    def __init__(
+        self, gate: FirstReplyGate, tools: tuple[Tool, ...], *, is_asked_again: bool = False
+    ) -> None:
+        self._gate = gate
+        self._is_asked_again = is_asked_again
+        self._tools = tools
+        self._held: list[Prose] = []
+        self._is_watching = True
+        self._length = 0
+        self._enough = 0
+
+    @property
+    def is_unseen(self) -> bool:
+        return self._gate.is_unseen
+
+    def show(self, heard: Heard) -> list[ReplyEvent]:
+        """Hold prose while it may become a call; anything else shows that it does not."""
+        if not self._is_watching or isinstance(heard, Reasoned):
+            return self._gate.show(heard)
+        if isinstance(heard, Prose):
+            self._held.append(heard)
+            return [] if self._may_become_call(heard.text) else self.end()
+        return [*self.end(), *self._gate.show(heard)]
+
+    def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
+        """Show the prose before a call, and what may be shown of that."""
+        return [*self.end(), *self._gate.show_call(event)]
+
+    def end(self) -> list[ReplyEvent]:
+        """Watch no longer: what was held is prose."""
+        self._is_watching = False
+        held, self._held = self._held, []
+        return [event for one in held for event in self._gate.show(one)]
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        return self._gate.complete(answer, is_own=is_own)
+
+    def _may_become_call(self, text: str) -> bool:
+        self._length += len(text)
+        if self._length < self._enough:
+            return True
+        if self._length > _OFTEN:
+            self._enough = 2 * self._length
+        written = "".join(one.text for one in self._held)
+        is_confirmed = self._is_asked_again and may_be_done(written)
+        return is_confirmed or may_become_call(written, self._tools)

@@ -1,0 +1,240 @@
+"""`temper eval`: flags in, a table out; what is run and counted is the business of `evals`."""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration, TemperError
+
+if TYPE_CHECKING:
+    from temper_evals.evaluation import EvaluationChoice
+    from temper_evals.records import RunRecord
+    from temper_evals.runs import ArmProgress
+
+_FAILED, _INTERRUPTED = 1, 130
+_BESIDE_RESUME = frozenset({"resume", "as_json"})
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+@click.group(name="eval", invoke_without_command=True)
+@click.option(
+    "--suite",
+    default="quick",
+    show_default=True,
+    help="quick: 60 tasks; full: 25 of each family; or a category of BFCL, as bfcl:multiple.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How often each task is run, every time with other luck.",
+)
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    help="A simulated model, such as p-small or mismatch; default: n-8b.",
+)
+@click.option("--grid", "has_grid", is_flag=True, help="All 27 cells of what is published.")
+@click.option(
+    "--family", "families", multiple=True, help="A family of tasks, such as chain; default: all."
+)
+@click.option("--arms", help="What is compared, with commas between, such as direct,temper.")
+@click.option("--without", multiple=True, help="A part of Temper to leave out in a further arm.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A GGUF file, for which a server is started.",
+)
+@click.option(
+    "--backend-url",
+    "backend_urls",
+    multiple=True,
+    help="A server that runs, such as http://127.0.0.1:8080.",
+)
+@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
+@click.option("--ollama", multiple=True, help="A model of the Ollama that runs here.")
+@click.option("--tiny", is_flag=True, help="The tiny model, and tasks for it.")
+@click.option("--scenarios", type=_FOLDER, help="A folder of your own scenarios in TOML.")
+@click.option("--forge-checkout", type=_FOLDER, help="forge's scenarios, of a checkout of it.")
+@click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: of bfcl-eval, if installed.")
+@click.option("--output", type=_FOLDER, help="Where records go; default: a temporary folder.")
+@click.option("--resume", type=_FOLDER, help="A folder whose missing runs are to be made.")
+@click.option(
+    "--pace",
+    type=float,
+    default=0.02,
+    show_default=True,
+    help="Seconds to wait for one second of a simulated model; 0 does not wait.",
+)
+@click.option(
+    "--keep-all", "keeps_all", is_flag=True, help="Keep the transcripts of good runs, too."
+)
+@_JSON
+@click.pass_context
+def evaluation(
+    context: click.Context,
+    /,
+    *,
+    arms: str | None,
+    output: Path | None,
+    resume: Path | None,
+    as_json: bool,
+    **flags: object,
+) -> None:
+    """Measure how much Temper helps, at what cost, with what harm.
+
+    Without a model of your own a simulated one is asked, which errs as published.
+    """
+    from temper_evals.evaluation import check_extra, check_folder, choice_of
+
+    try:
+        check_extra()
+        if context.invoked_subcommand is not None:
+            return
+        if resume is not None:
+            _check_resumed(context)
+        named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())
+        choice = choice_of(resume, {**flags, "arms": named})
+        folder = resume or output or Path(tempfile.mkdtemp(prefix="temper-eval-"))
+        check_folder(folder, choice)
+        runs = _measure(choice, folder, is_quiet=as_json)
+    except TemperError as error:
+        _fail(error, as_json=as_json)
+    _show(runs, folder, as_json=as_json)
+
+
+def _check_resumed(context: click.Context) -> None:
+    """Refuse options beside --resume: what is resumed keeps what it began with."""
+    given = [
+        one.opts[0]
+        for one in context.command.params
+        if one.name not in _BESIDE_RESUME
+        and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        problem = f"goes on with the options it was begun with: leave out {', '.join(given)}"
+        raise InvalidConfiguration("--resume", problem)
+
+
+@evaluation.command()
+@click.argument("folder", type=_FOLDER)
+@click.option("--html", type=click.Path(path_type=Path), help="Write the page to this file.")
+@click.option("--progress", "is_progress", is_flag=True, help="Tell only what is missing.")
+@_JSON
+def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool) -> None:
+    """Show what a folder holds, in words or as a page."""
+    from temper_evals.evaluation import missing_runs
+    from temper_evals.records import read_protocol, read_runs
+
+    try:
+        protocol, runs = read_protocol(folder), [*read_runs(folder)]
+        if is_progress:
+            for arm, count in missing_runs(protocol, runs).items():
+                click.echo(f"{arm}: {count} runs are missing")
+            return
+        if html is not None:
+            from temper_evals.report.page import write_page
+
+            write_page(html, folder, protocol, runs)
+            click.echo(f"The page: {html}", err=True)
+    except TemperError as error:
+        _fail(error, as_json=as_json)
+    _show(runs, folder, as_json=as_json)
+
+
+@evaluation.command()
+@click.argument("before", type=_FOLDER)
+@click.argument("after", type=_FOLDER)
+@_JSON
+def compare(before: Path, after: Path, *, as_json: bool) -> None:
+    """Compare two evaluations; 1 if an arm became worse."""
+    from temper_evals.report.comparison import compare_folders
+
+    try:
+        changes = compare_folders(before, after)
+    except TemperError as error:
+        _fail(error, as_json=as_json)
+    if as_json:
+        _print({"arms": [one.document() for one in changes]})
+    for one in () if as_json else changes:
+        click.echo(one.sentence())
+    sys.exit(_FAILED if any(one.is_worse for one in changes) else 0)
+
+
+def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
+    """Make the runs, with a bar for each arm."""
+    from temper_evals.evaluation import evaluate
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[share]}"))
+    bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=is_quiet)
+    try:
+        with bars:
+            records = asyncio.run(evaluate(choice, folder, _Bars(bars).show))
+    except KeyboardInterrupt:
+        click.echo(f"Stopped; what is missing is made by: temper eval --resume {folder}", err=True)
+        sys.exit(_INTERRUPTED)
+    return records.runs
+
+
+class _Bars:
+    """A bar for each arm of each bed, with the share of right runs so far."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[tuple[str, str], TaskID] = {}
+
+    def show(self, done: "ArmProgress") -> None:
+        """Show how far an arm is."""
+        key = done.bed, done.arm
+        if key not in self._tasks:
+            title = f"{done.bed} {done.arm}"
+            self._tasks[key] = self._bars.add_task(title, total=done.of, share="")
+        share = f"{done.right}/{done.done} right"
+        self._bars.update(self._tasks[key], completed=done.done, share=share)
+
+
+def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
+    """Print the table; without help, harm, cost and ceiling beside each other there is none."""
+    from temper_evals.report.table import HEADINGS, document, failures, rows, wrong_ends
+    from temper_evals.results import results_of
+
+    results, failed = results_of(runs), failures(runs)
+    if as_json:
+        arms: list[JsonValue] = [*map(document, results)]
+        _print({"folder": str(folder), "arms": arms, "failures": [*failed]})
+        return
+    table = Table(*HEADINGS)
+    for row in rows(results):
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    for one in (*failed, *wrong_ends(runs)):
+        click.echo(one)
+    click.echo(f"Records: {folder}   A page: temper eval report {folder} --html page.html")
+
+
+def _print(value: JsonObject) -> None:
+    click.echo(json.dump_text(value))
+
+
+def _fail(error: TemperError, *, as_json: bool) -> NoReturn:
+    """End with one sentence on standard error, or with JSON on standard output."""
+    if as_json:
+        _print({"ok": False, "error": str(error)})
+    else:
+        click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
+    sys.exit(_FAILED)

@@ -1,0 +1,60 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.instructions import command, counting, figures
+from benchmarks.instructions.counting import FIGURES, Proxy, count
+from benchmarks.load.peers import NotAvailable
+
+TABLE = dict.fromkeys(FIGURES, 1000)
+
+
+def report(found: dict[str, int]) -> tuple[int, list[str]]:
+    told: list[str] = []
+    return command.report(TABLE, found, told.append), told
+
+
+def test_figures_may_fall_and_grow_a_little() -> None:
+    code, told = report({"start": 1000, "calls": 1030, "tokens": 500})
+    assert code == 0
+    assert told[1:] == [
+        "200 calls, not streamed: +3.0% of the table's 1,000",
+        "a stream of 200 tokens: -50.0% of the table's 1,000",
+    ]
+
+
+def test_a_figure_that_grew_by_more_than_three_percent_fails() -> None:
+    code, told = report({"start": 1000, "calls": 1031, "tokens": 1000})
+    assert code == 1
+    assert "--write" in told[-1]
+
+
+def test_every_row_of_the_table_has_every_figure() -> None:
+    table = figures.read(command.TABLE.read_text("utf-8"))
+    assert table
+    assert all(counts.keys() == FIGURES.keys() for counts in table.values())
+
+
+def test_every_library_of_temper_is_pinned() -> None:
+    pins = figures.pins(command.CONSTRAINTS.read_text("utf-8"))
+    assert {"fastapi", "pydantic", "uvicorn", "uvloop"} <= pins.keys()
+
+
+def test_the_interpreter_tells_its_build_and_packages() -> None:
+    found = command.look_at(Path(sys.executable), ["pytest", "no-such-package"])
+    assert found.build.startswith("{}.{}.{}, ".format(*sys.version_info[:3]))
+    assert found.packages == {"pytest": pytest.__version__, "no-such-package": "none"}
+
+
+def test_without_valgrind_nothing_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotAvailable, match="valgrind is not on PATH"):
+        count(Proxy(Path(sys.executable), tmp_path), tmp_path, print)
+
+
+def test_the_total_is_read_from_a_dump_that_is_complete() -> None:
+    assert counting.total_in(b"fn=(1) main\n1 7\n\ntotals: 1234\n") == 1234
+    assert counting.total_in(b"summary: 1234\nfn=(1) main\n1 7\n") is None

@@ -1,0 +1,32 @@
+import pytest
+
+from benchmarks.instructions import figures
+
+TABLE = {"3.12.1, x86_64, GCC 12.2.0": {"start": 5_000_000}, "3.11.7": {"calls": 12, "start": 7}}
+
+
+def test_a_table_survives_its_file() -> None:
+    text = figures.write(TABLE)
+    assert figures.read(text) == TABLE
+    assert "start = 5_000_000" in text
+    assert text.startswith("# ")
+    assert figures.read("") == {}
+
+
+@pytest.mark.parametrize("text", ['start = 7\n["3.11"]\n', '["3.11"]\nstart = "many"\n', "["])
+def test_what_is_no_table_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no counts|Expected|Invalid"):
+        figures.read(text)
+
+
+def test_growth_is_a_share_of_the_table() -> None:
+    found = {"start": 103, "calls": 50, "new": 9}
+    assert dict(figures.compare({"start": 100, "calls": 100, "gone": 7}, found)) == {
+        "start": pytest.approx(0.03),
+        "calls": -0.5,
+    }
+
+
+def test_pins_are_read_from_a_constraints_file() -> None:
+    text = "# a note\nanyio==4.16.0\nuvloop==0.23.0; sys_platform != 'win32'\nhttpx>=0.28\n"
+    assert figures.pins(text) == {"anyio": "4.16.0", "uvloop": "0.23.0"}

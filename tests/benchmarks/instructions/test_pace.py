@@ -1,0 +1,27 @@
+"""A stream in lockstep, without a proxy between the two."""
+
+import asyncio
+
+import pytest
+
+from benchmarks.instructions.pace import Pace, PacedBackend, PacedClient
+from benchmarks.load.client import Target
+from benchmarks.load.replies import Behaviour
+from benchmarks.load.workloads import Workload
+
+
+@pytest.mark.anyio
+async def test_every_token_arrives_alone() -> None:
+    pace = Pace()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: PacedBackend(pace), "127.0.0.1", 0)
+    async with server:
+        target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        client = await target.connect_as(lambda: PacedClient(pace))
+        workload = Workload(Behaviour("prose", 30, 1))
+        answer = await client.send(target.request(workload.body))
+        client.close()
+    assert workload.problem(answer) == ""
+    assert len(answer.delays) == 30
+    assert len(answer.gaps) >= 30  # one read for each token at least, and one for the end
+    assert answer.total < 5

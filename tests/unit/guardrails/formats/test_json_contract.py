@@ -1,0 +1,228 @@
+import pytest
+from hypothesis import given
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.conversation.replies import TextDelta
+from proxy.conversation.tools import ToolCall, WrittenCall
+from proxy.guardrails.formats.json_contract import JsonContract, JsonContractConvention
+from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.reading import ReadReply, ReplyReader
+from proxy.guardrails.rescue.findings import Found, Prose
+from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.respond import respond_tool
+from tests.fakes.arrivals import chunkings, read_syntax, scan
+from tests.fakes.playbook import CLOCK, WEATHER
+from tests.unit.guardrails.tool_prompts.retelling import (
+    RESPOND,
+    SEND,
+    WAIT,
+    read_again,
+    retold,
+    texts,
+)
+
+CONTRACT = JsonContractConvention()
+TOOLS = """Tools, one a line:
+{"type":"function","function":{"name":"send","description":"send","parameters":\
+{"type":"object","properties":{"to":{"type":"string"}}}}}
+{"type": "function",
+ "function": {"name": "wait"}}
+
+"""
+CALL = '{"type": "tool_call", "name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}\n'
+RESULTS = 'You get the results as objects of the type "tool_result".'
+
+
+def test_the_final_form_stands_for_the_synthetic_tool() -> None:
+    assert CONTRACT.describe([SEND, WAIT], RESPOND) == (
+        TOOLS + "Always reply with JSON and nothing else. "
+        f"To call a tool, one object a line for several calls:\n{CALL}"
+        'To answer the user:\n{"type": "final", "content": "YOUR COMPLETE ANSWER"}\n' + RESULTS
+    )
+
+
+def test_without_it_only_calls_are_described() -> None:
+    assert CONTRACT.describe([SEND, WAIT], None) == (
+        TOOLS + "To call a tool, reply with JSON and nothing else, "
+        f"one object a line for several calls:\n{CALL}" + RESULTS
+    )
+
+
+def test_what_was_said_is_content_of_the_first_call() -> None:
+    calls = [ToolCall("a", "send", '{"to": "x"}'), ToolCall("b", "wait", "{}")]
+    written = CONTRACT.write_calls('"Now"', calls)
+    assert written == (
+        '{"type": "tool_call", "content": "\\"Now\\"", "name": "send", "arguments": {"to": "x"}}\n'
+        '{"type": "tool_call", "name": "wait", "arguments": {}}'
+    )
+    assert read_again(CONTRACT, written, ["send", "wait"], "respond") == [
+        WrittenCall("respond", {"message": '"Now"'}),
+        WrittenCall("send", {"to": "x"}),
+        WrittenCall("wait", {}),
+    ]
+
+
+@given(name=texts, text=texts)
+def test_a_result_is_one_object_whatever_is_in_it(name: str, text: str) -> None:
+    result = json.parse(CONTRACT.write_result(name, "a", text))
+    assert isinstance(result, dict)
+    assert (result["type"], result["name"]) == ("tool_result", name)
+    assert result["content"] in (text, parsed(text))
+
+
+def parsed(text: str) -> JsonValue:
+    try:
+        return json.parse(text)
+    except ValueError:
+        return text
+
+
+def test_a_tool_that_is_not_offered_is_still_called() -> None:
+    written = CONTRACT.write_calls("", [ToolCall("a", "send", "{}")])
+    assert read_again(CONTRACT, written, ["wait"]) == [WrittenCall("send", {})]
+    assert retold(CONTRACT, ToolCall("a", "respond", "{}")) == [WrittenCall("respond", {})]
+
+
+READ_CONTRACT = JsonContract("respond")
+LOOK = '{"type": "tool_call", "name": "look", "arguments": {"at": "}"}}'
+FINAL = '{"type": "final", "content": "It is \\"here\\"."}'
+READ_CALL = WrittenCall("look", {"at": "}"})
+ANSWER = WrittenCall("respond", {"message": 'It is "here".'})
+OFFER = OfferedTools(
+    (WEATHER, CLOCK),
+    TextPolicy.RESPOND,
+    (READ_CONTRACT, *in_order(("bare_json",))),
+    respond_tool(()),
+)
+
+
+def read_reply(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> ReadReply:
+    replies = []
+    for pieces in chunkings(text):
+        reader = ReplyReader(offer)
+        for piece in pieces:
+            reader.read(TextDelta(piece))
+        replies.append(reader.finish(reason)[1])
+    assert all(reply == replies[0] for reply in replies)
+    return replies[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (LOOK, (READ_CALL,)),
+        (FINAL, (ANSWER,)),
+        (f"{LOOK}\n{LOOK}\n", (READ_CALL, READ_CALL)),
+        (f"{LOOK}\n{FINAL}", (READ_CALL, ANSWER)),
+        (f"```json\n{FINAL}\n```", (ANSWER,)),
+        (f"```\n{LOOK}\n{LOOK}```", (READ_CALL, READ_CALL)),
+        ('{"type": "tool_call", "name": "look"}', (WrittenCall("look", {}),)),
+        ("{'type': 'final', 'content': 'x',}", (WrittenCall("respond", {"message": "x"}),)),
+        ('{"type": "final", "content": [1]}', (WrittenCall("respond", {"message": [1]}),)),
+        (
+            '{"type": "tool_call", "content": "So", "name": "look", "parameters": {"at": "}"}}',
+            (WrittenCall("respond", {"message": "So"}), READ_CALL),
+        ),
+        (LOOK.replace('"name"', '"content": "", "name"'), (READ_CALL,)),
+    ],
+)
+def test_what_keeps_the_contract_is_read(text: str, calls: tuple[WrittenCall, ...]) -> None:
+    assert read_syntax(READ_CONTRACT, text) == (Calls(calls), "")
+
+
+def test_results_that_the_model_invents_count_for_nothing() -> None:
+    result = '{"type": "tool_result", "name": "look", "content": "nothing"}'
+    assert read_syntax(READ_CONTRACT, f"{LOOK}\n{result}\n{FINAL}") == (
+        Calls((READ_CALL,)),
+        "",
+    )
+    assert read_syntax(READ_CONTRACT, result)[0] == NotACall(Reason.NOT_A_CALL)
+
+
+@pytest.mark.parametrize("text", [LOOK[:-1], f"```json\n{LOOK}\n", FINAL[:-1]])
+def test_what_is_not_closed_may_yet_be_a_call(text: str) -> None:
+    found, _ = read_syntax(READ_CONTRACT, text)
+    assert isinstance(found, Calls)
+    assert not found.closed
+
+
+def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
+    contract = JsonContract()
+    assert read_syntax(contract, FINAL) == (
+        NotACall(Reason.NOT_A_CALL),
+        '"It is \\"here\\"."}',
+    )
+    said = LOOK.replace('"name"', '"content": "So", "name"')
+    assert read_syntax(contract, said) == (Calls((READ_CALL,)), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "look", "arguments": {}}',
+        '{"type": "function", "name": "look"}',
+        '{"type": "tool_call"}',
+        '{"type": "tool_call", "arguments": {}}',
+        '{"type": "final"}',
+        '{"name": "look", "type": "tool_call"}',
+        "{}",
+        "{x | x > 0}",
+        f"{LOOK}\n{{}}",
+        "```python\n{}\n```",
+        "```json\nnothing\n```",
+    ],
+)
+def test_anything_else_is_no_call(text: str) -> None:
+    assert read_syntax(READ_CONTRACT, text)[0] == NotACall(Reason.NOT_A_CALL)
+
+
+def test_an_object_that_is_not_the_contracts_is_given_up_early() -> None:
+    assert read_syntax(READ_CONTRACT, '{"answer": [1, 2]}')[1] == "[1, 2]}"
+
+
+@pytest.mark.parametrize("text", [FINAL[:-3], '{"type": "tool_call", "name": look}'])
+def test_a_broken_object_of_the_contract_was_meant_as_a_call(text: str) -> None:
+    assert read_syntax(READ_CONTRACT, text)[0] == NotACall(Reason.BROKEN)
+
+
+def test_it_counts_at_the_beginning_of_a_reply_only() -> None:
+    assert scan([f" {LOOK}"], (READ_CONTRACT,)) == [
+        Found(READ_CONTRACT.name, (READ_CALL,), LOOK, True, True)
+    ]
+    text = f"I call: {LOOK}"
+    assert scan([text], (READ_CONTRACT,)) == [Prose(text)]
+
+
+def test_contracts_for_the_same_tool_share_what_is_prepared_for_them() -> None:
+    assert JsonContract("respond") == READ_CONTRACT
+    assert hash(JsonContract("respond")) == hash(READ_CONTRACT)
+    assert JsonContract() != READ_CONTRACT
+
+
+def test_the_final_content_is_the_answer() -> None:
+    reply = read_reply(FINAL)
+    assert (reply.text, reply.has_responded, reply.calls) == ('It is "here".', True, ())
+
+
+def test_what_is_said_beside_a_call_is_told_with_it() -> None:
+    said = LOOK.replace('"name"', '"content": "So", "name"')
+    reply = read_reply(said)
+    assert (reply.text, reply.calls) == ("So", (READ_CALL,))
+
+
+def test_a_call_that_is_cut_off_is_not_shown() -> None:
+    reply = read_reply(LOOK[:-4], reason="length")
+    assert (reply.text, reply.calls, reply.is_cut_off) == ("", (), True)
+
+
+def test_json_that_is_an_answer_is_shown_as_it_is() -> None:
+    text = '{"answer": 1}'
+    assert read_reply(text).text == text
+    assert not read_reply(text).is_botched
+
+
+def test_plain_json_is_left_to_the_next_reader() -> None:
+    reply = read_reply('{"name": "get_time", "arguments": {}}')
+    assert reply.calls == (WrittenCall("get_time", {}),)

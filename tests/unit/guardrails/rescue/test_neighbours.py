@@ -1,0 +1,221 @@
+import pytest
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.modes import Beginning
+from proxy.guardrails.rescue.neighbours import SIGHT, Ahead, Sequel, Siblings
+from proxy.guardrails.rescue.syntax import Reason
+
+OFFERED = ("look", "now")
+TAG = "<tool_call>"
+
+
+def found(name: str = "look", syntax: str = "hermes", *, is_marked: bool = True) -> Found:
+    """Make what is found for one call."""
+    return Found(syntax, (WrittenCall(name, {}),), "", is_marked, closed=True)
+
+
+def test_nothing_forbids_the_first_call() -> None:
+    siblings = Siblings(OFFERED)
+    assert siblings.objection(found(), TAG) is None
+    assert not siblings.is_settled
+
+
+def test_behind_a_refused_call_no_other_counts() -> None:
+    siblings = Siblings(OFFERED)
+    siblings.refuse(Reason.IN_SENTENCE, found())
+    assert siblings.is_settled
+    assert siblings.objection(found("now"), TAG) is Reason.OUT_OF_ORDER
+    assert siblings.objection(found(), TAG) is Reason.OUT_OF_ORDER
+
+
+def test_a_refused_call_that_nobody_offered_means_nothing() -> None:
+    siblings = Siblings(OFFERED)
+    siblings.refuse(Reason.IN_SENTENCE, found("other"))
+    assert siblings.objection(found(), TAG) is None
+
+
+@pytest.mark.parametrize("first", [found(is_marked=False), found()])
+def test_a_call_that_only_lacked_marks_may_be_repeated(first: Found) -> None:
+    siblings = Siblings(OFFERED)
+    siblings.refuse(Reason.NOT_CLOSED, first)
+    assert siblings.objection(found("now"), TAG) is Reason.OUT_OF_ORDER
+    assert siblings.objection(found(), TAG) is None
+    siblings.accept(found(), TAG)
+    assert siblings.objection(found("now"), TAG) is None
+
+
+def test_behind_unmarked_calls_no_unmarked_one_counts() -> None:
+    siblings = Siblings(OFFERED)
+    siblings.refuse(None, found("other", is_marked=False))
+    assert siblings.objection(found(is_marked=False), "{") is Reason.OUT_OF_ORDER
+    assert siblings.objection(found(), TAG) is None
+
+
+def test_behind_an_example_no_call_counts() -> None:
+    for show in (Siblings.show_example, lambda one: one.refuse(Reason.QUOTED, found())):
+        siblings = Siblings(OFFERED)
+        show(siblings)
+        assert siblings.objection(found(), TAG) is Reason.QUOTED
+        siblings.refuse(Reason.IN_SENTENCE, found())
+        assert siblings.objection(found(), TAG) is Reason.OUT_OF_ORDER
+
+
+def test_words_separate_calls_of_different_syntaxes() -> None:
+    siblings = Siblings(OFFERED)
+    siblings.accept(found(), TAG)
+    assert siblings.objection(found(syntax="invoke"), "<invoke name=") is None
+    siblings.hear("Words.")
+    assert siblings.has_spoken
+    assert siblings.objection(found(syntax="invoke"), "<invoke name=") is Reason.QUOTED
+    assert siblings.objection(found(syntax="qwen_coder"), TAG) is None
+    assert siblings.objection(found(), "<other>") is None
+
+
+def test_behind_a_broken_call_no_other_counts() -> None:
+    siblings = Siblings(OFFERED)
+    siblings.break_off("<tool_call>{oh", is_marked=True)
+    assert siblings.objection(found(), TAG) is Reason.NESTED
+    siblings.refuse(Reason.IN_SENTENCE, found())
+    assert siblings.objection(found(), TAG) is Reason.NESTED
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '```json\n{"name": "look", "a',
+        "call:look{at",
+        "[look(at='",
+        "look {",
+        ">>>look\n{",
+        "Action: look\nAction Input: {",
+        "<look at='x",
+        "<function=look>",
+    ],
+)
+def test_an_unmarked_call_that_breaks_is_one_if_it_calls_an_offered_tool(source: str) -> None:
+    for names, reason in ((OFFERED, Reason.NESTED), (("see",), None), ((), None)):
+        siblings = Siblings(names)
+        siblings.break_off(source, is_marked=False)
+        assert siblings.objection(found(), TAG) is reason
+
+
+def test_the_mere_name_of_a_tool_is_no_call() -> None:
+    siblings = Siblings(OFFERED)
+    siblings.break_off("look(up) is a function; look and see", is_marked=False)
+    assert siblings.objection(found(), TAG) is None
+
+
+def test_thoughts_without_calls_mean_nothing_for_what_follows_them() -> None:
+    siblings = Siblings(OFFERED).end_thoughts()
+    assert siblings is not None
+    assert not siblings.must_end_reply
+
+
+def test_behind_thoughts_with_calls_others_have_to_end_the_reply() -> None:
+    siblings = Siblings(OFFERED)
+    siblings.accept(found(), TAG)
+    anew = siblings.end_thoughts()
+    assert anew is not None
+    assert anew.must_end_reply
+    again = anew.end_thoughts()
+    assert again is not None
+    assert again.must_end_reply
+
+
+def test_a_broken_call_has_to_end_before_its_thoughts_do() -> None:
+    siblings = Siblings(OFFERED)
+    siblings.break_off("<tool_call>{oh", is_marked=True)
+    siblings.hear("}\nHm.\n</think>")
+    assert siblings.end_thoughts() is None
+    siblings.hear("</tool_call>\n</think>")
+    anew = siblings.end_thoughts()
+    assert anew is not None
+    assert anew.must_end_reply
+    assert anew.objection(found(), TAG) is None
+
+
+SOURCE = '<tool_call>{"name": "look"}</tool_call>'
+TOKEN = '<|tool_call|>{"name": "look"}'
+START = Beginning("<tool_call>")
+WITHIN = Beginning("<tool_call>", begins_reply=False, is_sentence_start=False, is_apart=True)
+
+
+def call(source: str = SOURCE, **arguments: str) -> Found:
+    """Make what is found for one call."""
+    return Found("x", (WrittenCall("look", dict(arguments)),), source, is_marked=True, closed=True)
+
+
+def sequel(text: str, source: str = SOURCE, begun: Beginning = START) -> Sequel | None:
+    """Tell how a line goes on."""
+    return Ahead(text, is_all=True).sequel_to(call(source), begun)
+
+
+def test_a_new_sentence_stands_apart() -> None:
+    assert sequel("Then more.") is Sequel.APART
+    assert sequel("Then more.", begun=WITHIN) is Sequel.WORDS
+
+
+def test_lower_words_behind_the_beginning_of_a_sentence_do_not_tell() -> None:
+    assert sequel("and more") is Sequel.OPEN
+    assert sequel("and more", begun=WITHIN) is Sequel.WORDS
+
+
+@pytest.mark.parametrize("source", [TOKEN, SOURCE.replace("{", "\n{")])
+def test_tokens_and_calls_of_several_lines_are_no_words_of_a_sentence(source: str) -> None:
+    assert sequel("because of it", source) is Sequel.APART
+    assert sequel("because of it", source, WITHIN) is Sequel.WORDS
+    assert sequel("Then more", source, WITHIN) is Sequel.APART
+
+
+@pytest.mark.parametrize(
+    "text", ["is it", "means this", "would do", "gets it", '" he said', "` and"]
+)
+def test_a_call_that_is_mentioned_is_never_apart(text: str) -> None:
+    assert sequel(text, TOKEN) is Sequel.WORDS
+
+
+@pytest.mark.parametrize("text", ["wo", "a", "and more"])
+def test_more_text_is_waited_for_where_it_can_tell(text: str) -> None:
+    assert Ahead(text, is_all=False).sequel_to(call(), START) is None
+    assert Ahead(f"{text}\n", is_all=False).sequel_to(call(), START) is Sequel.OPEN
+
+
+def test_no_more_is_waited_for_than_can_tell() -> None:
+    assert Ahead("w" * 30, is_all=False).sequel_to(call(TOKEN), START) is Sequel.APART
+    assert Ahead("x " * (SIGHT // 2), is_all=True).sequel_to(call(), START) is Sequel.OPEN
+
+
+@pytest.mark.parametrize("text", ["and more", "123", "{x}", "this too", "- done", "\U0001f44d"])
+def test_a_call_with_arguments_may_begin_a_reply_of_other_words(text: str) -> None:
+    ahead = Ahead(text, is_all=True)
+    assert ahead.may_stand_apart(call(at="x"), START)
+    assert not ahead.may_stand_apart(call(at="x"), WITHIN)
+
+
+@pytest.mark.parametrize(
+    "text", ["is it", "for it", "or", ", too", ".", "gives it", ") and", "vs. y"]
+)
+def test_a_call_that_the_words_go_on_with_may_not(text: str) -> None:
+    assert not Ahead(text, is_all=True).may_stand_apart(call(at="x"), START)
+
+
+def test_a_mere_tag_may_not() -> None:
+    ahead = Ahead("and more", is_all=True)
+    bare = "<function=look></function>"
+    assert not ahead.may_stand_apart(call(bare), START)
+    assert ahead.may_stand_apart(call(f"<tool_call>{bare}</tool_call>"), START)
+    assert ahead.may_stand_apart(call(), START)
+
+
+@pytest.mark.parametrize(
+    ("text", "joint"),
+    [(", x", ", "), ("and x", "and "), (", and then x", ", and then "), ("or x", ""), ("andy", "")],
+)
+def test_commas_and_conjunctions_join(text: str, joint: str) -> None:
+    assert Ahead(text, is_all=True).joint == joint
+
+
+def test_a_line_ends_at_its_end() -> None:
+    assert Ahead("a b\nc", is_all=True).line == "a b"
+    assert Ahead(",\nc\nd", is_all=True).line == ",\nc"

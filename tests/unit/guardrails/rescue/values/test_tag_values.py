@@ -1,0 +1,114 @@
+import pytest
+
+from proxy.conversation.json import JsonObject
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.tag_values import LineEnds, is_pair_text, is_surplus, unescaped
+from tests.fakes.arrivals import read
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("a &lt; b &amp;&amp; c &gt; d", "a < b && c > d"),
+        ("Tom &amp; Jerry", "Tom & Jerry"),
+        ("say &quot;hi&quot;, it&#39;s", 'say "hi", it\'s'),
+    ],
+)
+def test_text_that_was_escaped_throughout_is_read_as_it_was_meant(text: str, meant: str) -> None:
+    assert unescaped(text) == meant
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "a & b",
+        "<b>Tom &amp; Jerry</b>",
+        "a && b &lt; c",
+        "a &nbsp; b &amp; c",
+        'say "hi" &quot;',
+        "it's &apos;",
+    ],
+)
+def test_text_in_which_something_was_not_escaped_is_left_alone(text: str) -> None:
+    assert unescaped(text) == text
+
+
+def trimmed(*texts: str, has_lines: bool = True) -> list[object]:
+    """Trim the values of one call and give back what has to be."""
+    lines = LineEnds(has_lines=has_lines)
+    keys = ["k" * (place + 1) for place in range(len(texts))]
+    arguments: JsonObject = {
+        key: lines.trimmed(key, text) for key, text in zip(keys, texts, strict=True)
+    }
+    lines.restore(arguments)
+    return list(arguments.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x", "x"),
+        ("\nx\n", "x"),
+        ("\n\nx\n\n", "\nx\n"),
+        ("\nx", "x"),
+        ("x\n", "x"),
+        ("x\ny\n", "x\ny\n"),
+        ("", ""),
+        ("\n", ""),
+        ("x</k>", "x"),
+        ("<k>x</k>", "<k>x</k>"),
+    ],
+)
+def test_line_ends_at_the_marks_belong_to_the_layout(text: str, value: str) -> None:
+    assert trimmed(text) == [value]
+
+
+def test_a_value_right_behind_its_tag_keeps_its_line_end_where_another_stands_so_too() -> None:
+    assert trimmed("a.py", "x\n") == ["a.py", "x\n"]
+    assert trimmed("x\n", "a.py") == ["x\n", "a.py"]
+    assert trimmed("\na.py\n", "x\n") == ["a.py", "x"]
+
+
+def test_elsewhere_a_line_end_belongs_to_the_value_unless_there_are_two() -> None:
+    assert trimmed("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
+
+
+def test_a_value_that_was_made_another_is_left_alone() -> None:
+    lines = LineEnds(has_lines=True)
+    assert (lines.trimmed("a", "&lt;\n"), lines.trimmed("b", "y")) == ("&lt;", "y")
+    arguments: JsonObject = {"a": "<", "b": "y"}
+    lines.restore(arguments)
+    assert arguments == {"a": "<", "b": "y"}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_text"),
+    [
+        ("</c>", False),
+        ("</c> ", False),
+        ("</c>\nand on</p></c>", False),
+        ("</c><c>", False),
+        ("</c> and on", False),
+        ("</c> and on</p> </c>", True),
+        ("</c> and on</p>\n</c>\n", True),
+        ("</c> and <tool_call>x</p></c>", False),
+        (f"</c> and {'on ' * 100}</p></c>", False),
+    ],
+)
+def test_two_marks_are_text_if_the_line_goes_on_to_both(text: str, is_text: bool) -> None:
+    def start(cursor: Cursor) -> Waiting[bool]:
+        return is_pair_text(cursor, "</p>", "</c>")
+
+    assert read(start, text) == (is_text, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_more"),
+    [("", False), ("<p>1</p>", False), ("1</p>", True), ("<p>1</p> 2</p>", True)],
+)
+def test_there_is_a_surplus_if_more_ends_than_begins(text: str, is_more: bool) -> None:
+    def start(cursor: Cursor) -> Waiting[bool]:
+        return is_surplus(cursor, "<p>", "</p>")
+
+    assert read(start, text) == (is_more, text)

@@ -1,0 +1,334 @@
+"""What is shown of arguments, against the slow way: the whole text, judged at its end."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
+from proxy.conversation.tools import NamedTool
+from proxy.conversation.workflows import Prerequisite, Workflow
+from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.schemas.arguments import ValidArguments, check
+from proxy.guardrails.schemas.members import Members
+from proxy.guardrails.transcript import Loop
+from proxy.inference.call_gate import ArgumentsGate, CallGate
+from proxy.inference.sent_answer import SentAnswer
+from tests.fakes.arrivals import is_linear
+from tests.fakes.playbook import CLOCK, WEATHER, make_tool
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "text": {"type": "string"},
+        "line": {"type": "integer"},
+        "mode": {"enum": ["read", "write"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "options": {"type": "object"},
+        "flag": {"type": "boolean"},
+    },
+    "required": ["path"],
+}
+EDIT = make_tool("edit", SCHEMA)
+
+
+def released(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> list[str]:
+    """Feed a text in pieces of so many characters; returns what each let out."""
+    release = ArgumentsGate(Members(schema))
+    return [release.feed(text[at : at + size]) for at in range(0, len(text), size)]
+
+
+def shown(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> str:
+    return "".join(released(text, size, schema))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ('{"path": "a.py", "text": "x = 1\\n"}', '{"path": "a.py", "text": "x = 1\\n'),
+        ('{"path":"a","line":3}', '{"path":"a","line":3'),
+        ('{"line": 3 , "mode": "read"}', '{"line": 3 , "mode": "read"'),
+        ('{"line": "3", "mode": "READ"}', '{"line": 3, "mode": "read"'),
+        ('{"tags": ["a", "}\\""], "path": "b"}', '{"tags": ["a", "}\\""], "path": "b'),
+        ('{"options": {"a": [{}]}, "flag": true}', '{"options": {"a": [{}]}, "flag": true'),
+        (' {\n "path" : "a" }', ' {\n "path" : "a'),
+        ('{"path": "\\ud83d\\ude00\\u00e9"}', '{"path": "\\ud83d\\ude00\\u00e9'),
+        ("{}", "{"),
+    ],
+)
+def test_what_is_right_is_shown_up_to_what_only_the_end_decides(
+    written: str, expected: str, size: int
+) -> None:
+    assert shown(written, size) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("", ""),
+        ("  ", ""),
+        ('"{}"', ""),
+        ("[1]", ""),
+        ("{'path': 'a'}", "{"),
+        ('{path: "a"}', "{"),
+        ('{"pa\\th": "a"}', "{"),
+        ('{"pa\nth": "a"}', "{"),
+        ('{"path" "a"}', "{"),
+        ('{"other": 1, "path": "a"}', "{"),
+        ('{"path": "a", "path": "b"}', '{"path": "a'),
+        ('{"path": "a" "line": 1}', '{"path": "a'),
+        ('{"path": "say "hi", she said"}', '{"path": "say '),
+        ('{"path": "a", "line": "x", "text": "b"}', '{"path": "a'),
+        ('{"line": 3 4, "path": "a"}', "{"),
+        ('{"line": , "path": "a"}', "{"),
+        ('{"line": 1.5.2, "path": "a"}', "{"),
+        ('{"mode": "re\\qad", "path": "a"}', "{"),
+        ('{"mode": "re\nad"}', "{"),
+        ('{"mode": "read" x}', "{"),
+        ('{"tags": ["a\nb"]}', "{"),
+        ('{"tags": ["a"}', "{"),
+        ('{"path": "a\nb"}', '{"path": "a'),
+        ('{"path": "a\\qb and a longer text"}', '{"path": "a'),
+        ('{"path": "a\\ud800 and a longer text"}', '{"path": "a'),
+        ('{"path": "a\\u12', '{"path": "a'),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_at_the_first_thing_that_is_odd_nothing_more_is_shown(
+    written: str, expected: str, size: int
+) -> None:
+    assert shown(written, size) == expected
+
+
+def test_a_plain_string_flows_piece_by_piece() -> None:
+    pieces = ['{"te', 'xt": "', "def f(", "):\\", "n  pass", '"', "}"]
+    release = ArgumentsGate(Members(SCHEMA))
+    assert [release.feed(piece) for piece in pieces] == [
+        "{",
+        '"text": "',
+        "def f(",
+        "):",
+        "\\n  pass",
+        "",
+        "",
+    ]
+    assert release.shown.names == ("text",)
+
+
+def test_without_declared_members_only_the_brace_is_shown() -> None:
+    assert shown('{"path": "a"}', schema=True) == "{"
+
+
+def test_a_long_beginning_is_not_said_again() -> None:
+    release = ArgumentsGate(Members(SCHEMA))
+    release.feed('{"path": "a')
+    assert release.shown.beginning == '{"path": "a'
+    release.feed("b" * 500)
+    assert release.shown.beginning == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments", "rest"),
+    [
+        ("", '{"path":"a"}', '{"path":"a"}'),
+        ('{"path": "a", "line": 3', '{"path": "a", "line": 3}', '", "line": 3}'),
+        ('{"path": "a", "line": 3, ', '{"path":"a","line":3}', "}"),
+        ('{"path": "a", "line": 3, ', '{"line":3,"path":"a","flag":true}', ',"flag":true}'),
+        ('{"path": "a', '{"path":"a\\"b","line":3}', '\\"b","line":3}'),
+        ('{"path": "a', '{"line":3,"path":"a"}', '","line":3}'),
+        ("{", '{ "path": "a"}', ' "path": "a"}'),
+        ("{ ", "{}", "}"),
+        ('{"path": "a', '{"path":"b"}', None),
+        ('{"path": "a', '{"line":3}', None),
+        ('{"path": "a', '{"path":["a"]}', None),
+        ('{"line": 1, ', '{"line":true}', None),
+        ('{"line": 1, ', '{"path":"a"}', None),
+    ],
+)
+def test_what_was_shown_is_continued_to_arguments_that_begin_with_it(
+    written: str, arguments: str, rest: str | None
+) -> None:
+    release = ArgumentsGate(Members(SCHEMA))
+    begun = release.feed(written)
+    found = release.shown.rest(arguments)
+    assert found == rest
+    if found is not None:
+        assert json.parse(begun + found) == json.parse(arguments)
+
+
+def test_arguments_that_are_no_object_continue_nothing() -> None:
+    release = ArgumentsGate(Members(SCHEMA))
+    release.feed('{"path": "a')
+    assert release.shown.rest("[1]") is None
+
+
+TAGS: st.SearchStrategy[JsonValue] = st.lists(st.text(max_size=3), max_size=3).map(list)
+CHOICES: st.SearchStrategy[JsonValue] = st.sampled_from([True, "true", "yes", None])
+VALUES: dict[str, st.SearchStrategy[JsonValue]] = {
+    "path": st.text(),
+    "text": st.text(),
+    "line": st.integers(-9, 9) | st.integers(-9, 9).map(str) | st.just("x"),
+    "mode": st.sampled_from(["read", "WRITE", "none"]),
+    "tags": TAGS,
+    "options": st.dictionaries(st.text(max_size=3), st.booleans() | st.text(), max_size=3),
+    "flag": CHOICES,
+    "other": st.none(),
+}
+OBJECTS = st.fixed_dictionaries({}, optional=VALUES)
+
+
+@st.composite
+def spellings(draw: st.DrawFn) -> str:
+    """An object as a model may write it: spaces, escapes, and sometimes one character wrong."""
+    value = draw(OBJECTS)
+    pieces = [
+        f"{json.dump_text(name)}{draw(st.sampled_from([':', ': ']))}{json.dump_text(one)}"
+        for name, one in value.items()
+    ]
+    text = "{" + draw(st.sampled_from([",", ", ", " ,\n "])).join(pieces) + "}"
+    if draw(st.booleans()):
+        text = "".join(f"\\u{ord(c):04x}" if 127 < ord(c) < 0xD800 else c for c in text)
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(text)))
+        text = text[:at] + draw(st.sampled_from(["", '"', "\\", "\n", "}", ",", "'"])) + text[at:]
+    return text
+
+
+@given(spellings(), st.integers(1, 9))
+def test_valid_arguments_go_on_where_the_client_stands(text: str, size: int) -> None:
+    release = ArgumentsGate(Members(SCHEMA))
+    begun = "".join(release.feed(text[at : at + size]) for at in range(0, len(text), size))
+    assert release.shown.text == begun
+    checked = check(EDIT, text)
+    if not isinstance(checked, ValidArguments):
+        return
+    rest = release.shown.rest(checked.text)
+    if rest is not None:
+        assert json.parse(begun + rest) == checked.value
+    if checked.text == text:
+        assert rest is not None  # a healthy call is what the model wrote, byte for byte
+        assert begun + rest == text
+
+
+@given(OBJECTS, st.integers(1, 9))
+def test_every_well_formed_valid_object_can_be_continued(value: JsonObject, size: int) -> None:
+    text = json.dump_text(value)
+    checked = check(EDIT, text)
+    release = ArgumentsGate(Members(SCHEMA))
+    for at in range(0, len(text), size):
+        release.feed(text[at : at + size])
+    if isinstance(checked, ValidArguments):
+        assert release.shown.rest(checked.text) is not None
+
+
+@given(spellings())
+def test_every_chunking_shows_the_same(text: str) -> None:
+    assert shown(text, 1) == shown(text, 4) == shown(text, len(text) + 1)
+
+
+@pytest.mark.parametrize("unit", ["x", "\\n", "\\ud83d\\ude00", '", "', "{", "[[", ", "])
+@pytest.mark.parametrize("opening", ['{"text": "', '{"options": {"a": "', '{"tags": ["'])
+def test_the_work_is_linear_in_the_text(opening: str, unit: str) -> None:
+    assert is_linear(lambda text: shown(text, 3), lambda size: opening + unit * size, 4_000)
+
+
+OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.AUTO, (), respond_tool(()))
+PARIS = '{"city": "Paris"}'
+
+
+def taken(release: CallGate, index: int, name: str, arguments: str) -> list[ReplyEvent]:
+    shown = release.take(ToolCallStarted(index, f"id_{index}", name))
+    for at in range(0, len(arguments), 4):
+        shown += release.take(ToolCallArgumentsDelta(index, arguments[at : at + 4]))
+    return shown
+
+
+def make(offer: OfferedTools = OFFER) -> CallGate:
+    return CallGate(offer, SentAnswer())
+
+
+def text_of(events: list[ReplyEvent], index: int) -> str:
+    return "".join(
+        event.text
+        for event in events
+        if isinstance(event, ToolCallArgumentsDelta) and event.index == index
+    )
+
+
+def test_a_call_is_shown_under_the_name_of_the_offered_tool() -> None:
+    shown = taken(make(), 0, "functions.get-weather", PARIS)
+    assert shown[0] == ToolCallStarted(0, "id_0", "get_weather")
+    assert text_of(shown, 0) == '{"city": "Paris'
+
+
+def test_an_alias_is_a_name_too() -> None:
+    offer = replace(OFFER, aliases={"clock": "get_time"})
+    assert taken(make(offer), 0, "clock", "") == [ToolCallStarted(0, "id_0", "get_time")]
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        replace(OFFER, tools=(CLOCK,)),
+        replace(OFFER, choice=NamedTool("get_time")),
+        replace(OFFER, allowed=frozenset(("get_time",))),
+        replace(OFFER, loop=Loop("get_weather", {}, 3)),
+        replace(OFFER, workflow=Workflow((), (Prerequisite("get_weather", "get_time"),))),
+        replace(OFFER, workflow=Workflow(("get_time",), (), ("get_weather",))),
+    ],
+)
+def test_a_name_waits_that_more_than_its_arguments_can_be_wrong_with(offer: OfferedTools) -> None:
+    release = make(offer)
+    assert taken(release, 0, "get_weather", PARIS) == []
+    assert taken(release, 1, "get_time", "{}") == []  # and so does all that follows
+
+
+def test_the_call_before_is_settled_before_the_next_is_shown() -> None:
+    release = make()
+    shown = taken(release, 0, "get_weather", PARIS)
+    shown += taken(release, 1, "get_time", "{ }")
+    assert text_of(shown, 0) == PARIS
+    assert ToolCallStarted(1, "id_1", "get_time") in shown
+    assert text_of(shown, 1) == "{"
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"city": "Par', '{"city": 3, "unit": "x"}', "{}", '{"city": "a", "city": "b"}']
+)
+def test_behind_a_call_that_is_not_right_everything_waits(arguments: str) -> None:
+    release = make()
+    taken(release, 0, "get_weather", arguments)
+    assert taken(release, 1, "get_time", "{}") == []
+    assert taken(release, 2, "get_time", "{}") == []
+
+
+def test_behind_a_good_call_one_of_an_unknown_tool_waits() -> None:
+    release = make()
+    shown = taken(release, 0, "get_weather", PARIS) + taken(release, 1, "launch", "{}")
+    assert text_of(shown, 0) == PARIS
+    assert text_of(shown, 1) == ""
+
+
+def test_where_one_call_is_wanted_only_the_first_is_shown() -> None:
+    release = make(replace(OFFER, parallel=False))
+    shown = taken(release, 0, "get_weather", PARIS) + taken(release, 1, "get_time", "{}")
+    assert text_of(shown, 0) == PARIS
+    assert text_of(shown, 1) == ""
+
+
+def test_an_answer_by_the_synthetic_tool_is_no_call() -> None:
+    release = make()
+    assert taken(release, 0, "respond", '{"message": "Hi"}') == []
+    assert taken(release, 1, "get_time", "")[0] == ToolCallStarted(0, "id_1", "get_time")
+
+
+def test_fragments_of_a_call_that_is_not_shown_are_left_out() -> None:
+    release = make()
+    assert release.take(ToolCallArgumentsDelta(0, "{")) == []
+    taken(release, 0, "get_time", "")
+    assert release.take(ToolCallArgumentsDelta(3, "{")) == []

@@ -1,0 +1,81 @@
+from contextlib import ExitStack, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.inference.retry_budget import RetryBudget, RetryTicket
+
+
+def tickets(stack: ExitStack, budget: RetryBudget, count: int) -> list[RetryTicket]:
+    return [stack.enter_context(budget.request()) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("live", "allowed"), [(1, 1), (3, 3), (10, 3), (15, 3), (20, 2), (50, 5), (100, 10), (1000, 10)]
+)
+def test_three_may_retry_at_once_and_of_many_as_many_as_all_have_saved_for(
+    live: int, allowed: int
+) -> None:
+    with ExitStack() as stack:
+        asked = tickets(stack, RetryBudget(), live)
+        assert sum(ticket.may_retry() for ticket in asked) == allowed
+
+
+def test_under_load_there_are_a_fifth_more_attempts_than_requests_and_no_more() -> None:
+    budget, further = RetryBudget(), 0
+    with ExitStack() as stack:
+        tickets(stack, budget, 50)
+        for _ in range(1000):
+            with budget.request() as ticket:
+                further += ticket.may_retry() + ticket.may_retry()
+    assert further == (50 + 1000) / 5
+
+
+def test_nobody_saves_for_ever() -> None:
+    budget = RetryBudget()
+    with ExitStack() as stack:
+        tickets(stack, budget, 1000)
+    with ExitStack() as stack:
+        assert sum(ticket.may_retry() for ticket in tickets(stack, budget, 100)) == 10
+
+
+def test_a_request_that_may_retry_may_do_so_again() -> None:
+    with ExitStack() as stack:
+        budget = RetryBudget(floor=1)
+        first, second = tickets(stack, budget, 2)
+        assert [first.may_retry(), first.may_retry(), second.may_retry()] == [True, True, False]
+
+
+def test_what_a_request_took_comes_back_when_it_ends_however_it_ends() -> None:
+    budget = RetryBudget(floor=1)
+    with suppress(RuntimeError), budget.request() as ticket:
+        assert ticket.may_retry()
+        raise RuntimeError
+    with budget.request() as ticket:
+        assert ticket.may_retry()
+
+
+@given(st.lists(st.integers(min_value=0, max_value=19), max_size=200))
+def test_the_budget_is_never_exceeded_nor_leaked(steps: list[int]) -> None:
+    budget = RetryBudget()
+    requests = retries = 0
+    open_requests: list[tuple[ExitStack, RetryTicket]] = []
+    for step in steps:
+        if step < 15 or not open_requests:
+            stack = ExitStack()
+            ticket = stack.enter_context(budget.request())
+            before = sum(one.is_retrying for _, one in open_requests)
+            may_retry = ticket.may_retry()
+            if len(open_requests) < 15:
+                assert may_retry is (before < 3)
+            requests += 1
+            retries += may_retry and len(open_requests) >= 15
+            assert retries * 2 <= requests / 5
+            open_requests.append((stack, ticket))
+        else:
+            open_requests.pop(step % len(open_requests))[0].close()
+    for stack, _ in open_requests:
+        stack.close()
+    with ExitStack() as stack:
+        assert sum(ticket.may_retry() for ticket in tickets(stack, budget, 10)) == 3

@@ -1,0 +1,297 @@
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import ToolCall
+from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.reading import BrokenCall, Prose, Reasoned, RespondText
+from proxy.guardrails.verdict import Accepted
+from proxy.inference.call_gate import CallGate
+from proxy.inference.sent_answer import SentAnswer
+from proxy.inference.text_gate import (
+    ContinuationGate,
+    FirstReplyGate,
+    LookaheadGate,
+    hold_possible_calls,
+    is_content,
+)
+from tests.fakes.arrivals import is_linear
+from tests.fakes.playbook import WEATHER
+from tests.fakes.unread_calls import HELD, TOOLS
+
+PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
+
+
+def make(*, shows_prose: bool = True, is_answer_due: bool = True) -> FirstReplyGate:
+    return FirstReplyGate(SentAnswer(), shows_prose=shows_prose, is_answer_due=is_answer_due)
+
+
+def streaming(shown: SentAnswer, *, shows_prose: bool = True) -> FirstReplyGate:
+    calls = CallGate(OfferedTools((WEATHER,), TextPolicy.AUTO, ()), shown)
+    return FirstReplyGate(shown, calls, shows_prose=shows_prose)
+
+
+def continuing(text: str, *, adds_text: bool = True) -> ContinuationGate:
+    shown = SentAnswer()
+    shown.show_text(text)
+    return ContinuationGate(shown, adds_text=adds_text)
+
+
+def test_reasoning_is_shown_at_once_whatever_the_policy() -> None:
+    assert make(shows_prose=False).show(Reasoned("hm")) == [ReasoningDelta("hm")]
+    assert continuing("Hi").show(Reasoned("hm")) == [ReasoningDelta("hm")]
+
+
+def test_thoughts_of_a_later_attempt_begin_a_new_paragraph() -> None:
+    shown = SentAnswer()
+    first, later = (
+        FirstReplyGate(shown, shows_prose=False),
+        FirstReplyGate(shown, shows_prose=False),
+    )
+    assert first.show(Reasoned("one")) == [ReasoningDelta("one")]
+    assert first.show(Reasoned(" two")) == [ReasoningDelta(" two")]
+    assert later.show(Reasoned("three")) == [ReasoningDelta("\n\nthree")]
+    assert later.show(Reasoned(" four")) == [ReasoningDelta(" four")]
+
+
+def test_welcome_prose_is_shown_at_once() -> None:
+    release = make()
+    assert release.show(Prose("Good")) == [TextDelta("Good")]
+    assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta(" day")]
+
+
+def test_white_space_alone_commits_to_nothing() -> None:
+    release = streaming(SentAnswer())
+    assert release.show(Prose("\n\n")) == []
+    assert release.show_call(ToolCallStarted(0, "a", "unknown")) == []
+    assert release.show(Prose("\n")) == []
+    assert release.complete(Accepted("\n\n\n", (PARIS,)), is_own=True) == [
+        TextDelta("\n\n\n"),
+        ToolCalled(0, PARIS),
+    ]
+
+
+def test_other_prose_is_held_until_the_reply_is_judged() -> None:
+    release = make(shows_prose=False)
+    assert release.show(Prose("Good")) == []
+    assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta("Good day")]
+
+
+def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
+    release = make(shows_prose=False)
+    before = release.is_unseen
+    release.show(RespondText("Good"))
+    assert (before, release.is_unseen) == (True, False)
+    assert not make().is_unseen
+    assert make(is_answer_due=False).is_unseen
+    assert continuing("Hi").is_unseen
+
+
+def test_a_message_takes_held_prose_along() -> None:
+    release = make(shows_prose=False)
+    assert release.show(Prose("One.")) == []
+    assert release.show(RespondText("\n\nTwo.")) == [TextDelta("One.\n\nTwo.")]
+    assert release.complete(Accepted("One.\n\nTwo."), is_own=True) == []
+
+
+def test_where_no_answer_is_due_a_message_is_held_too() -> None:
+    release = make(shows_prose=False, is_answer_due=False)
+    assert release.show(RespondText("Done.")) == []
+
+
+def test_the_text_of_another_reply_is_not_added_to_what_was_shown() -> None:
+    assert make().complete(Accepted("Good day", (PARIS,)), is_own=False) == [ToolCalled(0, PARIS)]
+
+
+def test_from_a_botched_call_on_everything_is_held() -> None:
+    release = make()
+    assert release.show(Prose("One.")) == [TextDelta("One.")]
+    assert release.show(BrokenCall("<tool_call>{")) == []
+    assert release.show(Prose("Two.")) == []
+    assert release.show(RespondText("Three.")) == []
+    assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
+    whole = Accepted("One.<tool_call>{Two.Three.")
+    assert release.complete(whole, is_own=True) == [TextDelta("<tool_call>{Two.Three.")]
+
+
+def test_a_call_that_is_shown_takes_held_prose_along_and_holds_what_follows() -> None:
+    release = streaming(SentAnswer(), shows_prose=False)
+    release.show(Prose("Looking."))
+    assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == [
+        TextDelta("Looking."),
+        ToolCallStarted(0, "a", "get_weather"),
+    ]
+    assert release.show_call(ToolCallArgumentsDelta(0, "{")) == [ToolCallArgumentsDelta(0, "{")]
+    assert release.show(Prose("\nYes.")) == []
+    answer = Accepted("Looking.\nYes.", (PARIS,))
+    assert release.complete(answer, is_own=True) == [
+        ToolCallArgumentsDelta(0, '"city": "Paris"}'),
+        TextDelta("\nYes."),
+    ]
+
+
+def test_a_continuation_shows_nothing_before_its_end() -> None:
+    release = continuing("I'll look.")
+    assert release.show(Prose("It is")) == []
+    assert release.show(RespondText(" sunny.")) == []
+    assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
+    assert release.complete(Accepted("It is sunny.", (PARIS,)), is_own=False) == [
+        TextDelta("\n\nIt is sunny."),
+        ToolCalled(0, PARIS),
+    ]
+
+
+def test_a_continuation_adds_no_text_twice() -> None:
+    def added(text: str) -> list[object]:
+        return [*continuing("I'll look.").complete(Accepted(text), is_own=False)]
+
+    assert added("I'll look.") == added(" look. ") == added("") == []
+    assert added("I'll look. It is sunny.") == [TextDelta(" It is sunny.")]
+
+
+def test_beside_a_corrected_call_text_is_left_out() -> None:
+    release = continuing("I'll look.", adds_text=False)
+    assert release.complete(Accepted("Sorry.", (PARIS,)), is_own=False) == [ToolCalled(0, PARIS)]
+    release = continuing("I'll look.", adds_text=False)
+    assert release.complete(Accepted("Sorry."), is_own=False) == [TextDelta("\n\nSorry.")]
+
+
+def test_text_behind_a_call_alone_needs_no_paragraph() -> None:
+    shown = SentAnswer()
+    shown.complete_calls([PARIS])
+    release = ContinuationGate(shown, adds_text=True)
+    assert release.complete(Accepted("Sunny."), is_own=False) == [TextDelta("Sunny.")]
+
+
+def test_text_and_calls_commit_to_an_answer_and_thoughts_do_not() -> None:
+    assert is_content(TextDelta("a"))
+    assert is_content(ToolCallStarted(0, "a", "b"))
+    assert not is_content(ReasoningDelta("a"))
+
+
+@pytest.mark.parametrize("shows_prose", [True, False])
+def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
+    def work(text: str) -> None:
+        release = make(shows_prose=shows_prose)
+        for place in range(0, len(text), 50):
+            release.show(Prose(text[place : place + 50]))
+        release.show(RespondText("Hi"))
+
+    assert is_linear(work, lambda size: "x" * size, 400_000)
+
+
+OFFER = OfferedTools((WEATHER,), TextPolicy.AUTO, ())
+BEGINNING = "commentary to=functions."
+
+
+def make_watched(*, shows_prose: bool = True) -> LookaheadGate:
+    shown = SentAnswer()
+    release = FirstReplyGate(shown, CallGate(OFFER, shown), shows_prose=shows_prose)
+    return LookaheadGate(release, TOOLS)
+
+
+def test_only_prose_that_would_be_an_answer_is_watched() -> None:
+    release = FirstReplyGate(SentAnswer(), shows_prose=True)
+    accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
+    assert isinstance(hold_possible_calls(release, OFFER, is_asked_again=False), LookaheadGate)
+    assert hold_possible_calls(release, accepting, is_asked_again=False) is release
+    with_schema = replace(OFFER, answer_schema={})
+    assert hold_possible_calls(release, with_schema, is_asked_again=False) is release
+
+
+@pytest.mark.parametrize("text", HELD)
+def test_nothing_of_a_call_is_seen(text: str) -> None:
+    release = make_watched()
+    assert [event for letter in text for event in release.show(Prose(letter))] == []
+
+
+def test_prose_is_shown_with_its_first_piece() -> None:
+    release = make_watched()
+    assert release.show(Prose("It")) == [TextDelta("It")]
+    assert release.show(Prose(" is")) == [TextDelta(" is")]
+    assert release.show(Prose(BEGINNING)) == [TextDelta(BEGINNING)]
+    assert release.complete(Accepted(f"It is{BEGINNING}."), is_own=True) == [TextDelta(".")]
+
+
+def test_what_turns_out_to_be_prose_is_shown_whole() -> None:
+    release = make_watched()
+    assert release.show(Prose(BEGINNING)) == []
+    assert release.show(Prose("none of")) == [TextDelta(BEGINNING), TextDelta("none of")]
+    assert release.show(Prose(" them")) == [TextDelta(" them")]
+
+
+def test_the_word_that_confirms_an_answer_waits_only_where_it_was_asked_for() -> None:
+    assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
+    release = LookaheadGate(
+        FirstReplyGate(SentAnswer(), shows_prose=True), TOOLS, is_asked_again=True
+    )
+    assert release.show(Prose("Done")) == []
+    assert release.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]
+
+
+def test_white_space_waits_for_what_follows() -> None:
+    release = make_watched()
+    assert release.show(Prose("\n")) == []
+    assert release.show(Prose("It")) == [TextDelta("\nIt")]
+
+
+def test_thoughts_wait_for_nothing() -> None:
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    assert release.show(Reasoned("hm")) == [ReasoningDelta("hm")]
+    assert release.show(Prose("get_weather{")) == []
+
+
+def test_a_message_a_call_and_the_end_show_what_was_held() -> None:
+    held = TextDelta(BEGINNING)
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    assert release.show(RespondText("Hi")) == [held, TextDelta("Hi")]
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    assert release.show(BrokenCall("{")) == [held]
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    started = ToolCallStarted(0, "a", "get_weather")
+    assert release.show_call(started) == [held, started]
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    assert release.end() == [held]
+    assert release.end() == []
+
+
+def test_where_prose_is_held_anyway_it_waits_for_the_verdict() -> None:
+    release = make_watched(shows_prose=False)
+    assert release.is_unseen
+    assert release.show(Prose("It")) == []
+    assert release.end() == []
+    call = ToolCall("a", "get_weather", '{"city":"Paris"}')
+    assert release.complete(Accepted("It", (call,)), is_own=True) == [
+        TextDelta("It"),
+        ToolCalled(0, call),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda size: f'{BEGINNING}get_weather json{{"city": "{"x y" * size}',
+        lambda size: f"{BEGINNING}get_weather {'city=1,' * size}",
+        lambda size: "[" * size,
+    ],
+)
+def test_the_work_is_linear(text: Callable[[int], str]) -> None:
+    def show(written: str) -> None:
+        release = make_watched()
+        for start in range(0, len(written), 4):
+            release.show(Prose(written[start : start + 4]))
+
+    assert is_linear(show, text, 20_000)

@@ -1,0 +1,118 @@
+import tempfile
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from proxy.conversation import json
+from tests.fakes.invoked import document, temper
+
+SMALL = ("--family", "single", "--profile", "healthy", "--arms", "direct, ceiling", "--pace", "0")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where none is named it is kept
+
+
+def evaluate(*arguments: str) -> Result:
+    return temper("eval", *arguments)
+
+
+def test_a_table_comes_of_it_with_help_harm_cost_and_ceiling() -> None:
+    done = evaluate(*SMALL, "--output", "out")
+    assert done.exit_code == 0
+    for word in ("direct", "ceiling", "helped", "harmed", "gen./request", "100.0"):
+        assert word in done.stdout
+    assert len(Path("out/runs.jsonl").read_bytes().splitlines()) == 12
+
+
+def test_a_temporary_folder_does_where_none_is_named() -> None:
+    done = evaluate(*SMALL, "--json")
+    told = json.parse(done.stdout)
+    assert isinstance(told, dict)
+    assert Path(str(told["folder"])).is_dir()
+
+
+def test_what_is_missing_can_be_seen_and_made() -> None:
+    evaluate(*SMALL, "--output", "out")
+    path = Path("out/runs.jsonl")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:7]))
+    assert "healthy ceiling: 5 runs are missing" in evaluate("report", "out", "--progress").stdout
+    assert evaluate("--resume", "out", "--json").exit_code == 0
+    assert evaluate("report", "out", "--progress").stdout == ""
+
+
+def test_a_report_is_a_table_json_and_a_page() -> None:
+    evaluate(*SMALL, "--output", "out")
+    assert "healthy" in evaluate("report", "out").stdout
+    assert json.parse(evaluate("report", "out", "--json").stdout)
+    assert evaluate("report", "out", "--html", "page.html").exit_code == 0
+    assert "</html>" in Path("page.html").read_text() or "<table" in Path("page.html").read_text()
+
+
+def test_evaluations_are_compared() -> None:
+    evaluate(*SMALL, "--output", "out")
+    same = evaluate("compare", "out", "out")
+    assert same.exit_code == 0
+    assert "not worse" in same.stdout
+    path = Path("out/runs.jsonl")
+    lines = path.read_bytes()
+    Path("worse").mkdir()
+    Path("worse/protocol.json").write_bytes(Path("out/protocol.json").read_bytes())
+    Path("worse/runs.jsonl").write_bytes(lines.replace(b'"right":true', b'"right":false'))
+    worse = evaluate("compare", "out", "worse", "--json")
+    assert worse.exit_code == 1
+    assert "true" in worse.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--suite", "half"), "there is no suite"),
+        (("--arms", "tamper"), "no arm"),
+        (("--profile", "large"), "there is no 'large'"),
+        (("--resume", "nowhere"), "no evaluation"),
+        (("report", "nowhere"), "no evaluation"),
+        (("compare", "nowhere", "nowhere"), "no evaluation"),
+        (("--resume", "nowhere", "--seeds", "3"), "leave out --seeds"),
+        (("--backend-url", "http://127.0.0.1:9"), "nothing answers"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(arguments: tuple[str, ...], problem: str) -> None:
+    done = evaluate(*arguments)
+    assert done.exit_code == 1
+    assert problem in done.stderr
+
+
+def test_a_folder_is_not_gone_on_with_by_other_options() -> None:
+    evaluate(*SMALL, "--output", "out")
+    other = evaluate(*SMALL, "--output", "out", "--seeds", "2")
+    assert other.exit_code == 1
+    assert "--resume out" in other.stderr
+
+
+def test_runs_that_failed_are_told_below_the_table_and_to_programs() -> None:
+    evaluate(*SMALL, "--output", "out")
+    path = Path("out/runs.jsonl")
+    answered, failed = b'"ending":"answered"', b'"ending":"failed","why":"500 oh no"'
+    path.write_bytes(path.read_bytes().replace(answered, failed, 2))
+    told = "healthy direct: 2 of 6 runs failed, most often with: 500 oh no"
+    assert told in evaluate("report", "out").stdout
+    assert document(evaluate("report", "out", "--json"))["failures"] == [told]
+
+
+def test_programs_get_what_is_wrong_as_json() -> None:
+    done = evaluate("--suite", "half", "--json")
+    assert done.exit_code == 1
+    assert json.parse(done.stdout)
+
+
+def test_a_missing_extra_is_named_before_anything_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("temper_evals.evaluation._LIBRARIES", ("jinja2", "no_such_library"))
+    for arguments in (SMALL, ("report", "out"), ("compare", "out", "out")):
+        done = evaluate(*arguments)
+        assert done.exit_code == 1
+        assert "needs no_such_library" in done.stderr
+        assert "pip install 'temper-proxy[evals]'" in done.stderr
