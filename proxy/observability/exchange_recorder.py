@@ -49,7 +49,7 @@ from proxy.profiles.known_model import KnownModel
 
 if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
     from proxy.tool_rounds.executor import Round
-    from proxy.tool_rounds.terms import Terms
+    from proxy.tool_rounds.terms import RunTerms
 
 FAILED = "failed"
 ENDINGS = ("finished", "unreadable", FAILED)
@@ -100,7 +100,7 @@ class ExchangeRecorder:
         """Begin a round of a run: the generations from here on belong to it."""
         self._rounds.append(len(self._generations))
 
-    def end_run(self, terms: "Terms", rounds: "Sequence[Round]") -> None:
+    def end_run(self, terms: "RunTerms", rounds: "Sequence[Round]") -> None:
         """Note what became of the calls of all rounds."""
         ends = [*self._rounds[1:], len(self._generations)]
         parts = zip_longest(self._rounds, ends, rounds)
