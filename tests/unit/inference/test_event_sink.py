@@ -21,7 +21,7 @@ class Listeners:
 
 
 def test_an_audience_gets_at_once_what_a_turn_shows_and_the_rest_later() -> None:
-    book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.ACCEPT)).ask()
+    book = Playbook.of(make_request(stream=True), Policy(text_policy=TextPolicy.ACCEPT)).ask()
     listeners = Listeners()
     take = sink_to(listeners, book.turn)
     _ = book >> ReplyStarted("c") >> TextDelta("It")
@@ -35,7 +35,7 @@ def test_an_audience_gets_at_once_what_a_turn_shows_and_the_rest_later() -> None
 
 
 def test_a_turn_hears_nothing_twice_while_its_audience_is_not_ready() -> None:
-    book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.ACCEPT)).ask()
+    book = Playbook.of(make_request(stream=True), Policy(text_policy=TextPolicy.ACCEPT)).ask()
     listeners = Listeners(is_ready=False)
     assert not sink_to(listeners, book.turn)([TextDelta("Noon")])
     _ = book >> TextDelta("Noon") << TextDelta("Noon")
