@@ -1,22 +1,23 @@
-"""Paired statistics, without a library: differences with intervals, help and harm, single rates.
+"""Paired statistics: differences with intervals, help and harm, single rates.
 
 An instance is the unit: its seeds stay together. Families are strata, a fixed list, so intervals
-speak of this suite.
+speak of this suite. It needs scipy, which the extra `evals` brings.
 """
 
-import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TypeAlias
 
-RESAMPLES = 10_000
-_SEED = 20_260_822
-_NORMAL = NormalDist()
-_CONFIDENCE = 0.95
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
 
+RESAMPLES = 10_000
+_BATCH = 1_000  # of resamples, whose values are in memory at once
+_SEED = 20_260_822
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 # The mean difference of each instance, by family.
 Strata: TypeAlias = Mapping[str, Sequence[float]]
 
@@ -34,44 +35,21 @@ def wilson(hits: int, of: int) -> Interval:
     """Return a share with its interval by Wilson."""
     if of == 0:
         return Interval(0.0, 0.0, 1.0)
-    z = _NORMAL.inv_cdf((1 + _CONFIDENCE) / 2)
-    share, square = hits / of, z * z
-    middle = (share + square / (2 * of)) / (1 + square / of)
-    half = z / (1 + square / of) * math.sqrt(share * (1 - share) / of + square / (4 * of * of))
-    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
+    found = stats.binomtest(hits, of).proportion_ci(method="wilson")
+    return Interval(hits / of, float(found.low), float(found.high))
 
 
 def upper_bound(hits: int, of: int) -> float:
     """Return the exact bound that a share stays below with 95 % (Clopper and Pearson)."""
-    if of == 0 or hits >= of:
+    if of == 0:
         return 1.0
-    low, high = hits / of, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        is_likely = _at_most(hits, of, middle) > 1 - _CONFIDENCE
-        low, high = (middle, high) if is_likely else (low, middle)
-    return high
-
-
-def _at_most(hits: int, of: int, share: float) -> float:
-    """Return how likely at most so many hits are."""
-    if share >= 1:
-        return 0.0
-    term = (1 - share) ** of
-    total = term
-    for k in range(1, hits + 1):
-        term *= (of - k + 1) / k * share / (1 - share)
-        total += term
-    return total
+    return float(stats.binomtest(hits, of, alternative="less").proportion_ci().high)
 
 
 def mcnemar(helped: int, harmed: int) -> float:
     """Return the exact two-sided p value that help and harm are alike."""
-    of, fewer = helped + harmed, min(helped, harmed)
-    if of == 0:
-        return 1.0
-    tail = sum(math.comb(of, k) for k in range(fewer + 1))
-    return min(1.0, float(2 * tail / 2**of))
+    of = helped + harmed
+    return float(stats.binomtest(helped, of).pvalue) if of else 1.0
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:
@@ -101,46 +79,26 @@ def difference(strata: Strata, resamples: int = RESAMPLES) -> Interval:
 def _bootstrap(families: tuple[tuple[float, ...], ...], resamples: int) -> Interval:
     count = sum(map(len, families))
     estimate = sum(map(sum, families)) / count if count else 0.0
-    if len({one for family in families for one in family}) < 2:
+    varied = [one for one in families if len({*one}) > 1]
+    if not varied:
         return Interval(estimate, estimate, estimate)
-    draw = random.Random(_SEED)  # noqa: S311 - resampling
-    means = sorted(
-        sum(sum(draw.choices(family, k=len(family))) for family in families) / count
-        for _ in range(resamples)
-    )
-    tail = (1 - _CONFIDENCE) / 2
-    bias = _bias(means, estimate)
-    skew = _acceleration(families, count)
-    low, high = (_corrected(share, bias, skew) for share in (tail, 1 - tail))
-    return Interval(estimate, _quantile(means, low), _quantile(means, high))
+    # families that never vary have no part in the interval, and scipy refuses some of them
+    constant = sum(sum(one) for one in families if len({*one}) == 1)
 
+    def mean_of_all(*samples: FloatArray, axis: int) -> FloatArray:
+        total: FloatArray = np.concatenate(samples, axis=axis).sum(axis=axis)
+        return (total + constant) / count
 
-def _bias(means: Sequence[float], estimate: float) -> float:
-    below = sum(one < estimate for one in means) + 0.5 * sum(one == estimate for one in means)
-    share = min(max(below / len(means), 1 / len(means)), 1 - 1 / len(means))
-    return _NORMAL.inv_cdf(share)
-
-
-def _acceleration(families: tuple[tuple[float, ...], ...], count: int) -> float:
-    """Return the skewness of the mean, by leaving out one instance at a time."""
-    cubes = squares = 0.0
-    for family in families:
-        centre = sum(family) / len(family)
-        cubes += sum((centre - one) ** 3 for one in family)
-        squares += sum((centre - one) ** 2 for one in family)
-    return -cubes / (6 * squares**1.5) if squares and count else 0.0
-
-
-def _corrected(share: float, bias: float, skew: float) -> float:
-    z = bias + _NORMAL.inv_cdf(share)
-    return _NORMAL.cdf(bias + z / (1 - skew * z))
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    least = min(max(math.floor(place), 0), len(ordered) - 1)
-    most = min(least + 1, len(ordered) - 1)
-    return ordered[least] + (ordered[most] - ordered[least]) * (place - least)
+    found = stats.bootstrap(
+        varied,
+        mean_of_all,
+        vectorized=True,
+        method="BCa",
+        n_resamples=resamples,
+        batch=_BATCH,
+        rng=_SEED,
+    ).confidence_interval
+    return Interval(estimate, float(found.low), float(found.high))
 
 
 def leave_one_out(strata: Strata) -> tuple[float, float]:
@@ -153,4 +111,4 @@ def leave_one_out(strata: Strata) -> tuple[float, float]:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value below which so large a share of the values lies; 0 if there are none."""
-    return _quantile(sorted(values), share) if values else 0.0
+    return float(np.quantile(values, share)) if values else 0.0

@@ -27,7 +27,7 @@ from proxy.engine import converse
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.inference.event_sink import Audience
-from proxy.inference.turn import State, Turn
+from proxy.inference.turn import Turn, TurnState
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
@@ -150,7 +150,7 @@ class Exchange:
         self._live.facts, self._live.facts_so_far = self._facts, None
         self._streaming = None
         self._live.served_by(self._backend.name)
-        if self._turn.state is State.DONE:
+        if self._turn.state is TurnState.DONE:
             self._live.outcome = outcome(self._live.facts)
 
     @property

@@ -13,9 +13,8 @@ from starlette.types import ASGIApp
 from proxy.api.response_keeping import Kept, TellWhenAlone, WaitForWriting, Written
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
 from proxy.dialects.front import Catalogue, Front, IdsAndClock
-from proxy.dialects.openai_chat.front import ChatFront
-from proxy.dialects.openai_chat.models import ChatCatalogue
-from proxy.dialects.openai_responses.store import MemoryStore
+from proxy.dialects.openai_chat.front import ChatCatalogue, ChatFront
+from proxy.state.memory_responses import MemoryStore
 
 if TYPE_CHECKING:
     from proxy.api.shared_answers import SharedAnswers

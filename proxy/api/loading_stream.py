@@ -8,7 +8,7 @@ from proxy.api.errors import describe
 from proxy.api.streaming import StreamTimeouts, stream_start, while_connected
 from proxy.dialects.front import Answering, Decoded, StreamEncoder
 from proxy.errors import TemperError
-from proxy.serving.services import Claim, load_wait
+from proxy.serving.services import LoadClaim, load_wait
 
 _FIRST_NEWS = 1.0  # seconds until a stream begins: what fails at once has its own status
 
@@ -25,7 +25,7 @@ class LoadingStream:
         self._timeouts = timeouts
         self._is_over = False
 
-    async def wait_for(self, claim: Claim, decoded: Decoded, receive: Receive) -> None:
+    async def wait_for(self, claim: LoadClaim, decoded: Decoded, receive: Receive) -> None:
         """Wait until a model is loaded, for `load_wait` seconds at most.
 
         Raises `BackendUnavailable` and `ProcessFailed` kinds of errors, and `ClientDisconnect`.
@@ -57,7 +57,7 @@ class LoadingStream:
         await self.send({"type": "http.response.body", "body": payload, "more_body": False})
         return True
 
-    async def _failure_of(self, claim: Claim, decoded: Decoded) -> TemperError | None:
+    async def _failure_of(self, claim: LoadClaim, decoded: Decoded) -> TemperError | None:
         """Wait, and return what went wrong: a group of tasks would raise it in a group."""
         silence = min(_FIRST_NEWS, self._timeouts.keep_alive)
         try:
@@ -79,8 +79,8 @@ class LoadingStream:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def _is_granted_within(seconds: float, claim: Claim) -> bool:
+async def _is_granted_within(seconds: float, claim: LoadClaim) -> bool:
     with anyio.move_on_after(seconds):
-        await claim.granted()
+        await claim.wait_until_granted()
         return True
     return False

@@ -14,7 +14,7 @@ from proxy.api.limits import BodyLimits, read_body
 from proxy.backends.client import PassthroughRequest
 from proxy.conversation import json
 from proxy.dialects.front import Sender
-from proxy.dialects.reading import kind, read_object
+from proxy.dialects.raw_json import kind, read_object
 from proxy.errors import InvalidRequest
 from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.observers import Observers

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.conversation import json
-from proxy.dialects.openai_responses.store import Bounds, MemoryStore
 from proxy.settings import Settings
+from proxy.state.memory_responses import Bounds, MemoryStore
 
 if TYPE_CHECKING:  # each is imported where it is used
     from proxy.api.shared_state import SharedState

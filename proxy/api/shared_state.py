@@ -14,10 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 from proxy.api.fronts import Fronts, all_fronts
 from proxy.api.response_keeping import Kept, keeping_responses
 from proxy.dialects.front import Front
-from proxy.dialects.openai_responses.store import Bounds, MemoryStore
 from proxy.errors import InvalidConfiguration
 from proxy.observability.observers import Observers
 from proxy.settings import Settings
+from proxy.state.memory_responses import Bounds, MemoryStore
 
 if TYPE_CHECKING:
     from proxy.api.shared_answers import BackgroundTasks, SharedAnswers

@@ -35,7 +35,7 @@ from proxy.runner import carry_out
 from proxy.serving.run_turns import RunTurns
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.tool_rounds.run import Ask, Run
-from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.terms import RunTerms, Stop
 
 _CALL_EVENTS = (ToolCallStarted, ToolCallArgumentsDelta, ToolCalled)
 
@@ -45,7 +45,7 @@ def tool_exchange(
 ) -> "ToolExchange":
     """Have the run whose first turn is that of `first` answer the request."""
     plan, request = turns.prepared.plan, turns.parsed.request
-    terms = Terms(
+    terms = RunTerms(
         frozenset(one.tool.name for one in owned),
         plan.offer.workflow if plan.offer is not None else NO_RULES,
         rounds=hosting.rounds,

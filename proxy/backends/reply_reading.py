@@ -7,8 +7,8 @@ wrong. It knows no HTTP and does no I/O.
 from dataclasses import dataclass, field
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta, ToolCallArgumentsDelta
-from proxy.dialects.openai_chat.decode import ChunkDecoder, ReplyPart
-from proxy.dialects.openai_chat.runs import Runs
+from proxy.dialects.openai_chat.fragments import Runs
+from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import END_OF_EVENT, EventDecoder
 
 _DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)

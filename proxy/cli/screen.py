@@ -15,22 +15,9 @@ from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums,
 from proxy.observability.history import Counts
 from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
+from proxy.observability.sentences import OUTCOMES, STAGES
 
-PHASES = {
-    "receiving": "receiving",
-    "loading": "waits for the model",
-    "queued": "waits for a slot",
-    "reading": "reading",
-    "asked_again": "asked again",
-    "running_tool": "running a tool",
-    "waiting_for_person": "waits for a person",
-    "streaming": "streaming",
-}
-_OUTCOMES = {
-    "repaired": ("repaired", "blue"),
-    "retried": ("asked again", "yellow"),
-    "exhausted": ("given up", "red"),
-}
+_COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
 _MOST_REPAIRS = 10
@@ -116,15 +103,9 @@ def _line(counts: Counts) -> Text:
     line = Text(f"{counts.requests} {many}", style="bold").append(
         f" in the last hour, {helped} needed help", style="not bold"
     )
-    told = [
-        (counts.repaired, "repaired", "blue"),
-        (counts.retried, "asked again", "yellow"),
-        (counts.exhausted, "given up", "red"),
-        (counts.failed, "failed", "red"),
-    ]
-    for number, word, style in told:
-        if number:
-            line.append("  ").append(f"{number} {word}", style=f"not bold {style}")
+    for name, colour in _COLOURS.items():
+        if number := getattr(counts, name):
+            line.append("  ").append(f"{number} {OUTCOMES[name][0]}", style=f"not bold {colour}")
     if counts.measured:
         share = f"{round(100 * counts.cached / counts.measured)} % from the cache"
         line.append(f"  {share}", style="not bold dim")
@@ -182,13 +163,14 @@ def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
     if is_narrow:
         table = _table("Outcome", "What was done")
     for row in rows:
-        word, style = _OUTCOMES.get(row.outcome or "", ("failed", "red"))
+        outcome = row.outcome or "failed"
+        word, colour = OUTCOMES[outcome][0], _COLOURS.get(outcome, "")
         told = Text(row.repairs[0])
         if row.repairs[1:]:
             told.append(f" +{len(row.repairs) - 1}", style="dim")
         moment = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S")
         when = () if is_narrow else (Text(moment, style="dim"),)
-        table.add_row(*when, Text(word, style=style), told)
+        table.add_row(*when, Text(word, style=colour), told)
     return table
 
 
@@ -201,9 +183,9 @@ def _table(*names: str) -> Table:
 
 
 def _phase(row: Row) -> str:
-    word = PHASES.get(row.phase, row.phase)
+    word = STAGES.get(row.phase, row.phase)
     if row.phase == "reading" and row.progress is not None:
-        return f"{word} {round(row.progress * 100)} %"
+        return f"reading {round(row.progress * 100)} %"
     if row.phase == "waiting_for_person":
         waiting = next((one for one in row.tools if one.status == WAITING), None)
         return f"{word}: {waiting.server}.{waiting.name}" if waiting is not None else word

@@ -8,7 +8,7 @@ from proxy.cli.commands import Work, print_json
 from proxy.cli.running import FAILED, fail, load, run
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.dialects.reading import read_object
+from proxy.dialects.raw_json import read_object
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings
@@ -55,10 +55,10 @@ def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> No
 
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
     """Print the tool servers with their tools; reports whether all are ready."""
-    from proxy.serving.tool_inventory import inspected_servers
+    from proxy.serving.tool_inventory import inspect_servers
 
     async def work() -> bool:
-        found = await inspected_servers(settings)
+        found = await inspect_servers(settings)
         if as_json:
             print_json({"servers": [one.document() for one in found]})
         for one in () if as_json else found:

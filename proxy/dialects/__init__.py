@@ -1,9 +1,13 @@
 """Wire languages, both directions: bytes to conversation and back. No I/O.
 
-`front` is the contract of a language that clients speak. `reading` reads bodies as JSON objects
-and `raw_json` as values with the bytes they were written in; `foreign_history` writes a history
-in the language of backends. `json_schemas` describes one for the OpenAPI document, `handling` has
-the words for what happens to a field of one, `pictures` reads inline ones. `wanted_tools` takes out
-what asks for tools of the operator. `sse` and `ndjson` cut streams into events and lines. One
-folder for each language.
+One folder for each language. What they share:
+
+- `front`: the contract of a language that clients speak
+- `raw_json`: bodies as JSON objects, and values with the bytes they were written in
+- `wire_schema`, `temper_options`: how requests are checked, and what they say to Temper itself
+- `wanted_tools`: takes out what asks for tools of the operator
+- `field_table`: what happens to each name of a language
+- `foreign_history`: writes a history in the language of backends
+- `engine_language`: what writers for engines with a language of their own have in common
+- `sse`: cuts streams into events
 """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WantedTools
-from proxy.dialects.reading import kind
+from proxy.dialects.raw_json import kind
 from proxy.errors import InvalidRequest
 
 _MCP = "mcp"

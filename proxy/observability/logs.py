@@ -20,7 +20,7 @@ from typing import Literal, TextIO, TypeAlias
 
 from proxy.facts import Outcome, context, repairs, tools
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
-from proxy.observability.sentences import escaped, in_few_words
+from proxy.observability.sentences import DEPARTURES, OUTCOMES, escaped, in_few_words
 
 _POD = "POD_NAME"  # by the downward API
 _IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"
@@ -38,20 +38,8 @@ _RESET = "\x1b[0m"
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32
 _ROOM_FOR_TIME = 60  # columns; on a narrower terminal there is better use for them
-_OUTCOMES = {
-    Outcome.CLEAN: ("ok", _GREEN),
-    Outcome.REPAIRED: ("repaired", _YELLOW),
-    Outcome.RETRIED: ("retried", _YELLOW),
-    Outcome.EXHAUSTED: ("gave up", _RED),
-}
+_COLOURS = {Outcome.REPAIRED: _YELLOW, Outcome.RETRIED: _YELLOW, Outcome.EXHAUSTED: _RED}
 _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED}
-_LEFT = {
-    "receiving": "while it was sent",
-    "queued": "while it waited",
-    "before_first_token": "before the first token",
-    "between_attempts": "between two attempts",
-    "streaming": "amid the answer",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +130,7 @@ def _work(record: RequestRecord) -> Iterator[_Part]:
     if len(record.attempts) > 1:
         yield _Part(f"{len(record.attempts)} attempts", _YELLOW)
     if done := in_few_words(record.facts):
-        yield _Part(escaped(done), _YELLOW)
+        yield _Part(done, _YELLOW)
 
 
 def _happened(record: RequestRecord) -> _Part:
@@ -151,7 +139,9 @@ def _happened(record: RequestRecord) -> _Part:
         return _Part("left", _DIM)
     if record.status >= 400 or record.error is not None:
         return _Part(f"error {record.status}", _RED)
-    return _Part(*_OUTCOMES[record.outcome]) if record.outcome is not None else _Part("ok", _GREEN)
+    if record.outcome is None or record.outcome is Outcome.CLEAN:
+        return _Part("ok", _GREEN)
+    return _Part(OUTCOMES[record.outcome.value][0], _COLOURS[record.outcome])
 
 
 def _tokens(record: RequestRecord) -> str:
@@ -163,7 +153,7 @@ def _tokens(record: RequestRecord) -> str:
 def _failed(record: RequestRecord) -> str:
     """Say what kept an answer from coming, if anything did."""
     if record.left is not None:
-        return f"the client left {_LEFT[record.left.value]}"
+        return f"the client left {DEPARTURES[record.left.value]}"
     return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
 
 

@@ -42,8 +42,8 @@ from proxy.observability.live_request import word_for
 from proxy.observability.logs import replica_name
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestRecord, ToolRecord
 from proxy.observability.trace_context import TraceContext
-from proxy.tool_rounds import executor as tool_calls
 from proxy.tool_rounds.executor import Outcome
+from proxy.tool_rounds.executor import Status as ToolStatus
 
 Attribute: TypeAlias = str | bool | int | float | Sequence[str]
 Read: TypeAlias = Callable[[RequestRecord], Attribute | None]
@@ -337,7 +337,7 @@ class RunSpans:
         if span is None:
             return
         if outcome.is_failure:
-            is_late = outcome.status is tool_calls.Status.TIMED_OUT
+            is_late = outcome.status is ToolStatus.TIMED_OUT
             _fail(span, "timeout" if is_late else "tool_error")
         span.end()
 

@@ -5,7 +5,7 @@ import difflib
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.conversation.workflows import Workflow
-from proxy.dialects.openai_chat.workflow_rules import workflow_of
+from proxy.dialects.temper_options import workflow_of
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.offer import Mode, Part, TextPolicy
@@ -61,7 +61,6 @@ def service_options_of(settings: Settings) -> ServiceOptions:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Translate what the operator decided about the guardrails."""
     guardrails = settings.guardrails
     return Policy(
         mode=Mode(guardrails.mode),

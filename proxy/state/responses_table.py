@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
-from proxy.dialects.openai_responses.store import Bounds, StoredResponse, id_of
+from proxy.dialects.openai_responses.store import StoredResponse, id_of
+from proxy.state.memory_responses import Bounds
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS responses (

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.dialects.openai_responses.store import Bounds, MemoryStore, StoredResponse, id_of
+from proxy.dialects.openai_responses.store import StoredResponse, id_of
 from proxy.errors import StateUnavailable
+from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import NONCE_BYTES, Sealing
 from proxy.state.store import Store
 

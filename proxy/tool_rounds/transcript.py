@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_messages
-from proxy.dialects.reading import read_object
+from proxy.dialects.raw_json import read_object
 from proxy.guardrails.transcript import has_failed
 from proxy.tool_rounds.executor import Outcome, Round, Status
 
@@ -72,7 +72,6 @@ class Conversation:
 
     @property
     def history(self) -> tuple[Message, ...]:
-        """The messages as they are judged and sent."""
         return tuple(self._history)
 
     @property
@@ -99,7 +98,7 @@ class Conversation:
         return len(self._history)
 
     @contextmanager
-    def held(self) -> Iterator[Append]:
+    def hold(self) -> Iterator[Append]:
         """Let a run add messages while the block runs; raises RuntimeError if another one does."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")

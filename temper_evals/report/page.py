@@ -1,12 +1,12 @@
 """Writes the results as one page of HTML that opens without a network."""
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.errors import InvalidConfiguration
 from temper_evals.arms import DIRECT
 from temper_evals.records import RunRecord, read_transcript
 from temper_evals.report import plots
@@ -19,17 +19,10 @@ _MOST_CHARACTERS = 6000
 
 
 def write_page(path: Path, folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> None:
-    """Write the page; raises InvalidConfiguration if the library for it is missing."""
     path.write_text(page(folder, protocol, runs), encoding="utf-8")
 
 
 def page(folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> str:
-    """Return the page."""
-    if importlib.util.find_spec("jinja2") is None:
-        problem = "needs jinja2: install Temper with its extra, by: pip install '.[evals]'"
-        raise InvalidConfiguration("--html", problem)
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     environment = Environment(
         loader=PackageLoader("temper_evals.report", "."), autoescape=True, undefined=StrictUndefined
     )
@@ -62,7 +55,7 @@ def _options(protocol: JsonObject) -> str:
     return f"{what}, {seeds} seed" + ("" if seeds == 1 else "s")
 
 
-def _pictures(results: Sequence[ArmResult]) -> list[str]:
+def _pictures(results: Sequence[ArmResult]) -> list[plots.ResultPicture]:
     beds = list(dict.fromkeys(one.bed for one in results))
     drawn = [plots.lifts(results), plots.help_and_harm(results)]
     for bed in beds:
@@ -82,8 +75,8 @@ def _harms(
             "title": f"{run.bed} {run.arm} {run.scenario}/{run.seed}",
             "why": run.why,
             "arm": run.arm,
-            "direct": _told(read_transcript(folder, direct[run.bed, run.pair])),
-            "said": _told(read_transcript(folder, run)),
+            "direct": _messages_text(read_transcript(folder, direct[run.bed, run.pair])),
+            "said": _messages_text(read_transcript(folder, run)),
         }
         for one in results
         if one.against is not None
@@ -91,7 +84,7 @@ def _harms(
     ]
 
 
-def _told(messages: Sequence[JsonValue]) -> str:
+def _messages_text(messages: Sequence[JsonValue]) -> str:
     return "\n".join(map(json.dump_text, messages))[:_MOST_CHARACTERS]
 
 

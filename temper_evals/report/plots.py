@@ -1,155 +1,173 @@
-"""Pictures as SVG that stand in a page: no library draws them, and no network is needed."""
+"""Pictures of the results as SVG, drawn by matplotlib, which the extra `evals` brings."""
 
+import base64
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from itertools import product
 from typing import TypeAlias
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from temper_evals.arms import CEILING, DIRECT, TEMPER
 from temper_evals.results import ArmResult
+from temper_evals.simulated.profiles import Level
 from temper_evals.statistics import Interval, wilson
 
-_ROW, _LEFT, _WIDTH, _TOP = 22, 190, 760, 28
-_GRID_SIDE, _LETTERS = 3, 12
+_WIDTH, _ROW = 9.5, 0.24  # in inches, as all sizes of figures
+_MARGIN = 0.9  # for the title and the labels of the axis
+_COLOURS = ("#888888", "#2a6fdb", "#e08a1e", "#8a4fd3", "#2a9d5c", "#d1495b")
+_GOOD, _BAD = "#2a9d5c", "#d1495b"
+_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "temper"}
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_NEAR_X, _NEAR_Y = 0.25, 0.04  # shares of the axes within which two names would overlap
+
+Point: TypeAlias = tuple[float, float]
+Row: TypeAlias = tuple[str, Interval, str, str]
+"""A row of intervals: its name, the interval, what stands behind it, its colour."""
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """A horizontal axis from `low` to `high`, in the units of what is drawn."""
+class ResultPicture:
+    """A picture as SVG, and what it shows."""
 
-    low: float
-    high: float
+    title: str
+    svg: str
 
-    def place(self, value: float) -> float:
-        """Return where a value is drawn."""
-        share = (value - self.low) / (self.high - self.low)
-        return round(_LEFT + min(max(share, 0.0), 1.0) * (_WIDTH - _LEFT - 60), 1)
-
-
-def _svg(height: int, parts: Sequence[str], title: str) -> str:
-    body = "".join(parts)
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">'
-        f'<text x="0" y="14" class="title">{escape(title)}</text>{body}</svg>'
-    )
+    @property
+    def url(self) -> str:
+        """The picture itself as a `data:` URL, so that a page needs no other file."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
 
 
-def _text(x: float, y: float, text: str, kind: str = "label") -> str:
-    return f'<text x="{x}" y="{y}" class="{kind}">{escape(text)}</text>'
+def _axes(title: str, rows: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(_WIDTH, _MARGIN + _ROW * rows), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return figure, axes
 
 
-Point: TypeAlias = tuple[float, float]
+def _draw(figure: Figure, axes: Axes) -> ResultPicture:
+    """Draw it, with its text as text; what is drawn twice has the same bytes."""
+    svg = io.StringIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(svg, format="svg", metadata=_NO_METADATA)
+    return ResultPicture(axes.get_title(loc="left"), svg.getvalue())
 
 
-def _line(start: Point, end: Point, kind: str) -> str:
-    (x1, y1), (x2, y2) = start, end
-    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{kind}"/>'
+def _draw_rows(axes: Axes, names: Sequence[str], endings: Sequence[str]) -> None:
+    """Name the rows, from top to bottom, and write what stands behind each."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    for place, ending in enumerate(endings):
+        axes.text(1.01, place, ending, transform=axes.get_yaxis_transform(), va="center")
 
 
-def _dot(x: float, y: float, kind: str, title: str) -> str:
-    return f'<circle cx="{x}" cy="{y}" r="4" class="{kind}"><title>{escape(title)}</title></circle>'
+def _draw_intervals(axes: Axes, rows: Sequence[Row]) -> None:
+    for place, (_, one, _, colour) in enumerate(rows):
+        errors = [[one.estimate - one.low], [one.high - one.estimate]]
+        axes.errorbar([one.estimate], [place], xerr=errors, fmt="o", ms=4, color=colour)
+    _draw_rows(axes, [row[0] for row in rows], [row[2] for row in rows])
 
 
-def forest(results: Sequence[ArmResult], bed: str) -> str:
+def forest(results: Sequence[ArmResult], bed: str) -> ResultPicture:
     """Draw the success of direct, Temper and the ceiling in each family, with intervals."""
     arms = [one for one in results if one.bed == bed and one.arm in (DIRECT, TEMPER, CEILING)]
-    families = list(dict.fromkeys(name for one in arms for name in one.families))
-    axis, parts, y = Axis(0.0, 1.0), list[str](), _TOP
-    for family in families:
-        y += _ROW // 2
-        parts.append(_text(0, y + 4, family, "strong"))
-        for number, arm in enumerate(arms):
-            if family in arm.families:
-                right, of = arm.families[family]
-                parts += _whisker(axis, y, wilson(right, of), (f"arm{number % 6}", arm.arm))
-                parts.append(_text(_LEFT - 92, y + 4, arm.arm[:16]))
-                parts.append(_text(_WIDTH - 52, y + 4, f"{right}/{of}"))
-                y += _ROW - 6
-    return _svg(y + 10, parts, f"{bed}: success by family, 95 % intervals")
+    families = dict.fromkeys(name for one in arms for name in one.families)
+    rows: list[Row] = []
+    for family, (number, arm) in product(families, enumerate(arms)):
+        if family in arm.families:
+            right, of = arm.families[family]
+            name = f"{family}   {arm.arm}"
+            rows.append((name, wilson(right, of), f"{right}/{of}", _COLOURS[number % 6]))
+    figure, axes = _axes(f"{bed}: success by family, 95 % intervals", len(rows))
+    _draw_intervals(axes, rows)
+    axes.set_xlim(0, 1)
+    return _draw(figure, axes)
 
 
-def _whisker(axis: Axis, y: float, one: Interval, look: tuple[str, str]) -> list[str]:
-    kind, title = look
-    low, high = axis.place(one.low), axis.place(one.high)
-    told = f"{title}: {one.estimate:.3f} [{one.low:.3f}, {one.high:.3f}]"
-    return [_line((low, y), (high, y), kind), _dot(axis.place(one.estimate), y, kind, told)]
-
-
-def lifts(results: Sequence[ArmResult]) -> str:
+def lifts(results: Sequence[ArmResult]) -> ResultPicture:
     """Draw the lift of every arm over direct, with intervals."""
-    shown = [(one, one.against) for one in results if one.against is not None]
-    bounds = [abs(edge) for _, one in shown for edge in (one.lift.low, one.lift.high)]
-    reach = max([0.05, *bounds])
-    axis, parts = Axis(-reach, reach), list[str]()
-    middle = axis.place(0.0)
-    for number, (arm, one) in enumerate(shown):
-        y = _TOP + _ROW * (number + 1) - 8
-        parts += _whisker(axis, y, one.lift, ("arm1" if arm.arm == TEMPER else "arm0", arm.arm))
-        parts.append(_text(0, y + 4, f"{arm.bed} {arm.arm}"[:34]))
-        parts.append(_text(_WIDTH - 52, y + 4, f"{100 * one.lift.estimate:+.1f}"))
-    height = _TOP + _ROW * (len(shown) + 1)
-    parts.append(_line((middle, _TOP), (middle, height - 10), "axis"))
-    return _svg(height, parts, "Lift over direct in points, 95 % intervals")
+    rows: list[Row] = []
+    for arm in results:
+        if arm.against is not None:
+            lift = Interval(*(100 * one for one in _bounds(arm.against.lift)))
+            name, colour = f"{arm.bed} {arm.arm}", _COLOURS[arm.arm == TEMPER]
+            rows.append((name, lift, f"{lift.estimate:+.1f}", colour))
+    figure, axes = _axes("Lift over direct in points, 95 % intervals", len(rows))
+    _draw_intervals(axes, rows)
+    axes.axvline(0, color="#888888", linestyle=":")
+    reach = max([5.0, *(abs(edge) for row in rows for edge in (row[1].low, row[1].high))])
+    axes.set_xlim(-reach, reach)
+    return _draw(figure, axes)
 
 
-def help_and_harm(results: Sequence[ArmResult]) -> str:
+def _bounds(one: Interval) -> tuple[float, float, float]:
+    return one.estimate, one.low, one.high
+
+
+def help_and_harm(results: Sequence[ArmResult]) -> ResultPicture:
     """Draw how many runs each arm helped, to the right, and harmed, to the left."""
     shown = [(one, one.against) for one in results if one.against is not None]
+    figure, axes = _axes("Runs helped and harmed against direct", len(shown))
+    places = range(len(shown))
+    axes.barh(places, [one.helped for _, one in shown], height=0.6, color=_GOOD)
+    axes.barh(places, [-one.harmed for _, one in shown], height=0.6, color=_BAD)
+    names = [f"{arm.bed} {arm.arm}" for arm, _ in shown]
+    _draw_rows(axes, names, [f"+{one.helped} / -{one.harmed}" for _, one in shown])
     most = max([1, *(max(one.helped, one.harmed) for _, one in shown)])
-    axis, parts = Axis(-most, most), list[str]()
-    for number, (arm, one) in enumerate(shown):
-        y = _TOP + _ROW * number
-        parts.append(_text(0, y + 14, f"{arm.bed} {arm.arm}"[:34]))
-        parts.append(_bar(axis, y, one.helped, "help"))
-        parts.append(_bar(axis, y, -one.harmed, "harm"))
-        parts.append(_text(_WIDTH - 56, y + 14, f"+{one.helped} / -{one.harmed}"))
-    return _svg(_TOP + _ROW * (len(shown) + 1), parts, "Runs helped and harmed against direct")
+    axes.set_xlim(-most, most)
+    return _draw(figure, axes)
 
 
-def _bar(axis: Axis, y: float, value: float, kind: str) -> str:
-    left, right = sorted((axis.place(0.0), axis.place(value)))
-    place = f'x="{left}" y="{y + 4}" width="{round(right - left, 1)}" height="14"'
-    return f'<rect {place} class="{kind}"/>'
-
-
-def cost_against_success(results: Sequence[ArmResult], bed: str) -> str:
+def cost_against_success(results: Sequence[ArmResult], bed: str) -> ResultPicture:
     """Draw generations a request against success."""
     arms = [one for one in results if one.bed == bed]
+    figure, axes = _axes(f"{bed}: success (up) against generations a request", 12)
     most = max([1.5, *(one.cost.generations_per_request for one in arms)])
-    axis, height, parts = Axis(0.9, most), 300, list[str]()
     named: dict[Point, list[str]] = {}
     for number, one in enumerate(arms):
-        x = axis.place(one.cost.generations_per_request)
-        y = round(height - 30 - one.success.estimate * (height - 80), 1)
-        told = f"{one.arm}: {one.success.estimate:.3f}, {one.cost.generations_per_request:.2f}"
-        parts.append(_dot(x, y, f"arm{number % 6}", told))
-        named.setdefault(_near((x, y), named), []).append(one.arm)
-    parts += [_text(x + 8, y + 4, ", ".join(names)) for (x, y), names in named.items()]
-    parts.append(_text(_LEFT, height - 8, f"generations a request: 0.9 to {most:.2f}"))
-    return _svg(height, parts, f"{bed}: success (up) against generations a request")
+        place = (one.cost.generations_per_request, one.success.estimate)
+        axes.plot(*place, "o", color=_COLOURS[number % 6], clip_on=False)
+        named.setdefault(_near(place, named, most - 0.9), []).append(one.arm)
+    for place, names in named.items():
+        axes.annotate(
+            ", ".join(names), place, xytext=(6, 0), textcoords="offset points", va="center"
+        )
+    axes.set_xlim(0.9, most)
+    axes.set_ylim(0, 1)
+    return _draw(figure, axes)
 
 
-def _near(place: Point, others: Iterable[Point]) -> Point:
+def _near(place: Point, others: Iterable[Point], width: float) -> Point:
     """Return the other place whose name would be written over that of this one, else this one."""
     x, y = place
-    close = (one for one in others if abs(one[0] - x) < _LEFT and abs(one[1] - y) < _LETTERS)
+    close = (
+        one for one in others if abs(one[0] - x) < _NEAR_X * width and abs(one[1] - y) < _NEAR_Y
+    )
     return next(close, place)
 
 
-def grid_map(results: Sequence[ArmResult], profile: str) -> str:
-    """Draw the lift in each cell of the grid: rates down, correction across, constraint inside."""
+def grid_map(results: Sequence[ArmResult], profile: str) -> ResultPicture:
+    """Draw the lift in each cell of the grid: rates down, correction and constraint across."""
     cells = {one.bed: one.against for one in results if one.arm == TEMPER}
-    parts, levels = list[str](), ("low", "mid", "high")
-    for row, rates in enumerate(levels):
-        for column, correction in enumerate(levels):
-            for place, constraint in enumerate(levels):
-                name = f"{rates}-{correction}-{constraint}"
-                one = cells.get(profile if name == "mid-mid-mid" else f"{profile}@{name}")
-                x = 90 + column * 210 + place * 64
-                y = _TOP + 18 + row * 44
-                told = "" if one is None else f"{100 * one.lift.estimate:+.1f}"
-                parts.append(_text(x, y + 16, told, "strong"))
-                if row == _GRID_SIDE - 1:
-                    parts.append(_text(x, y + 40, f"{correction}/{constraint}"))
-        parts.append(_text(0, _TOP + 34 + row * 44, f"rates {rates}"))
-    return _svg(_TOP + 190, parts, f"{profile}: lift in points by rates, correction/constraint")
+    figure, axes = _axes(f"{profile}: lift in points by rates, correction/constraint", 6)
+    levels = [one.value for one in Level]
+    columns = [*product(levels, levels)]
+    lift = np.full((len(levels), len(columns)), np.nan)
+    for (row, rates), (column, others) in product(enumerate(levels), enumerate(columns)):
+        name = "-".join((rates, *others))
+        one = cells.get(profile if name == "mid-mid-mid" else f"{profile}@{name}")
+        if one is not None:
+            lift[row, column] = 100 * one.lift.estimate
+            axes.text(column, row, f"{lift[row, column]:+.1f}", ha="center", va="center")
+    most = np.nanmax(np.abs(lift), initial=1.0)
+    axes.imshow(lift, cmap="RdYlGn", vmin=-most, vmax=most, alpha=0.5, aspect="auto")
+    axes.set_xticks(range(len(columns)), ["/".join(one) for one in columns])
+    axes.set_yticks(range(len(levels)), [f"rates {one}" for one in levels])
+    return _draw(figure, axes)

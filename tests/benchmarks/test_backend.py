@@ -18,7 +18,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.dialects.openai_chat.decode import ChunkDecoder, StreamedError
+from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio

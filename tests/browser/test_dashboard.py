@@ -91,7 +91,7 @@ def test_a_broken_call_is_seen_live_repaired_in_words_before_and_after(
 def test_a_retried_one_shows_what_temper_said_in_between(temper: str, open_page: Open) -> None:
     assert ask(temper, request_for(NOT_ALLOWED)).status_code == 200
     seen = open_page(temper)
-    seen.page.locator("tbody tr", has_text="asked again").first.click()
+    seen.page.locator("tbody tr", has_text="retried").first.click()
     nudge = seen.page.locator(".said.nudge").first
     nudge.wait_for()
     assert "Invalid arguments" in nudge.inner_text()
@@ -176,7 +176,7 @@ def test_every_view_fits_its_screen(
         fits = "document.documentElement.scrollWidth <= innerWidth"
         assert seen.page.evaluate(fits)
         seen.picture(name)
-        seen.page.locator("tbody tr", has_text="asked again").first.click()
+        seen.page.locator("tbody tr", has_text="retried").first.click()
         seen.page.locator(".said.got").wait_for()
         assert seen.page.evaluate(fits)
         seen.picture(f"{name}-request")

@@ -8,8 +8,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
 from proxy.dialects.front import Decoded, IdsAndClock, Sender
 from proxy.dialects.openai_responses.front import ResponsesFront
-from proxy.dialects.openai_responses.store import MemoryStore, ResponseStore
+from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.dialects.sse import Event, EventDecoder
+from proxy.state.memory_responses import MemoryStore
 
 NOW = 1_700_000_000.0
 OWNER = Sender(owner="somebody")

@@ -16,13 +16,13 @@ from proxy.dialects.anthropic_messages.upstream.decode import EventReader
 from proxy.dialects.anthropic_messages.upstream.encode import (
     encode_question as encode_for_anthropic,
 )
-from proxy.dialects.anthropic_messages.upstream.fields import Terms as AnthropicTerms
-from proxy.dialects.ndjson import LineDecoder
-from proxy.dialects.ollama_chat.decode import LineReader
+from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
+from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader
 from proxy.dialects.ollama_chat.encode import encode_question as encode_for_ollama
-from proxy.dialects.ollama_chat.fields import Terms
-from proxy.dialects.openai_chat.decode import ChunkDecoder, ReplyPart, decode_request
+from proxy.dialects.ollama_chat.fields import ModelSettings
+from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import Event
 from proxy.errors import InvalidRequest
 from tests.fakes.histories import call, called, result, said
@@ -110,7 +110,7 @@ def test_a_request_is_put_to_ollama_or_refused_by_the_name_of_a_field(body: byte
     if request is None:
         return
     question = question_of(request)
-    body_sent = refusal_or(lambda: encode_for_ollama(question, Terms("m", 512)))
+    body_sent = refusal_or(lambda: encode_for_ollama(question, ModelSettings("m", 512)))
     if isinstance(body_sent, InvalidRequest):
         assert f"{body_sent.param}".partition(".")[0] in request.fields
         return
@@ -130,7 +130,7 @@ def test_a_request_is_put_to_anthropic_or_refused_by_the_name_of_a_field(body: b
     if request is None:
         return
     question = question_of(request)
-    body_sent = refusal_or(lambda: encode_for_anthropic(question, AnthropicTerms("m")))
+    body_sent = refusal_or(lambda: encode_for_anthropic(question, ModelLimits("m")))
     if isinstance(body_sent, InvalidRequest):
         assert f"{body_sent.param}".partition(".")[0] in request.fields
         return

@@ -96,7 +96,7 @@ async def needing_a_yes(
     log, serves = folder / "log", serving or ServerOptions()
     spec = replace(program(env={"LOG": str(log)}), ask=("echo",))
     async with open_fleet([spec], PATIENCE) as fleet:
-        await fleet.settled(PATIENCE_SECONDS)
+        await fleet.wait_settled(PATIENCE_SECONDS)
         offer = ToolOffer(OfferPolicy(), fleet)
         tools = ToolHosting(offer, limits or CallLimits(), confirm_seconds=seconds)
         sinks: list[Scene] = []

@@ -13,7 +13,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyInProgress
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.openai_chat.decode import ChunkDecoder, StreamedError
+from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import CallBrokeOff
 from proxy.guardrails.offer import TextPolicy

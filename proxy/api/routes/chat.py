@@ -33,7 +33,7 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
-from proxy.serving.services import Claim
+from proxy.serving.services import LoadClaim
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.mcp.definitions import ServedTool
@@ -126,7 +126,7 @@ class Chat:
                 exchange.close()
 
     async def _load(
-        self, claim: Claim | None, parsed: ParsedRequest, context: RequestContext
+        self, claim: LoadClaim | None, parsed: ParsedRequest, context: RequestContext
     ) -> None:
         """Wait for a model that has to be loaded; it stays loaded while the claim is held."""
         if claim is not None:
@@ -137,7 +137,7 @@ class Chat:
         """Fit the conversation into the window, and get ready to ask the backend."""
         preparation, service, known = self.preparation, prepared.service, prepared.known
         may_retry, load = context.ticket.may_retry, self.observers.load(service.title)
-        backend = service.fitting.learning(known.model, known.window)
+        backend = service.fitting.learning_backend(known.model, known.window)
         if context.recorder is not None:
             backend = context.recorder.behind(backend)
         service.resize(known, self.process_count)

@@ -118,7 +118,7 @@ class Relay:
             if claim is not None:
                 with live.loading(load):
                     async with load_wait(claim, self.timeouts.load_wait):
-                        await claim.granted()
+                        await claim.wait_until_granted()
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key):

@@ -26,6 +26,7 @@ from proxy.observability.peer_workers import BoardAnswer, BoardQuestion, Sibling
 from proxy.observability.recording import Recording
 from proxy.observability.replay import before_after
 from proxy.observability.rows import OVER, Row
+from proxy.observability.sentences import page_words
 from proxy.profiles.profile import Profile
 
 _PAGE = "/ui"
@@ -74,12 +75,17 @@ def _read_assets(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, _
         if file.is_dir():
             yield from _read_assets(file, f"{prefix}{file.name}/")
         elif kind in _TYPES:
-            body = file.read_bytes()
-            etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-            yield prefix + file.name, _Asset(body, _TYPES[kind], etag)
+            yield prefix + file.name, _asset_of(file.read_bytes(), kind)
 
 
-_FILES = dict(_read_assets(files("proxy.api") / "assets" / "ui"))
+def _asset_of(body: bytes, kind: str) -> _Asset:
+    return _Asset(body, _TYPES[kind], f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+
+
+_FILES = {
+    **dict(_read_assets(files("proxy.api") / "assets" / "ui")),
+    "vocabulary.js": _asset_of(page_words().encode(), "js"),
+}
 UI_PATHS = (_PAGE, *(f"{_ASSETS}{name}" for name in _FILES))
 
 

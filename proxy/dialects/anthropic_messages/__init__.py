@@ -3,7 +3,6 @@
 In reading order: `table` lists every name of the language and its handling, `schema` says what a
 request looks like on the wire, `decode` writes it in the language of backends, with the help of
 `history` (its messages), `blocks` (their content) and `tools`. `answer` cuts the events of an
-answer into blocks, `encode` writes them as a stream or as a whole, with `usage`. `errors` and
-`models` write what is no answer, `openapi` describes all of it, and `front` puts all of it
-together.
+answer into blocks, `encode` writes them as a stream or as a whole, and errors. `models` lists
+models, and `front` puts all of it together.
 """

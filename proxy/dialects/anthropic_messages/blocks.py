@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from proxy.dialects.anthropic_messages.table import BLOCKS, Handling
+from proxy.dialects.anthropic_messages.table import BLOCKS
 from proxy.dialects.foreign_history import Part, write_picture
 from proxy.dialects.raw_json import Node, Text, concatenate, needed, own_text
 from proxy.errors import InvalidRequest
@@ -77,7 +77,7 @@ def parts_of(block: Block, findings: Findings) -> list[Part]:
     """Return the texts and pictures of a block, whoever says it."""
     if (read := _READERS.get(block.kind)) is not None:
         return read(block, findings)
-    if BLOCKS.get(block.kind) is Handling.DROPPED:
+    if BLOCKS.drops(block.kind):
         findings.omit(block.kind)
         return [*_open_texts(block.members.get("content"), _DEEPEST)]
     if (text := block.members.get("text")) is not None and text.is_text:

@@ -15,12 +15,11 @@ from proxy.conversation.requests import Request, Thinking
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
-from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
+from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in, write_choice
-from proxy.dialects.openai_chat.schema import check
-from proxy.dialects.openai_chat.workflow_rules import workflow_in
-from proxy.dialects.raw_json import Node, nodes_in
-from proxy.dialects.reading import read_object
+from proxy.dialects.raw_json import Node, nodes_in, read_object
+from proxy.dialects.temper_options import workflow_in
+from proxy.dialects.wire_schema import check
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -101,8 +100,8 @@ def _session_in(metadata: Mapping[str, object] | None) -> str:
 
 def _refuse(body: JsonObject) -> None:
     for name, value in body.items():
-        if FIELDS.get(name) is Handling.REFUSED and value:
-            raise InvalidRequest(REMEDIES[name], name)
+        if value:
+            FIELDS.check(name, value)
 
 
 def _thinking(checked: MessagesRequest) -> Thinking:

@@ -24,13 +24,106 @@ from proxy.dialects.anthropic_messages.answer import (
     BlockStopped,
     as_object,
 )
-from proxy.dialects.anthropic_messages.errors import error_object
-from proxy.dialects.anthropic_messages.usage import (
-    usage_at_end,
-    usage_at_start,
-    usage_of_delta,
-)
-from proxy.dialects.front import Problem
+from proxy.dialects.front import ErrorReply, Problem
+
+_AT_START_ONLY = ("cache_creation", "service_tier")
+
+
+def usage_at_start(progress: PromptProgress | None) -> JsonObject:
+    """Write what is known before the answer begins; the totals at the end take its place."""
+    if progress is None:
+        return _usage(0, 0, 0)
+    return _usage(progress.total, progress.cached, 0)
+
+
+def usage_at_end(reported: UsageReported | None) -> JsonObject:
+    """Write the totals of the whole answer."""
+    usage = {} if reported is None else reported.usage
+    cached = _count(_details(usage, "prompt_tokens_details").get("cached_tokens"))
+    counts = _usage(
+        _count(usage.get("prompt_tokens")), cached, _count(usage.get("completion_tokens"))
+    )
+    thoughts = _details(usage, "completion_tokens_details").get("reasoning_tokens")
+    if _count(thoughts):
+        counts["output_tokens_details"] = {"thinking_tokens": _count(thoughts)}
+    return counts
+
+
+def usage_of_delta(usage: JsonObject) -> JsonObject:
+    """Leave out of the totals what never stands behind a stream."""
+    return {name: value for name, value in usage.items() if name not in _AT_START_ONLY}
+
+
+def _usage(prompt: int, cached: int, output: int) -> JsonObject:
+    return {
+        "input_tokens": max(0, prompt - cached),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+        "output_tokens": output,
+        "service_tier": "standard",
+    }
+
+
+def _details(usage: JsonObject, name: str) -> JsonObject:
+    details = usage.get(name)
+    return details if isinstance(details, dict) else {}
+
+
+def _count(value: JsonValue) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+_OVERFLOW = "context_length_exceeded"
+_KINDS = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_NOT_AUTHORIZED = 401
+_FIRST_SERVER_ERROR = 500
+
+
+def error_object(problem: Problem, request_id: str) -> JsonObject:
+    """Return `{"type": "error", "error": {"type", "message"}, "request_id"}`."""
+    error: JsonObject = {"type": _kind(problem.status), "message": _message(problem)}
+    return {"type": "error", "error": error, "request_id": request_id}
+
+
+def error_reply(problem: Problem, request_id: str) -> ErrorReply:
+    """Write an error that came before anything was sent."""
+    headers = dict(problem.headers)
+    if problem.status == _NOT_AUTHORIZED:  # which no retry makes better
+        headers["x-should-retry"] = "false"
+    return ErrorReply(problem.status, headers, json.dump(error_object(problem, request_id)))
+
+
+def _kind(status: int) -> str:
+    if status in _KINDS:
+        return _KINDS[status]
+    return "api_error" if status >= _FIRST_SERVER_ERROR else "invalid_request_error"
+
+
+def _message(problem: Problem) -> str:
+    if problem.code == _OVERFLOW:
+        return _overflow(problem)
+    path = f"{problem.param}: " if problem.param else ""
+    return problem.message if problem.message.startswith(path) else path + problem.message
+
+
+def _overflow(problem: Problem) -> str:
+    tokens, window = problem.details.get("n_prompt_tokens"), problem.details.get("n_ctx")
+    if not isinstance(tokens, int) or not isinstance(window, int):
+        return "prompt is too long"
+    # a prompt that fits but leaves no room for an answer is too long as well
+    return f"prompt is too long: {max(tokens, window + 1)} tokens > {window} maximum"
+
 
 _DELTA = {
     "text": ("text_delta", "text"),
@@ -41,7 +134,7 @@ _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MessageOptions:
     """What an answer has to heed; `id` and `model` are those that it tells.
 
     `shows_nothing` leaves all content out; `reports_edits` reports that the context was not edited.
@@ -76,7 +169,7 @@ class Terms:
 class _Answer:
     """What stream and whole have in common: blocks, usage, and why the answer ended."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
         self._blocks = AnswerBlocks(terms.new_call_id)
         self._usage: UsageReported | None = None
@@ -119,7 +212,7 @@ class _Answer:
 class MessageStream:
     """Writes the events of one answer as server-sent events, ready to be sent."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
         self._answer = _Answer(terms)
         self._has_started = False
@@ -209,7 +302,7 @@ class MessageStream:
 class MessageBuilder:
     """Adds up the events of one answer to a whole message."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
         self._answer = _Answer(terms)
         self._blocks: list[tuple[BlockStarted, list[str]]] = []

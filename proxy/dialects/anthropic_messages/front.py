@@ -8,11 +8,11 @@ from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_req
 from proxy.dialects.anthropic_messages.encode import (
     MESSAGE_STOP,
     MessageBuilder,
+    MessageOptions,
     MessageStream,
-    Terms,
+    error_reply,
 )
-from proxy.dialects.anthropic_messages.errors import error_reply
-from proxy.dialects.anthropic_messages.openapi import messages_schemas
+from proxy.dialects.anthropic_messages.schema import messages_schemas
 from proxy.dialects.foreign_history import PICTURE
 from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 
@@ -88,9 +88,9 @@ class MessagesAnswering:
         """Make the id of a tool call."""
         return f"toolu_{self.stamp.token()}"
 
-    def _terms(self, first: ReplyEvent | None) -> Terms:
+    def _terms(self, first: ReplyEvent | None) -> MessageOptions:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-        return Terms(
+        return MessageOptions(
             f"msg_{self.stamp.token()}",
             self.decoded.request.model or started.model or "",
             self.request_id,

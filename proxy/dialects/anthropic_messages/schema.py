@@ -8,16 +8,21 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, StrictStr, Tag
 
-from proxy.dialects.openai_chat.schema import (
+from proxy.conversation.json import JsonObject
+from proxy.dialects.front import Schemas
+from proxy.dialects.temper_options import TemperOptions
+from proxy.dialects.wire_schema import (
+    TEXT,
     Integer,
     Number,
     Schema,
-    TemperOptions,
     Text,
     TokenCount,
     Unread,
     WireObject,
+    object_schema,
     one_of,
+    request_schema,
 )
 
 
@@ -98,3 +103,28 @@ class MessagesRequest(WireObject):
     context_management: dict[str, Unread] | None = None
     metadata: dict[str, Unread] | None = None
     temper: TemperOptions | None = None
+
+
+def messages_schemas() -> Schemas:
+    """Describe a request, an answer, a count and an error."""
+    error = _object("MessagesErrorDetails", type=TEXT, message=TEXT)
+    return Schemas(
+        request_schema(MessagesRequest, "Messages"),
+        _object(
+            "Message",
+            id=TEXT,
+            type={"const": "message"},
+            role={"const": "assistant"},
+            model=TEXT,
+            content={"type": "array", "items": {"type": "object"}},
+            stop_reason=TEXT,
+            usage={"type": "object"},
+        ),
+        _object("MessagesCount", input_tokens={"type": "integer"}),
+        _object("MessagesError", type={"const": "error"}, error=error, request_id=TEXT),
+    )
+
+
+def _object(title: str, **members: JsonObject) -> JsonObject:
+    """Describe an object by its name and the members that it has at least."""
+    return {"title": title, **object_schema(**members)}

@@ -12,7 +12,7 @@ from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.dialects.anthropic_messages.schema import Choice, MessagesRequest
-from proxy.dialects.anthropic_messages.table import RUN_BY_CLIENTS, TOOLS, Handling, family_of
+from proxy.dialects.anthropic_messages.table import TOOLS, family_of
 from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import check_name
 from proxy.dialects.raw_json import Node, needed
@@ -99,7 +99,7 @@ def _read_described(source: bytes) -> _Described:
 
 def _is_search(members: Mapping[str, Node]) -> bool:
     """Return whether a tool is the search for tools that Anthropic's servers run."""
-    return TOOLS.get(family_of(_type_of(members))) is Handling.DROPPED
+    return TOOLS.drops(family_of(_type_of(members)))
 
 
 def _type_of(members: Mapping[str, Node]) -> str:
@@ -108,8 +108,8 @@ def _type_of(members: Mapping[str, Node]) -> str:
 
 def _read_tool(node: Node, members: Mapping[str, Node]) -> Tool:
     tool_type = _type_of(members)
-    if TOOLS.get(family_of(tool_type)) is not Handling.CARRIED:
-        raise InvalidRequest(_remedy(tool_type), f"{node.path}.type")
+    if (remedy := TOOLS.remedy(family_of(tool_type))) is not None:
+        raise InvalidRequest(f"Not supported: {tool_type!r}. {remedy}", f"{node.path}.type")
     name = needed(members, "name", node.path).text()
     check_name(name.text, f"{node.path}.name")
     schema, strict = members.get("input_schema"), members.get("strict")
@@ -126,14 +126,6 @@ def _schema_in(node: Node | None) -> JsonSchema:
     if node is None:
         return _NO_PARAMETERS
     return node.value if isinstance(node.value, bool) else node.object()
-
-
-def _remedy(tool_type: str) -> str:
-    if family_of(tool_type) in RUN_BY_CLIENTS:
-        problem = "Only Anthropic's models know its schema."
-        return f"Not supported: {tool_type!r}. {problem} Offer it as a custom tool with a schema."
-    problem = "It would have to be run by a server, and nothing here runs it."
-    return f"Not supported: {tool_type!r}. {problem} Leave it out, or offer a custom tool."
 
 
 def choice_in(checked: MessagesRequest, tools: tuple[Tool, ...]) -> ToolChoice:

@@ -14,9 +14,9 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
-from proxy.dialects.openai_chat.decode import decode_error as decode_plain_error
-from proxy.dialects.reading import kind
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
+from proxy.dialects.openai_chat.replies import decode_error as decode_plain_error
+from proxy.dialects.raw_json import kind
 
 
 class LineReader:
@@ -144,3 +144,42 @@ def _string(value: JsonValue) -> str:
 
 def _count(value: JsonValue) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+class LineDecoder:
+    """Cuts a stream of bytes into lines; `limit` bounds one line, in bytes.
+
+    `feed` raises ValueError when a line outgrows the limit.
+    """
+
+    def __init__(self, limit: int = 8_000_000) -> None:
+        self._limit = limit
+        self._size = 0
+        self._pieces: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that `data` completes; blank ones say nothing."""
+        *ended, rest = data.split(b"\n")
+        lines: list[bytes] = []
+        for piece in ended:
+            self._keep(piece)
+            lines.append(self._take())
+        self._keep(rest)
+        return [line for line in lines if line]
+
+    def finish(self) -> list[bytes]:
+        """Return the line that the end of the stream completes, if there is one."""
+        last = self._take()
+        return [last] if last else []
+
+    def _keep(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise ValueError(f"a line is longer than {self._limit} bytes")
+
+    def _take(self) -> bytes:
+        line = b"".join(self._pieces).strip()
+        self._pieces.clear()
+        self._size = 0
+        return line

@@ -1,8 +1,6 @@
 """The chat completions language, spoken by clients and by most backends.
 
-Towards clients: `front`, which reads requests with `decode` (`schema`, `choice`,
-`workflow_rules`, `tool_rounds`), writes answers with `encode`, and is described by `openapi`;
-`models` lists models. Towards backends: `encode` writes questions, `decode` reads replies, with
-`calls` for tool calls and `fragments` and `runs` for the chunks that nearly all chunks are.
-`thinking` is for both.
+Towards clients: `front`, which reads requests with `decode` (`schema`, `tool_rounds`) and writes
+answers with `encode`. Towards backends: `encode` writes questions, `replies` reads chunks, with
+`fragments` for those that nearly all chunks are. `thinking` is for both.
 """

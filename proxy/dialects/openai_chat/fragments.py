@@ -4,11 +4,13 @@ Half of what reading any chunk costs. What is in any way different is left to th
 knows every form; nothing is judged here.
 """
 
+import re
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
+from proxy.dialects.sse import DATA, END_OF_EVENT
 
 
 class ArgumentsFragment(NamedTuple):
@@ -78,3 +80,125 @@ def _said(delta: _Delta) -> Fragment | None:
     if not delta.reasoning_content:
         return TextDelta(delta.content) if delta.content else None
     return None if delta.content else ReasoningDelta(delta.reasoning_content)
+
+
+_TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\.)*)"')
+_SAMPLE = b"~"
+# A backend of which no two chunks are alike is not looked at for ever.
+_PATIENCE = 8
+
+_read_text = msgspec.json.Decoder(str).decode
+_read_texts = msgspec.json.Decoder(list[str]).decode
+
+
+class Run(NamedTuple):
+    """The texts of chunks that are else like the one of `sample`; `end` is where they end."""
+
+    sample: Fragment
+    texts: list[str]
+    end: int
+
+
+class _Pattern(NamedTuple):
+    """The bytes before and behind the text of an event."""
+
+    sample: Fragment
+    opening: bytes
+    closing: bytes
+
+
+class Runs:
+    """Finds the runs in the events of one reply."""
+
+    def __init__(self) -> None:
+        self._pattern: _Pattern | None = None
+        self._patience = _PATIENCE
+
+    @property
+    def are_unlikely(self) -> bool:
+        """Whether so many events were unlike each other that the next will be, too."""
+        return not self._patience
+
+    def learn(self, event: bytes) -> None:
+        """Take an event, without its last lines' ends, for the pattern of what follows it."""
+        if self._patience:
+            self._patience -= 1
+            self._pattern = _pattern_of(event)
+
+    def find(self, data: bytes, start: int) -> Run | None:
+        """Read the events that begin at `start`; None if the first is not whole or not alike."""
+        pattern = self._pattern
+        if pattern is None or not data.startswith(pattern.opening, start):
+            return None
+        is_single = data.find(pattern.closing + pattern.opening, start) < 0
+        run = (_single if is_single else _many)(pattern, data, start + len(pattern.opening))
+        if run is not None:
+            self._patience = _PATIENCE
+        return run
+
+
+def _single(pattern: _Pattern, data: bytes, start: int) -> Run | None:
+    """Read a text that begins at `start`."""
+    end = data.find(pattern.closing, start)
+    try:
+        text = _read_text(b'"' + data[start:end] + b'"') if end >= 0 else None
+    except ValueError:
+        return None
+    return None if text is None else Run(pattern.sample, [text], end + len(pattern.closing))
+
+
+def _many(pattern: _Pattern, data: bytes, start: int) -> Run | None:
+    """Read the texts of which the first begins at `start`."""
+    sample, opening, closing = pattern
+    pieces = _apart(data[start:], closing, opening)
+    if pieces is None:
+        return None
+    *raw, rest = pieces
+    last, found, behind = rest.partition(closing)
+    if found:
+        raw.append(last)
+        end = len(data) - len(behind)
+    else:
+        end = len(data) - len(rest) - len(opening)
+    texts = _texts(raw)
+    return None if texts is None else Run(sample, texts, end)
+
+
+def _apart(data: bytes, closing: bytes, opening: bytes) -> list[bytes] | None:
+    """Split at what stands between two texts; None where another line end is among these.
+
+    `split` would prepare itself anew for each piece, as the mark is long, for half of what reading
+    a row costs. As every mark has two line ends, there is another if those leave a mark behind.
+    """
+    mark = closing + opening
+    *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(mark))
+    if mark in rest:
+        return None
+    before, behind = len(opening), len(END_OF_EVENT) - len(closing)
+    first, *others = lines[:: len(END_OF_EVENT)]
+    return [first[:behind], *[one[before:behind] for one in others], rest[before:]]
+
+
+def _pattern_of(event: bytes) -> _Pattern | None:
+    """Prove with another text that an event is what it seems to be."""
+    match = _TEXT.search(event)
+    if match is None or not event.startswith(DATA) or b"\n" in event:
+        return None
+    opening, closing = event[: match.start(1)], event[match.end(1) :]
+    sample = fragment_in((opening[len(DATA) :] + _SAMPLE + closing).decode("utf-8", "replace"))
+    if sample is None or sample.text != _SAMPLE.decode():
+        return None
+    return _Pattern(sample, opening, closing + END_OF_EVENT)
+
+
+def _texts(raw: list[bytes]) -> list[str] | None:
+    """Read the insides of strings; None if one of them is none."""
+    joined = b'","'.join(raw)
+    # One that ended in a backslash would swallow the next; all else would change the number.
+    if b'\\","' in joined or joined.endswith(b"\\"):
+        return None
+    try:
+        texts = _read_texts(b'["' + joined + b'"]')
+    except ValueError:
+        return None
+    return texts if len(texts) == len(raw) else None

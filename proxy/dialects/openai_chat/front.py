@@ -1,12 +1,23 @@
 """Chat completions as a front end: the language that all others are held against."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.conversation.requests import Request
 from proxy.dialects import sse
-from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
+from proxy.dialects.front import (
+    Decoded,
+    ErrorReply,
+    IdsAndClock,
+    ListedModel,
+    Page,
+    Problem,
+    Schemas,
+    Sender,
+)
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,
@@ -15,7 +26,21 @@ from proxy.dialects.openai_chat.encode import (
     count_object,
     error_object,
 )
-from proxy.dialects.openai_chat.openapi import chat_schemas
+from proxy.dialects.openai_chat.schema import chat_schemas
+
+
+class ChatCatalogue:
+    """Lists models in OpenAI's shape, whose list has no pages; what is known of one is added."""
+
+    def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
+        """Write the list."""
+        del page
+        return {"object": "list", "data": [self.model(model) for model in models]}
+
+    def model(self, model: ListedModel) -> JsonObject:
+        """Describe one model."""
+        entry: JsonObject = {"created": 0, "owned_by": "temper", **model.details}
+        return {**entry, "id": model.id, "object": "model"}
 
 
 @dataclass(frozen=True, slots=True)

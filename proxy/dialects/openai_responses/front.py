@@ -8,10 +8,9 @@ from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 from proxy.dialects.openai_chat.encode import count_object, error_object
-from proxy.dialects.openai_responses.decode import Read, decode_request
-from proxy.dialects.openai_responses.inputs import identified
-from proxy.dialects.openai_responses.openapi import responses_schemas
+from proxy.dialects.openai_responses.decode import Read, decode_request, identified
 from proxy.dialects.openai_responses.response import Identity
+from proxy.dialects.openai_responses.schema import responses_schemas
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.dialects.openai_responses.stream import (
     Answer,

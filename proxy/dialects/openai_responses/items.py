@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.dialects.foreign_history import Call, Entry, ForeignHistory, Part, is_replayed
-from proxy.dialects.openai_responses.calls import arguments_in, flat_name
-from proxy.dialects.openai_responses.contents import read_content, texts_in
-from proxy.dialects.openai_responses.coverage import ITEMS, is_dropped, refusal
-from proxy.dialects.openai_responses.remains import remains_of
-from proxy.dialects.openai_responses.results import is_failure, result_in
+from proxy.dialects.openai_responses.client_tools import arguments_in, flat_name
+from proxy.dialects.openai_responses.contents import is_failure, read_content, result_in, texts_in
+from proxy.dialects.openai_responses.table import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
 from proxy.dialects.raw_json import Node, Text, needed, own_text
 from proxy.errors import InvalidRequest
@@ -229,12 +228,42 @@ def _result(kind: str, members: Mapping[str, Node]) -> _Item:
 
 def _other(kind: str, members: dict[str, Node], path: str) -> _Item:
     """Leave out what another server has run, but for what it says in the open."""
-    if (remedy := refusal(ITEMS, kind)) is not None:
+    if (remedy := ITEMS.remedy(kind)) is not None:
         raise InvalidRequest(f"Items of the type {kind!r} are not supported. {remedy}", path)
     if kind == "configuration_update":
         return _Item()
-    facts = (Omitted(kind if is_dropped(ITEMS, kind) else "unknown_item"),)
+    facts = (Omitted(kind if ITEMS.drops(kind) else "unknown_item"),)
     text = remains_of(kind, members)
     if text is None:
         return _Item(facts=facts)
     return _spoken(_Spoken(parts=(text,), has_message=True), facts)
+
+
+def remains_of(kind: str, members: Mapping[str, Node]) -> Text | None:
+    """Return the texts of such an item as one, None where it has none."""
+    values: JsonObject = {name: node.value for name, node in members.items()}
+    match kind:
+        case "file_search_call":
+            texts = [_found(one) for one in _objects(values.get("results"))]
+        case "code_interpreter_call":
+            printed = [_string(one, "logs") for one in _objects(values.get("outputs"))]
+            texts = [_string(values, "code"), *printed]
+        case "mcp_call":
+            texts = [_string(values, "output")]
+        case _:
+            texts = []
+    text = "\n".join(text for text in texts if text)
+    return own_text(f"[{kind}]\n{text}") if text else None
+
+
+def _found(result: JsonObject) -> str:
+    return "\n".join(filter(None, (_string(result, "filename"), _string(result, "text"))))
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _string(members: JsonObject, name: str) -> str:
+    value = members.get(name)
+    return value if isinstance(value, str) else ""

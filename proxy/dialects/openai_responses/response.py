@@ -7,7 +7,7 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.front import Problem
-from proxy.dialects.openai_responses.calls import Kind, Origin
+from proxy.dialects.openai_responses.client_tools import Kind, Origin
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 

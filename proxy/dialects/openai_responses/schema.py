@@ -8,15 +8,20 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, StrictStr
 
 from proxy.conversation.json import JsonObject
-from proxy.dialects.openai_chat.schema import (
+from proxy.dialects.front import Schemas
+from proxy.dialects.openai_chat.schema import count_schema, error_schema
+from proxy.dialects.temper_options import TemperOptions
+from proxy.dialects.wire_schema import (
+    TEXT,
     Integer,
     Number,
     Schema,
-    TemperOptions,
     TokenCount,
     Unread,
     WireObject,
     check,
+    object_schema,
+    request_schema,
 )
 
 
@@ -69,3 +74,18 @@ class ResponseRequest(WireObject):
 def validate(body: JsonObject) -> ResponseRequest:
     """Check the fields; raises `InvalidRequest` that names the first one that is wrong."""
     return check(ResponseRequest, body)
+
+
+def responses_schemas() -> Schemas:
+    """Describe a request, an answer, a count and an error; the last two are those of the chat."""
+    described = object_schema(
+        id=TEXT,
+        object={"const": "response"},
+        created_at={"type": "integer"},
+        status={"enum": ["completed", "incomplete", "failed", "in_progress"]},
+        model=TEXT,
+        output={"type": "array", "items": {"type": "object"}},
+    )
+    answer: JsonObject = {"title": "Response", **described}
+    request = request_schema(ResponseRequest, "Response")
+    return Schemas(request, answer, count_schema(), error_schema())

@@ -18,8 +18,7 @@ from proxy.conversation.replies import (
 )
 from proxy.dialects import sse
 from proxy.dialects.front import IdsAndClock, Problem
-from proxy.dialects.openai_responses.open_items import Event
-from proxy.dialects.openai_responses.output import Output
+from proxy.dialects.openai_responses.output import Event, Output
 from proxy.dialects.openai_responses.response import (
     COMPLETED,
     FAILED,

@@ -5,13 +5,21 @@ from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
-from proxy.conversation.tools import Tool
+from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import check_name
-from proxy.dialects.openai_responses import client_tools
-from proxy.dialects.openai_responses.calls import KINDS, Kind, Origin, flat_name
-from proxy.dialects.openai_responses.client_tools import Shown
-from proxy.dialects.openai_responses.coverage import TOOLS, is_dropped, refusal
+from proxy.dialects.openai_responses.client_tools import (
+    KINDS,
+    Kind,
+    Origin,
+    Shown,
+    built_in,
+    custom,
+    flat_name,
+    function,
+    search,
+)
+from proxy.dialects.openai_responses.table import TOOLS
 from proxy.dialects.raw_json import Node, Text, concatenate, needed, own_text
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
@@ -91,7 +99,7 @@ class ToolTable:
 
     def _read(self, node: Node) -> list[_Read]:
         kind = node.object().get("type")
-        if not isinstance(kind, str) or not is_dropped(TOOLS, kind):
+        if not isinstance(kind, str) or not TOOLS.drops(kind):
             return _found_in(node)
         self._left_out.append(kind)
         self._facts.append(Omitted("web_search"))
@@ -151,13 +159,13 @@ class _Definition:
     def _shown(self) -> Shown:
         match self.kind:
             case Kind.FUNCTION:
-                return client_tools.function(self.members)
+                return function(self.members)
             case Kind.CUSTOM:
-                return client_tools.custom(self.members)
+                return custom(self.members)
             case Kind.SEARCH:
-                return client_tools.search(self.members, self.path)
+                return search(self.members, self.path)
             case _:
-                return client_tools.built_in(self.kind, self.members, self.path)
+                return built_in(self.kind, self.members, self.path)
 
     def _described(self, description: Text | None) -> Text | None:
         """Put what is said of the namespace before what is said of its member."""
@@ -190,8 +198,85 @@ def _member_of(namespace: _Namespace, node: Node) -> _Definition:
 
 
 def _kind_of(word: str, path: str) -> Kind:
-    if (remedy := refusal(TOOLS, word)) is not None:
+    if (remedy := TOOLS.remedy(word)) is not None:
         raise InvalidRequest(f"Tools of the type {word!r} are not supported. {remedy}", path)
     if word not in KINDS:
         raise InvalidRequest(f"No type of tools is called {word!r}.", f"{path}.type")
     return Kind(word)
+
+
+_PARAM = "tool_choice"
+_WORDS = frozenset(use.value for use in ToolUse)
+_MODES = ("auto", "required")
+_NAMED = (Kind.FUNCTION.value, Kind.CUSTOM.value)
+
+
+class Choice(NamedTuple):
+    """How tools may be used, and the only ones that may be, where the client says so.
+
+    `source` is the choice in the language of backends.
+    """
+
+    use: ToolChoice
+    source: bytes
+    allowed: frozenset[str] | None = None
+
+
+def read_choice(node: Node | None, table: ToolTable) -> Choice | None:
+    """Read a client's choice; None where it makes none."""
+    if node is None:
+        return None
+    choice = _read(node, table)
+    if not table.tools and choice.use not in (ToolUse.AUTO, ToolUse.NONE):
+        raise InvalidRequest("It asks for a tool call, but no tool is offered.", _PARAM)
+    return choice
+
+
+def _read(node: Node, table: ToolTable) -> Choice:
+    if node.is_text:
+        return _word(node, _WORDS)
+    members = node.members()
+    if needed(members, "type", _PARAM).value == "allowed_tools":
+        mode = _word(needed(members, "mode", _PARAM), frozenset(_MODES))
+        named = [_name_in(one, table) for one in needed(members, "tools", _PARAM).elements()]
+        allowed = frozenset(name for name in named if name is not None)
+        if not allowed:
+            raise InvalidRequest("Expected at least one tool.", f"{_PARAM}.tools")
+        return mode._replace(allowed=allowed)
+    name = _name_in(node, table)
+    if name is None:
+        raise InvalidRequest("Nothing here runs this tool. Choose another.", f"{_PARAM}.type")
+    function = json.join_object({"name": json.dump(name)})
+    source = json.join_object({"type": b'"function"', "function": function})
+    return Choice(NamedTool(name), source)
+
+
+def _word(node: Node, known: frozenset[str]) -> Choice:
+    word = node.text()
+    if word.text not in known:
+        expected = ", ".join(sorted(known))
+        raise InvalidRequest(f"Expected one of {expected}, got {word.text[:40]!r}.", node.path)
+    return Choice(ToolUse(word.text), json.dump(word.text))
+
+
+def _name_in(node: Node, table: ToolTable) -> str | None:
+    """Return the name under which a chosen tool is offered; None for one that was left out."""
+    members = node.members()
+    kind = needed(members, "type", node.path).text().text
+    if table.is_left_out(kind):
+        return None
+    if kind not in KINDS:
+        problem = f"Tools of the type {kind[:40]!r} cannot be chosen: nothing here runs them."
+        raise InvalidRequest(problem, f"{node.path}.type")
+    if kind not in _NAMED:
+        return _offered(kind, table, f"{node.path}.type")
+    namespace = members["namespace"].text().text if "namespace" in members else None
+    name = needed(members, "name", node.path)
+    return _offered(flat_name(namespace, name.text().text), table, name.path)
+
+
+def _offered(name: str, table: ToolTable, path: str) -> str:
+    if name not in table.origins:
+        known = ", ".join(table.origins) or "none"
+        raise InvalidRequest(f"There is no tool {name!r} among the offered ones: {known}.", path)
+    return name

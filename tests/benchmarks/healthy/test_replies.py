@@ -14,7 +14,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.dialects.openai_chat.decode import ChunkDecoder, StreamedError
+from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 
 ALL = range(1, 1 + max(len(ANSWERS), len(CALLS), len(PREAMBLES)))
 

@@ -6,10 +6,10 @@ import pytest
 from proxy.api.fronts import CHAT
 from proxy.api.shared_answers import SharedAnswers
 from proxy.api.shared_state import examine_state, opened_fronts
-from proxy.dialects.openai_responses.store import MemoryStore
 from proxy.errors import InvalidConfiguration
 from proxy.observability.observers import Observers
 from proxy.settings import Settings, load_settings
+from proxy.state.memory_responses import MemoryStore
 from proxy.state.responses_file import ResponsesFile
 from proxy.state.shared_responses import SharedResponses
 

@@ -8,7 +8,7 @@ from proxy.backends.reply_reading import ReplyReading
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyFinished, ReplyStarted, TextDelta
-from proxy.dialects.openai_chat.decode import ChunkDecoder, ReplyPart, StreamedError
+from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError
 from proxy.dialects.sse import EventDecoder
 from tests.fakes.questions import HELLO, chunk, stream
 

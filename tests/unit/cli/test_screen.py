@@ -6,7 +6,7 @@ from rich.console import Console
 
 from proxy import facts
 from proxy.api.feed_events import Batch, Cards, Pending, Sums, ToolCards
-from proxy.cli.screen import PHASES, Screen, duration
+from proxy.cli.screen import Screen, duration
 from proxy.facts import Outcome
 from proxy.observability.history import Counts, CountsBySpan
 from proxy.observability.record import (
@@ -16,7 +16,8 @@ from proxy.observability.record import (
     Stage,
     ToolRecord,
 )
-from proxy.observability.rows import PendingCall, Row, ToolServerCard, row_of
+from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard, row_of
+from proxy.observability.sentences import STAGES
 from tests.fakes.feed import CARD, STATE
 
 RECORD = RequestRecord(
@@ -50,7 +51,7 @@ def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:
     screen.apply(Batch(2, (living(Stage.READING, 0.38), living(Stage.ASKED_AGAIN))))
     text = " ".join(drawn(screen, 100).split())
     assert "412 requests in the last hour, 31 needed help" in text
-    assert "22 repaired 7 asked again 2 given up 88 % from the cache" in text
+    assert "22 repaired 7 retried 2 gave up 88 % from the cache" in text
     assert "qwen loaded 1/4 2 8192" in text
     assert "10 s reading 38 % qwen anna" in text
     assert "10 s attempt 2 qwen anna" in text
@@ -84,7 +85,7 @@ def test_a_later_state_forgets_nothing_that_is_over_and_all_of_another_process()
 def test_it_fits_narrow_terminals(width: int) -> None:
     screen = Screen(replace(STATE, requests=(row_of(RECORD, "abc-1"), living(Stage.QUEUED))))
     text = drawn(screen, width)
-    assert "waits for a slot" in text
+    assert "waiting for a slot" in text
     assert "A call written" in text
 
 
@@ -108,7 +109,7 @@ def test_foreign_words_are_no_markup() -> None:
 
 
 def test_every_stage_has_its_words() -> None:
-    assert PHASES.keys() == {stage.value for stage in Stage}
+    assert STAGES.keys() == {OVER, *(stage.value for stage in Stage)}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from proxy.context.budget import LEAST_ANSWER, Window
 from proxy.context.compaction import Fitted
-from proxy.context.replay import Replay
+from proxy.context.replay import HistoryReplay
 from proxy.context.shortening import TextCache
 from proxy.context.strategies import Sliding, Tiered
 from proxy.conversation.messages import Message, tool_result, user_message
@@ -127,7 +127,7 @@ def test_more_messages_only_add_to_a_prompt_until_the_next_cut(
     if later.epoch == compacted.epoch:
         assert sources(second.messages) == sources(first.messages + after)
     room = Window(slot).budget(None).room
-    stopping, direct = (Replay(RULES, COUNTS, room, FIXED, texts=WRITTEN) for _ in range(2))
+    stopping, direct = (HistoryReplay(RULES, COUNTS, room, FIXED, texts=WRITTEN) for _ in range(2))
     for message in before:
         stopping.add(message)
     stopping.settle()

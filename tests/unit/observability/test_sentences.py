@@ -1,5 +1,4 @@
 import re
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -9,15 +8,14 @@ from proxy import facts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import TemperError
-from proxy.facts import Fact
+from proxy.facts import DEFECTS, Fact
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.retry import AttemptKind
 from proxy.guardrails.verdict import Defect
 from proxy.observability.live_request import word_for
 from proxy.observability.sentences import (
-    DEFECTS,
+    ATTEMPTS,
     ERRORS,
-    RUNGS,
     attempt_sentence,
     cut,
     escaped,
@@ -25,7 +23,6 @@ from proxy.observability.sentences import (
     problem_sentence,
     sentences,
     visible_json,
-    words_of,
 )
 
 
@@ -106,7 +103,7 @@ TOLD: tuple[tuple[Fact, str], ...] = (
 
 @pytest.mark.parametrize(("fact", "told"), TOLD, ids=[type(one).__name__ for one, _ in TOLD])
 def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
-    words = words_of(fact)
+    words = fact.words()
     assert ("" if words is None else words.sentence) == told
 
 
@@ -152,20 +149,20 @@ def test_every_defect_has_few_words(defect: Defect) -> None:
 
 @pytest.mark.parametrize("fact", [one for one, _ in TOLD], ids=repr)
 def test_whatever_is_told_has_few_words_too(fact: Fact) -> None:
-    has_words = words_of(fact) is not None
+    has_words = fact.words() is not None
     assert bool(in_few_words((fact,))) is (has_words and not isinstance(fact, facts.Omitted))
 
 
 def test_every_kind_of_fact_has_its_words() -> None:
-    assert {type(fact) for fact, _ in TOLD} == set(get_args(Fact))
+    assert {type(fact) for fact, _ in TOLD} == set(Fact.__subclasses__())
 
 
 def test_every_rung_defect_and_error_has_its_words() -> None:
-    assert RUNGS.keys() == {one.value for one in AttemptKind}
+    assert ATTEMPTS.keys() == {one.value for one in AttemptKind}
     assert DEFECTS.keys() == {one.value for one in Defect}
     assert word_for(TemperError()) in ERRORS
     told = (one for one, _ in DEFECTS.values())
-    every = (*RUNGS.values(), *told, *ERRORS.values())
+    every = (*ATTEMPTS.values(), *told, *ERRORS.values())
     assert all(re.fullmatch(r"[A-Z].+\.", one) for one in every)
     assert attempt_sentence("nudged") == "Asked again, with a hint of what was wrong."
     assert attempt_sentence("new") == "Asked in another way (new)."

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.conversation import json
-from proxy.dialects.openai_responses.store import Bounds, MemoryStore, StoredResponse
+from proxy.dialects.openai_responses.store import StoredResponse
+from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.responses_table import SCHEMA, ResponsesTable
 
 BOUNDS = Bounds(responses=4, bytes=20_000, seconds=40)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation import json
-from proxy.dialects.openai_responses.store import Bounds, MemoryStore, StoredResponse
+from proxy.dialects.openai_responses.store import StoredResponse
 from proxy.errors import StateUnavailable
+from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import Sealing
 from proxy.state.shared_responses import MOST_BYTES, TOO_LARGE, UNSHARED, SharedResponses
 from tests.fakes.shared_store import SharedStore

@@ -107,3 +107,12 @@ def test_programs_get_what_is_wrong_as_json() -> None:
     done = evaluate("--suite", "half", "--json")
     assert done.exit_code == 1
     assert json.parse(done.stdout)
+
+
+def test_a_missing_extra_is_named_before_anything_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("temper_evals.evaluation._LIBRARIES", ("jinja2", "no_such_library"))
+    for arguments in (SMALL, ("report", "out"), ("compare", "out", "out")):
+        done = evaluate(*arguments)
+        assert done.exit_code == 1
+        assert "needs no_such_library" in done.stderr
+        assert "pip install 'temper-proxy[evals]'" in done.stderr

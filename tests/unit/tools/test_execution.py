@@ -140,11 +140,11 @@ def test_the_loop_goes_on_beside_a_function_that_sleeps() -> None:
 
 
 def test_eight_functions_run_at_the_same_time() -> None:
-    together = threading.Barrier(8)
+    run_together = threading.Barrier(8)
 
     @tool
     def meet() -> int:
-        return together.wait(PATIENCE_SECONDS)
+        return run_together.wait(PATIENCE_SECONDS)
 
     calls = [call("meet", number=number) for number in range(8)]
     outcomes = asyncio.run(execute([meet], calls))

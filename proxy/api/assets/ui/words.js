@@ -1,42 +1,8 @@
 // Words for people: outcomes, phases, reasons, numbers and times. Pure.
 
-export const OUTCOMES = {
-  clean: "clean",
-  repaired: "repaired",
-  retried: "asked again",
-  exhausted: "given up",
-  failed: "failed",
-  left: "client left",
-};
+import { LEFT, OUTCOMES, OUTCOMES_EXPLAINED, PHASES } from "./vocabulary.js"; // by the server
 
-export const OUTCOMES_EXPLAINED = {
-  clean: "Nothing had to be done.",
-  repaired: "Mended without asking the model again.",
-  retried: "The model was asked again, and then it was right.",
-  exhausted: "No attempt was good; the client got the most faithful reply.",
-  failed: "The client got an error.",
-  left: "The client left before the end, or was cancelled.",
-};
-
-export const PHASES = {
-  receiving: "receiving the request",
-  loading: "waiting for the model to load",
-  queued: "waiting for a slot",
-  reading: "reading the prompt",
-  asked_again: "asked again",
-  running_tool: "running a tool",
-  waiting_for_person: "waits for a person",
-  streaming: "streaming",
-  over: "over",
-};
-
-export const LEFT = {
-  receiving: "while it was sending the request",
-  queued: "while it waited for a slot",
-  before_first_token: "before the first token",
-  between_attempts: "while the model was asked again",
-  streaming: "while the answer was streaming",
-};
+export { LEFT, OUTCOMES, OUTCOMES_EXPLAINED, PHASES };
 
 // why there is no before and after: a title, and what can be done about it
 export const REASONS = {
@@ -182,10 +148,9 @@ export function summary(counts) {
     requests: plural(counts.requests, "request"),
     help: help ? `${count(help)} needed help` : "none needed help",
     parts: [
-      counts.repaired && `${count(counts.repaired)} repaired`,
-      counts.retried && `${count(counts.retried)} asked again and right`,
-      counts.exhausted && `${count(counts.exhausted)} given up`,
-      counts.failed && `${count(counts.failed)} failed`,
+      ...["repaired", "retried", "exhausted", "failed"].map(
+        (kind) => counts[kind] && `${count(counts[kind])} ${OUTCOMES[kind]}`,
+      ),
       counts.left && `${count(counts.left)} left by the client`,
     ].filter(Boolean),
     cache: counts.measured ? `${percent(counts.cached, counts.measured)} of the prompts came from the cache` : "",

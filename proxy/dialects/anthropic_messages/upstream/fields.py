@@ -1,37 +1,73 @@
 """The fields of a request beside its messages and tools, in Anthropic's words.
 
-Nothing is dropped: what the API cannot do is refused with the name of the field, and so is the same
-thing asked for twice in different ways.
+The API refuses what it does not know, in words about its own fields. So what it cannot do is
+refused by the name that the client knows, and so is the same thing asked for twice in different
+ways.
 """
 
 from dataclasses import dataclass, field
 
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Parsing, Question, Thinking
-from proxy.dialects.anthropic_messages.upstream.table import FIELDS, UNKNOWN
 from proxy.dialects.anthropic_messages.upstream.tools import encode_choice, is_forced
-from proxy.dialects.handling import (
-    Enforced,
-    FieldRule,
-    Member,
-    Needless,
-    Refused,
-    form_schema,
-    put_once,
+from proxy.dialects.engine_language import carried_fields, form_schema, put_once
+from proxy.dialects.field_table import (
+    CARRIED,
+    ENFORCED,
+    IGNORED,
+    FieldTable,
+    copies,
+    refuse,
+    rows,
 )
 from proxy.errors import InvalidRequest
+
+_NO_PARAMETER = "Anthropic's API has no such parameter. Leave it out."
+_TEXT_ONLY = "Anthropic's models answer with text only. Leave it out."
+
+FIELDS = FieldTable(
+    # what OpenAI's clients send; the first are written by `encode`, or seen to by Temper
+    rows(ENFORCED, "model messages tools tool_choice parallel_tool_calls functions stream"),
+    rows(ENFORCED, "stream_options n max_tokens max_completion_tokens temper"),
+    rows(CARRIED, "stop response_format reasoning_effort"),
+    copies("temperature top_p top_k"),
+    rows(refuse(_NO_PARAMETER, (0,)), "presence_penalty frequency_penalty top_logprobs min_p"),
+    rows(refuse(_NO_PARAMETER, (1,)), "typical_p repeat_penalty repetition_penalty"),
+    {
+        "function_call": refuse("Offer `tools` and use `tool_choice`.", ("auto", "none")),
+        "seed": refuse(_NO_PARAMETER),
+        "logprobs": refuse(_NO_PARAMETER, (False,)),
+        "logit_bias": refuse(_NO_PARAMETER, ({},)),
+        "verbosity": refuse("Anthropic's API has no such parameter. Ask in words.", ("medium",)),
+        "modalities": refuse(_TEXT_ONLY, (["text"],)),
+        "audio": refuse(_TEXT_ONLY),
+        "web_search_options": refuse("Nothing here runs the search. Offer a tool for it."),
+    },
+    rows(IGNORED, "prediction store user metadata service_tier safety_identifier"),
+    rows(IGNORED, "prompt_cache_key prompt_cache_retention"),
+    # what clients of other engines send
+    {
+        "chat_template_kwargs": CARRIED,
+        "cache_prompt": refuse(_NO_PARAMETER, (True,)),
+    },
+    # Anthropic's own
+    copies("thinking cache_control"),
+    {
+        "stop_sequences": refuse("Use `stop`."),
+        "system": refuse("Send it as the first message, with the role `system`."),
+    },
+    unknown=refuse("Anthropic's API knows no such field. Leave it out."),
+)
 
 _EFFORTS: dict[JsonValue, JsonValue] = {"minimal": "low"}
 _DISABLED: JsonObject = {"type": "disabled"}
 _ADAPTIVE: JsonObject = {"type": "adaptive"}
 _CACHED: JsonObject = {"type": "ephemeral"}
-_NOTHING = b"null"
 _SHORTEST_LIMIT = 4096  # tokens; every model of Anthropic's answers with as many
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ModelLimits:
     """What is known of the model that is asked: its name there, and its bounds in tokens.
 
     `longest_answer` is the most that it writes, `window` the room for prompt and answer together;
@@ -68,9 +104,11 @@ def body_fields(question: Question) -> JsonObject:
     body = _Body()
     if (choice := encode_choice(question)) is not None:
         body.members["tool_choice"] = choice
-    for name, raw in question.request.fields.items():
-        if name not in question.omits and raw.strip() != _NOTHING:
-            _write_field(body, name, json.parse(raw), question)
+    for name, value, target in carried_fields(question, FIELDS):
+        if target:
+            body.put(target, value, name)
+        else:
+            _write(body, name, value, question)
     _write_thinking(body, question.request.thinking)
     if question.stops:
         body.members["stop_sequences"] = [*question.stop_strings]
@@ -85,19 +123,6 @@ def body_fields(question: Question) -> JsonObject:
     return body.members
 
 
-def _write_field(body: _Body, name: str, value: JsonValue, question: Question) -> None:
-    match FIELDS.get(name, UNKNOWN):
-        case Member():
-            body.put(name, value, name)
-        case Refused(remedy, harmless):
-            if value not in harmless:
-                raise InvalidRequest(remedy, name)
-        case FieldRule():
-            _write(body, name, value, question)
-        case Enforced() | Needless():
-            pass
-
-
 def _write(body: _Body, name: str, value: JsonValue, question: Question) -> None:
     match name:
         case "stop":
@@ -107,12 +132,8 @@ def _write(body: _Body, name: str, value: JsonValue, question: Question) -> None
                 _write_form(body, value)
         case "reasoning_effort":
             _write_effort(body, value)
-        case "chat_template_kwargs":
+        case _:
             body.put("thinking", _thinking(value), name)
-        case "thinking" | "cache_control":
-            body.put(name, value, name)
-        case _:  # model, messages, tools and limits are written elsewhere
-            pass
 
 
 def _write_form(body: _Body, wanted: JsonValue) -> None:

@@ -6,7 +6,8 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.api.routes.responses import responses_router
 from proxy.conversation import json
-from proxy.dialects.openai_responses.store import MemoryStore, ResponseStore, StoredResponse
+from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
+from proxy.state.memory_responses import MemoryStore
 from tests.fakes.asgi import HandMadeClient
 
 INPUT = b'{"id":"msg_1","role":"user","content":"Hi"}'

@@ -19,7 +19,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.anthropic_messages.encode import MessageBuilder, MessageStream, Terms
+from proxy.dialects.anthropic_messages.encode import MessageBuilder, MessageOptions, MessageStream
 from proxy.dialects.sse import EventDecoder
 
 USAGE: JsonObject = {
@@ -38,9 +38,9 @@ _arguments = st.dictionaries(_words, _values, max_size=2)
 reasons = st.sampled_from(("stop", "tool_calls", "length", "content_filter"))
 
 
-def terms(*, shows_nothing: bool = False, reports_edits: bool = False) -> Terms:
+def terms(*, shows_nothing: bool = False, reports_edits: bool = False) -> MessageOptions:
     count = iter(range(1_000))
-    return Terms(
+    return MessageOptions(
         "msg_1",
         "m",
         "req_1",
@@ -92,12 +92,12 @@ _anything: st.SearchStrategy[ReplyEvent] = st.one_of(
 chaos = st.lists(_anything, max_size=12)
 
 
-def written(events: Sequence[ReplyEvent], limits: Terms) -> bytes:
+def written(events: Sequence[ReplyEvent], limits: MessageOptions) -> bytes:
     stream = MessageStream(limits)
     return stream.encode_all(events) + stream.end()
 
 
-def built(events: Sequence[ReplyEvent], limits: Terms) -> JsonObject:
+def built(events: Sequence[ReplyEvent], limits: MessageOptions) -> JsonObject:
     builder = MessageBuilder(limits)
     for event in events:
         builder.add(event)

@@ -10,7 +10,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Question, Thinking
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
-from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
+from proxy.dialects.anthropic_messages.table import FIELDS
+from proxy.dialects.field_table import Handling
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
 from tests.fakes.arrivals import is_linear
@@ -97,7 +98,7 @@ def test_a_question_to_a_backend_is_made_of_it() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [name for name, handling in FIELDS.items() if handling is Handling.IGNORED] + ["brand_new"],
+    [name for name, row in FIELDS.items() if row.handling is Handling.IGNORED] + ["brand_new"],
 )
 def test_what_is_ignored_leaves_no_trace(name: str) -> None:
     plain = decoded()
@@ -112,11 +113,11 @@ def test_what_is_ignored_leaves_no_trace(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, handling in FIELDS.items() if handling is Handling.REFUSED]
+    "name", [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
 )
 def test_what_is_refused_is_refused_by_name_unless_it_asks_for_nothing(name: str) -> None:
     members: dict[str, JsonValue] = {name: {"a": 1}}
-    assert refused(body([HI], **members)) == f"{name}: {REMEDIES[name]}"
+    assert refused(body([HI], **members)) == f"{name}: {FIELDS.remedy(name)}"
     nothing: list[JsonValue] = [None, [], {}]
     for one in nothing:
         assert decoded(**{name: one}).request == decoded().request

@@ -1,13 +1,13 @@
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
-from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types import ErrorResponse, Message, RawMessageStreamEvent
 from anthropic.types.beta import BetaRawMessageDeltaEvent
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
@@ -21,7 +21,16 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.anthropic_messages.encode import MESSAGE_STOP, PING, MessageStream
+from proxy.dialects.anthropic_messages.encode import (
+    MESSAGE_STOP,
+    PING,
+    MessageStream,
+    error_object,
+    error_reply,
+    usage_at_end,
+    usage_at_start,
+    usage_of_delta,
+)
 from proxy.dialects.foreign_history import sign
 from proxy.dialects.front import Problem
 from tests.unit.dialects.anthropic_messages.streams import (
@@ -36,6 +45,136 @@ from tests.unit.dialects.anthropic_messages.streams import (
     told,
     written,
 )
+
+NOTHING: JsonObject = {
+    "input_tokens": 0,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+    "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+    "output_tokens": 0,
+    "service_tier": "standard",
+}
+
+
+def test_what_is_cached_is_told_apart_from_what_is_read() -> None:
+    progress = usage_at_start(PromptProgress(total=10, cached=4, processed=1))
+    assert progress == {**NOTHING, "input_tokens": 6, "cache_read_input_tokens": 4}
+    usage: JsonObject = {
+        "prompt_tokens": 10,
+        "completion_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
+    assert usage_at_end(UsageReported(usage)) == {
+        **progress,
+        "output_tokens": 3,
+        "output_tokens_details": {"thinking_tokens": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {},
+        {"prompt_tokens": None, "completion_tokens": "3"},
+        {"prompt_tokens": True, "prompt_tokens_details": None},
+        {"prompt_tokens_details": {"cached_tokens": None}, "completion_tokens_details": {}},
+    ],
+)
+def test_numbers_are_never_null(usage: JsonObject) -> None:
+    assert usage_at_start(None) == usage_at_end(None) == NOTHING
+    assert usage_at_end(UsageReported(usage)) == NOTHING
+
+
+def test_a_cache_is_never_larger_than_the_prompt() -> None:
+    usage: JsonObject = {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 9}}
+    assert usage_at_end(UsageReported(usage))["input_tokens"] == 0
+
+
+def test_behind_a_stream_only_the_totals_stand() -> None:
+    assert usage_of_delta(NOTHING) == {
+        "input_tokens": 0,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 0,
+    }
+
+
+def overflow(**details: JsonValue) -> Problem:
+    message = "This model's maximum context length is 8 tokens: too long"
+    return Problem(
+        400,
+        "invalid_request_error",
+        message,
+        "context_length_exceeded",
+        "messages",
+        details=details,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (402, "billing_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (405, "invalid_request_error"),
+        (408, "invalid_request_error"),
+        (413, "request_too_large"),
+        (415, "invalid_request_error"),
+        (422, "invalid_request_error"),
+        (429, "rate_limit_error"),
+        (500, "api_error"),
+        (502, "api_error"),
+        (503, "overloaded_error"),
+        (504, "timeout_error"),
+        (529, "overloaded_error"),
+    ],
+)
+def test_every_status_has_its_kind(status: int, kind: str) -> None:
+    reply = error_reply(Problem(status, "whatever", "No.", headers={"retry-after": "5"}), "req_1")
+    assert reply.status == status
+    assert json.parse(reply.body) == {
+        "type": "error",
+        "error": {"type": kind, "message": "No."},
+        "request_id": "req_1",
+    }
+    final = {"x-should-retry": "false"} if status == 401 else {}
+    assert reply.headers == {"retry-after": "5", **final}
+    if status != 413:  # the SDK has an exception for it, and no type
+        assert ErrorResponse.model_validate_json(reply.body).request_id == "req_1"
+
+
+@pytest.mark.parametrize("message", ["Field required", "max_tokens: Field required"])
+def test_the_field_to_blame_stands_once_before_the_problem(message: str) -> None:
+    problem = Problem(400, "invalid_request_error", message, param="max_tokens")
+    error = error_object(problem, "")["error"]
+    assert error == {"type": "invalid_request_error", "message": "max_tokens: Field required"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (
+            overflow(n_prompt_tokens=9000, n_ctx=8192),
+            "prompt is too long: 9000 tokens > 8192 maximum",
+        ),
+        (
+            overflow(n_prompt_tokens=8100, n_ctx=8192),
+            "prompt is too long: 8193 tokens > 8192 maximum",
+        ),
+        (overflow(n_prompt_tokens=None, n_ctx=8192), "prompt is too long"),
+        (overflow(n_prompt_tokens=9000), "prompt is too long"),
+    ],
+)
+def test_an_overflow_has_the_only_words_that_claude_code_reads_numbers_from(
+    problem: Problem, message: str
+) -> None:
+    error = error_object(problem, "")["error"]
+    assert error == {"type": "invalid_request_error", "message": message}
+
 
 EVENTS: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 FAILURE = Problem(502, "server_error", "The backend is gone.", "backend_unavailable")

@@ -1,16 +1,19 @@
+import re
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Question, Thinking
-from proxy.dialects.handling import FieldRule
-from proxy.dialects.ollama_chat.fields import Terms, body_fields
-from proxy.dialects.ollama_chat.schema import FIELDS
+from proxy.dialects.field_table import CARRIED, Handling
+from proxy.dialects.ollama_chat.fields import FIELDS, OPTIONS, ModelSettings, body_fields
 from proxy.dialects.openai_chat.decode import decode_request
+from proxy.dialects.openai_chat.schema import ChatCompletionRequest
 from proxy.errors import InvalidRequest
 
-TERMS = Terms("m")
+TERMS = ModelSettings("m")
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 FORM: JsonObject = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 BOUNDLESS: JsonObject = {"type": "json_schema", "json_schema": {"name": "x", "schema": True}}
@@ -22,7 +25,7 @@ def question(**fields: JsonValue) -> Question:
     return Question(request, request.messages, request.tools, request.tool_choice)
 
 
-def written(terms: Terms = TERMS, /, **fields: JsonValue) -> JsonObject:
+def written(terms: ModelSettings = TERMS, /, **fields: JsonValue) -> JsonObject:
     return body_fields(question(**fields), terms)
 
 
@@ -87,19 +90,19 @@ def test_every_way_of_asking_for_thoughts_becomes_think(
 @pytest.mark.parametrize(
     ("thinking", "terms", "think"),
     [
-        (UNSAID, Terms("m"), None),
-        (Thinking(is_on=False), Terms("m"), False),
-        (Thinking(is_on=False), Terms("m", thinks=False), False),
-        (Thinking(is_on=True, budget=64), Terms("m"), True),
-        (Thinking(is_on=True), Terms("m", thinks=False), None),
-        (Thinking(effort="high"), Terms("m"), None),
-        (Thinking(effort="max"), Terms("m", has_efforts=True), "high"),
-        (Thinking(is_on=True, effort="brand_new"), Terms("m", has_efforts=True), True),
-        (Thinking(is_on=False, effort="high"), Terms("m", has_efforts=True), False),
+        (UNSAID, ModelSettings("m"), None),
+        (Thinking(is_on=False), ModelSettings("m"), False),
+        (Thinking(is_on=False), ModelSettings("m", thinks=False), False),
+        (Thinking(is_on=True, budget=64), ModelSettings("m"), True),
+        (Thinking(is_on=True), ModelSettings("m", thinks=False), None),
+        (Thinking(effort="high"), ModelSettings("m"), None),
+        (Thinking(effort="max"), ModelSettings("m", has_efforts=True), "high"),
+        (Thinking(is_on=True, effort="brand_new"), ModelSettings("m", has_efforts=True), True),
+        (Thinking(is_on=False, effort="high"), ModelSettings("m", has_efforts=True), False),
     ],
 )
 def test_what_no_field_says_of_thoughts_is_said_as_far_as_the_model_knows_it(
-    thinking: Thinking, terms: Terms, think: JsonValue
+    thinking: Thinking, terms: ModelSettings, think: JsonValue
 ) -> None:
     asked = question()
     asked = replace(asked, request=replace(asked.request, thinking=thinking))
@@ -110,7 +113,7 @@ def test_a_switch_counts_more_than_the_clients_effort() -> None:
     asked = question(reasoning_effort="high")
     off = replace(asked.request.thinking, is_on=False)
     switched = replace(asked, request=replace(asked.request, thinking=off))
-    assert body_fields(switched, Terms("m"))["think"] is False
+    assert body_fields(switched, ModelSettings("m"))["think"] is False
 
 
 def test_log_probabilities_are_asked_for_as_they_were() -> None:
@@ -119,11 +122,11 @@ def test_log_probabilities_are_asked_for_as_they_were() -> None:
 
 @pytest.mark.parametrize("value", ["10m", 300, -1, 0])
 def test_a_client_may_say_how_long_the_model_stays_loaded(value: JsonValue) -> None:
-    assert written(Terms("m", keep_alive="5m"), keep_alive=value) == {"keep_alive": value}
+    assert written(ModelSettings("m", keep_alive="5m"), keep_alive=value) == {"keep_alive": value}
 
 
 def test_the_operators_terms_are_in_every_body() -> None:
-    terms = Terms("m", num_ctx=8192, keep_alive="5m")
+    terms = ModelSettings("m", num_ctx=8192, keep_alive="5m")
     assert written(terms, seed=1) == {
         "keep_alive": "5m",
         "options": {"seed": 1, "num_ctx": 8192},
@@ -132,7 +135,7 @@ def test_the_operators_terms_are_in_every_body() -> None:
 
 def test_options_of_ollama_are_carried_over() -> None:
     wanted: JsonObject = {"num_gpu": 0, "top_k": 3, "num_ctx": 8192}
-    assert written(Terms("m", num_ctx=8192), options=wanted) == {"options": wanted}
+    assert written(ModelSettings("m", num_ctx=8192), options=wanted) == {"options": wanted}
 
 
 @pytest.mark.parametrize(
@@ -194,8 +197,6 @@ def test_a_constrained_attempt_has_the_schema_for_its_format() -> None:
 
 
 def test_every_field_with_a_counterpart_is_written_by_somebody() -> None:
-    """Model, messages, tools and limits are not among the fields that stand in the request."""
-    elsewhere = {"model", "messages", "tools", "max_tokens", "max_completion_tokens"}
     values: JsonObject = {
         "stop": "a",
         "response_format": {"type": "json_object"},
@@ -205,8 +206,8 @@ def test_every_field_with_a_counterpart_is_written_by_somebody() -> None:
         "keep_alive": 1,
         "options": {"seed": 1},
     }
-    fields = {name for name, fate in FIELDS.items() if isinstance(fate, FieldRule)}
-    assert fields - elsewhere == set(values)
+    fields = {name for name, row in FIELDS.items() if row == CARRIED}
+    assert fields == set(values)
     for name, value in values.items():
         assert written(**{name: value}) != {}
 
@@ -214,3 +215,32 @@ def test_every_field_with_a_counterpart_is_written_by_somebody() -> None:
 def test_stops_of_our_own_join_those_of_the_client() -> None:
     asked = replace(question(stop="a"), stops=("x",))
     assert body_fields(asked, TERMS) == {"options": {"stop": ["a", "x"]}}
+
+
+def test_the_table_names_every_field_of_a_chat_completion_request() -> None:
+    assert set(ChatCompletionRequest.model_fields) <= set(FIELDS)
+
+
+def test_the_guide_tells_what_becomes_of_every_field() -> None:
+    guide = Path(__file__).parents[4] / "docs" / "guides" / "ollama.md"
+    table = guide.read_text(encoding="utf-8").partition("| field |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert set(named) == {*FIELDS, "enable_thinking"}
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in FIELDS.items() if row.target.startswith("options.")]
+)
+def test_what_becomes_an_option_is_one_that_ollama_knows(name: str) -> None:
+    row = FIELDS[name]
+    assert row.target.removeprefix("options.") in OPTIONS
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
+)
+def test_every_refusal_says_what_to_do_instead(name: str) -> None:
+    row = FIELDS[name]
+    assert row.note.endswith(".")

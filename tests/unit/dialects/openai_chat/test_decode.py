@@ -3,31 +3,20 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import (
-    PromptProgress,
-    ReasoningDelta,
-    ReplyFinished,
-    ReplyStarted,
-    TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCallStarted,
-    UsageReported,
-)
 from proxy.conversation.requests import Request
-from proxy.conversation.tools import Tool, ToolCall, ToolUse
+from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
 from proxy.dialects.openai_chat.decode import (
-    ChunkDecoder,
-    ReplyPart,
-    StreamedError,
-    decode_error,
+    ReadChoice,
     decode_messages,
     decode_request,
+    read_choice,
 )
+from proxy.dialects.openai_chat.schema import validate
 from proxy.errors import InvalidRequest
 from tests.fakes.arrivals import is_linear
+from tests.fakes.playbook import CLOCK, WEATHER
 
 USER: JsonObject = {"role": "user", "content": "Hello"}
-STARTED = ReplyStarted("c1", 1700000000, "m", "fp")
 
 
 def request(**members: JsonValue) -> Request:
@@ -250,245 +239,60 @@ def test_members_that_contradict_each_other_are_explained(
     assert problem(json.dump({"messages": [USER], **members})) == sentence
 
 
-def chunk(
-    delta: JsonValue = None, reason: JsonValue = None, **members: JsonValue
-) -> dict[str, JsonValue]:
-    choice: JsonObject = {"index": 0, "delta": delta, "finish_reason": reason}
-    return {
-        "id": "c1",
-        "created": 1700000000,
-        "model": "m",
-        "system_fingerprint": "fp",
-        "choices": [choice],
-        **members,
-    }
-
-
-def read(*chunks: JsonValue, done: bool = True) -> list[ReplyPart]:
-    decoder = ChunkDecoder()
-    parts = [part for each in chunks for part in decoder.feed(json.dump_text(each))]
-    return parts + (decoder.feed("[DONE]") if done else []) + decoder.finish()
-
-
-END = chunk({}, "stop")
-USAGE: JsonObject = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
-TIMINGS: JsonObject = {"cache_n": 1}
-
-
-@pytest.mark.parametrize("done", [True, False])
-class TestAReply:
-    def test_as_llama_server_streams_it(self, done: bool) -> None:
-        function: JsonObject = {"name": "f", "arguments": "{"}
-        call: JsonObject = {"index": 0, "id": "k", "type": "function", "function": function}
-        more: JsonObject = {"index": 0, "function": {"arguments": "}"}}
-
-        assert read(
-            chunk({"role": "assistant", "content": None}),
-            chunk({"reasoning_content": "Hm"}),
-            chunk({"content": "Wait."}),
-            chunk({"tool_calls": [call]}),
-            chunk({"tool_calls": [more]}),
-            chunk({}, "tool_calls"),
-            {**chunk(), "choices": [], "usage": USAGE, "timings": TIMINGS},
-            done=done,
-        ) == [
-            STARTED,
-            ReasoningDelta("Hm"),
-            TextDelta("Wait."),
-            ToolCallStarted(0, "k", "f"),
-            ToolCallArgumentsDelta(0, "{"),
-            ToolCallArgumentsDelta(0, "}"),
-            UsageReported(USAGE, TIMINGS),
-            ReplyFinished("tool_calls"),
-        ]
-
-    @pytest.mark.parametrize("reason", ["stop", "length", "content_filter", "function_call"])
-    def test_ends_for_the_reason_the_backend_gave(self, done: bool, reason: str) -> None:
-        assert read(chunk({}, reason), done=done)[-1] == ReplyFinished(reason)
-
-    def test_has_the_usage_that_was_reported_last(self, done: bool) -> None:
-        first, last = chunk({}, usage={"total_tokens": 1}), chunk({}, "stop", usage=USAGE)
-
-        assert read(first, last, done=done)[1:] == [UsageReported(USAGE), ReplyFinished("stop")]
-
-    def test_may_be_whole(self, done: bool) -> None:
-        call: JsonObject = {"id": "k", "function": {"name": "f", "arguments": {"a": 1}}}
-        written: JsonObject = {"role": "assistant", "content": "Hi", "tool_calls": [call]}
-        choice: JsonObject = {"index": 0, "message": written, "finish_reason": "tool_calls"}
-
-        assert read({**chunk(), "choices": [choice], "usage": USAGE}, done=done) == [
-            STARTED,
-            TextDelta("Hi"),
-            ToolCallStarted(0, "k", "f"),
-            ToolCallArgumentsDelta(0, '{"a":1}'),
-            UsageReported(USAGE),
-            ReplyFinished("tool_calls"),
-        ]
-
-    def test_announces_calls_without_a_name_at_its_end(self, done: bool) -> None:
-        call: JsonObject = {"index": 0, "id": "k"}
-
-        assert read(chunk({"tool_calls": [call]}), END, done=done)[1:] == [
-            ToolCallStarted(0, "k", ""),
-            ReplyFinished("stop"),
-        ]
-
-    def test_cannot_end_without_a_reason(self, done: bool) -> None:
-        with pytest.raises(ValueError, match="ended before finishing"):
-            read(chunk({"content": "Hel"}), done=done)
-
-
-class TestAChunk:
-    @pytest.mark.parametrize(
-        "first",
-        [
-            {"id": "", "model": "", "choices": [], "prompt_filter_results": []},
-            {"choices": None},
-            {"timings": TIMINGS},
-        ],
-    )
-    def test_may_come_before_the_reply_starts(self, first: JsonObject) -> None:
-        assert read(first, END) == [STARTED, ReplyFinished("stop")]
-
-    def test_may_say_nothing_of_who_is_speaking(self) -> None:
-        assert read({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}) == [
-            ReplyStarted(),
-            TextDelta("x"),
-            ReplyFinished("stop"),
-        ]
-
-    @pytest.mark.parametrize(
-        ("created", "known"),
-        [(5, 5), (5.0, 5), (5.5, None), ("5", None), (None, None)],
-    )
-    def test_has_a_time_in_seconds(self, created: JsonValue, known: int | None) -> None:
-        assert read(chunk({}, "stop", created=created))[0] == ReplyStarted("c1", known, "m", "fp")
-
-    def test_survives_a_number_that_is_no_number(self) -> None:
-        decoder = ChunkDecoder()
-
-        assert decoder.feed('{"choices":[{}],"created":1e999}') == [ReplyStarted()]
-
-    def test_reports_progress(self) -> None:
-        progress: JsonObject = {"total": 9, "cache": 3, "processed": 5, "time_ms": 1}
-
-        assert read({"prompt_progress": progress}, END) == [
-            ReplyStarted(),
-            PromptProgress(9, 3, 5),
-            ReplyFinished("stop"),
-        ]
-
-    def test_keeps_the_logprobs_of_its_text(self) -> None:
-        logprobs: JsonObject = {"content": [{"token": "x", "logprob": -0.1}]}
-        choice: JsonObject = {"delta": {"content": "x"}, "logprobs": logprobs}
-
-        assert read({**chunk(), "choices": [choice]}, END)[1] == TextDelta("x", logprobs)
-
-    def test_may_call_reasoning_by_its_other_name(self) -> None:
-        assert read(chunk({"reasoning": "Hm"}), END)[1] == ReasoningDelta("Hm")
-
-    def test_may_carry_reasoning_details_that_are_no_text(self) -> None:
-        assert read(chunk({"reasoning": {"effort": "low"}}), END)[1:] == [ReplyFinished("stop")]
-
-    def test_counts_for_the_first_choice_only(self) -> None:
-        other: JsonObject = {"index": 1, "delta": {"content": "x"}, "finish_reason": "length"}
-
-        assert read({**chunk(), "choices": [other]}, END)[1:] == [ReplyFinished("stop")]
-
-    @pytest.mark.parametrize("data", ["", " ", "\n"])
-    def test_may_be_empty(self, data: str) -> None:
-        assert ChunkDecoder().feed(data) == []
-
-    @pytest.mark.parametrize(
-        "data",
-        [
-            "{",
-            "[]",
-            "5",
-            "{}",
-            '{"id":"x"}',
-            '{"choices":5}',
-            '{"choices":[5]}',
-            '{"choices":[{"delta":5}]}',
-            '{"choices":[{"message":5}]}',
-            '{"choices":[{"delta":{"content":[1]}}]}',
-            '{"choices":[{"delta":{"tool_calls":5}}]}',
-            '{"choices":[{"delta":{"tool_calls":[5]}}]}',
-            '{"choices":[{"delta":{"tool_calls":[{"function":5}]}}]}',
-            '{"message":{}}',
-            "<html>",
-            "[DONE] really",
-        ],
-    )
-    def test_that_is_garbage_is_refused(self, data: str) -> None:
-        with pytest.raises(ValueError, match=r".+"):
-            ChunkDecoder().feed(data)
-
-    @pytest.mark.parametrize("late", ["{garbage", "[DONE]", json.dump_text(END)])
-    def test_behind_the_end_is_not_read(self, late: str) -> None:
-        decoder = ChunkDecoder()
-        decoder.feed(json.dump_text(END))
-
-        assert decoder.feed(" [DONE]\n") == [ReplyFinished("stop")]
-        assert decoder.feed(late) == []
-        assert decoder.finish() == []
-
-
-@pytest.mark.parametrize(
-    ("sent", "error"),
-    [
-        (
-            {"error": {"code": 500, "message": "no", "type": "server_error"}},
-            {"code": 500, "message": "no", "type": "server_error"},
-        ),
-        ({"error": "no"}, {"error": "no", "message": "no"}),
-        ({"code": 500, "message": "no"}, {"code": 500, "message": "no"}),
-        ({"choices": [], "error": {"message": "no"}}, {"message": "no"}),
-    ],
-)
-def test_an_error_in_the_stream_is_its_end(sent: JsonObject, error: JsonObject) -> None:
-    assert read(chunk({"content": "x"}), sent, END)[1:] == [TextDelta("x"), StreamedError(error)]
-
-
-def test_an_error_of_null_is_none() -> None:
-    assert read(chunk({"content": "x"}, error=None), END)[1] == TextDelta("x")
-
-
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        (
-            b'{"error":{"code":400,"message":"long","type":"t","n_ctx":5}}',
-            {"code": 400, "message": "long", "type": "t", "n_ctx": 5},
-        ),
-        (b'{"error":{"type":"t"}}', {"type": "t", "message": '{"type":"t"}'}),
-        (b'{"error":"no"}', {"error": "no", "message": "no"}),
-        (b'{"message":"no","type":"t"}', {"message": "no", "type": "t"}),
-        (b'{"detail":"no"}', {"detail": "no", "message": "no"}),
-        (b'{"detail":[{"loc":1}]}', {"detail": [{"loc": 1}], "message": '[{"loc":1}]'}),
-        (b'{"error":7}', {"error": 7, "message": '{"error":7}'}),
-        (b"Not \xff Found\n", {"message": "Not \ufffd Found"}),
-        (b'"no"', {"message": "no"}),
-        (b"[1]", {"message": "[1]"}),
-        (b"", {"message": ""}),
-    ],
-)
-def test_the_error_is_found_in_the_body_of_a_failure(body: bytes, error: JsonObject) -> None:
-    assert decode_error(body) == error
-
-
-def test_a_fragment_without_arguments_takes_the_long_way_and_says_nothing() -> None:
-    function: JsonObject = {"name": "f", "arguments": ""}
-    call: JsonObject = {"index": 0, "id": "k", "type": "function", "function": function}
-    nothing: JsonObject = {"index": 0, "function": {"arguments": ""}}
-    more: JsonObject = {"index": 0, "function": {"arguments": "{}"}}
-    told = [chunk({"tool_calls": [one]}) for one in (call, nothing, more)]
-    assert read(*told, END) == read(told[0], told[2], END)
-
-
 def test_messages_are_read_without_a_request_around_them() -> None:
     source = b'{ "role":"user", "content":"Hi" }'
     assert decode_messages([source]) == (Message("user", "Hi", source),)
     assert decode_messages([]) == ()
     with pytest.raises(InvalidRequest):
         decode_messages([b'{"content":"Hi"}'])
+
+
+def named(name: str) -> JsonObject:
+    return {"type": "function", "function": {"name": name}}
+
+
+def some(mode: str, *names: str) -> JsonObject:
+    tools: list[JsonValue] = [named(name) for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def read_one(choice: JsonValue) -> ReadChoice:
+    checked = validate({"messages": [{"role": "user"}], "tool_choice": choice})
+    return read_choice(checked.tool_choice, (WEATHER, CLOCK))
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (None, (ToolUse.AUTO, None)),
+        ("auto", (ToolUse.AUTO, None)),
+        ("none", (ToolUse.NONE, None)),
+        ("required", (ToolUse.REQUIRED, None)),
+        (named("get_time"), (NamedTool("get_time"), None)),
+        (some("auto", "get_time"), (ToolUse.AUTO, frozenset(("get_time",)))),
+        (some("required", "get_time"), (ToolUse.REQUIRED, frozenset(("get_time",)))),
+    ],
+)
+def test_a_choice_says_how_tools_may_be_used_and_which(
+    choice: JsonValue, expected: ReadChoice
+) -> None:
+    assert read_one(choice) == expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "param"),
+    [
+        (named("x"), "tool_choice.function.name"),
+        (some("auto", "get_time", "x"), "tool_choice.allowed_tools.tools.1.function.name"),
+    ],
+)
+def test_only_what_is_offered_can_be_chosen(choice: JsonValue, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_one(choice)
+    assert caught.value.param == param
+
+
+def test_without_tools_there_is_nothing_to_choose() -> None:
+    assert read_choice(None, ()) == (ToolUse.AUTO, None)
+    with pytest.raises(InvalidRequest, match="`tools` is empty"):
+        read_choice("required", ())

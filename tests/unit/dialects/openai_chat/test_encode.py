@@ -26,7 +26,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.dialects.front import Problem
-from proxy.dialects.openai_chat.decode import ChunkDecoder, ReplyPart, decode_request
+from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,
     CompletionBuilder,
@@ -34,6 +34,7 @@ from proxy.dialects.openai_chat.encode import (
     delta_of,
     encode_question,
 )
+from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import EventDecoder
 
 A_BRACE: JsonObject = {"arguments": "{"}

@@ -3,7 +3,10 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.dialects.openai_chat.fragments import ArgumentsFragment, fragment_in
+from proxy.dialects.openai_chat.fragments import ArgumentsFragment, Fragment, Run, Runs, fragment_in
+from proxy.dialects.openai_chat.replies import ChunkDecoder
+from tests.fakes.questions import chunk as chunk_of
+from tests.fakes.questions import stream
 
 MORE: JsonObject = {"index": 1, "function": {"arguments": "{"}}
 
@@ -64,3 +67,101 @@ def test_any_other_chunk_is_left_to_the_decoder(sent: JsonObject) -> None:
 @pytest.mark.parametrize("data", ["", "[DONE]", "{garbage", "[]", '"\\ud800"'])
 def test_what_is_no_chunk_is_left_to_the_decoder(data: str) -> None:
     assert fragment_in(data) is None
+
+
+def event(text: str) -> bytes:
+    return stream(chunk_of({"content": text}), done=False)
+
+
+def learnt(sample: bytes) -> Runs:
+    runs = Runs()
+    runs.learn(sample.removesuffix(b"\n\n"))
+    return runs
+
+
+def test_a_run_ends_where_the_next_event_is_another_or_not_whole() -> None:
+    runs, row = learnt(event("a")), event("x") + event("") + event('"\n')
+    run = Run(TextDelta("~"), ["x", "", '"\n'], len(row))
+    for behind in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
+        assert runs.find(row + behind, 0) == run
+    assert runs.find(b"..." + row, 3) == run._replace(end=len(row) + 3)
+
+
+def test_what_is_not_whole_or_not_alike_is_no_run() -> None:
+    runs = learnt(event("a"))
+    for data in (b"", b": a comment\n\n", event("y")[:-1], event("\\")[:-1], b"data: [DONE]\n\n"):
+        assert runs.find(data, 0) is None
+    assert Runs().find(event("x"), 0) is None
+
+
+@pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
+def test_nothing_else_hides_between_two_that_are_alike(between: bytes) -> None:
+    runs, row = learnt(event("a")), event("x") * 3
+    run = Run(TextDelta("~"), ["x"] * 3, len(row))
+    assert runs.find(row + between, 0) == run
+    assert runs.find(row + between + event("x"), 0) == run
+    assert runs.find(row + between + row, 0) is None
+    assert runs.find(event("x") + between + row, 0) is None
+
+
+@pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
+def test_one_that_is_no_string_hides_among_no_others(text: bytes) -> None:
+    runs, wrong = learnt(event("a")), event("~").replace(b"~", text)
+    for data in (wrong, wrong * 2, event("x") + wrong, wrong + event("x")):
+        assert runs.find(data, 0) is None
+
+
+def test_a_backend_that_tells_the_time_is_learnt_anew_each_time() -> None:
+    runs = Runs()
+    for second in range(30):
+        now = event("x").replace(b"1700000000", b"%d" % (1700000000 + second))
+        runs.learn(now.removesuffix(b"\n\n"))
+        assert runs.find(now, 0) is not None
+    assert not runs.are_unlikely
+
+
+@pytest.mark.parametrize(
+    ("delta", "sample"),
+    [
+        ('{"content": "x"}', TextDelta("~")),
+        ('{"reasoning_content":"x"}', ReasoningDelta("~")),
+        (
+            '{"tool_calls":[{"index":3,"function":{"arguments":"x"}}]}',
+            ArgumentsFragment(3, "~"),
+        ),
+    ],
+)
+def test_a_sample_of_every_kind_is_learnt(delta: str, sample: Fragment) -> None:
+    chunks = f'data: {{"choices":[{{"delta":{delta}}}]}}'.encode()
+    run = learnt(chunks).find(chunks + b"\n\n", 0)
+    assert run == Run(sample, ["x"], len(chunks) + 2)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        b"",
+        b"data: {}",
+        b'data:{"choices":[{"delta":{"content":"x"}}]}',
+        b'data: {"choices":[{"delta":{"content":"x"}}]}\ndata: {}',
+        b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}',
+        b'data: {"note":{"content":"x"},"choices":[{"delta":{"content":"y"}}]}',
+    ],
+)
+def test_what_proves_to_be_something_else_is_not_learnt(sample: bytes) -> None:
+    assert learnt(sample).find(sample + b"\n\n", 0) is None
+
+
+def test_after_many_vain_lessons_nothing_is_learnt_any_more() -> None:
+    runs = Runs()
+    for number in range(20):
+        runs.learn(f'data: {{"id":{number},"choices":[{{"delta":{{"content":"x"}}}}]}}'.encode())
+    assert runs.are_unlikely
+    assert runs.find(b'data: {"id":19,"choices":[{"delta":{"content":"x"}}]}\n\n', 0) is None
+
+
+def test_a_run_behind_the_end_of_a_reply_says_nothing() -> None:
+    decoder = ChunkDecoder()
+    decoder.feed(json.dump_text(chunk_of({}, "stop")))
+    decoder.feed("[DONE]")
+    assert decoder.go_on(TextDelta("~"), ["late"]) == []

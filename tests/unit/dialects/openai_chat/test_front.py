@@ -4,9 +4,30 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyFinished, ReplyStarted, TextDelta
-from proxy.dialects.front import IdsAndClock, Problem, Sender
-from proxy.dialects.openai_chat.front import ChatFront
+from proxy.dialects.front import IdsAndClock, ListedModel, Page, Problem, Sender
+from proxy.dialects.openai_chat.front import ChatCatalogue, ChatFront
 from proxy.errors import InvalidRequest
+
+CATALOGUE = ChatCatalogue()
+
+
+def test_models_are_listed_with_what_is_known_of_them() -> None:
+    known = ListedModel("m", 4096, {"owned_by": "someone", "context_window": 4096})
+    one = {
+        "created": 0,
+        "owned_by": "someone",
+        "context_window": 4096,
+        "id": "m",
+        "object": "model",
+    }
+    assert CATALOGUE.model(known) == one
+    assert CATALOGUE.models([known], Page(limit=1)) == {"object": "list", "data": [one]}
+
+
+def test_a_model_of_which_nothing_is_known_is_ours() -> None:
+    described = CATALOGUE.model(ListedModel("m"))
+    assert described == {"created": 0, "owned_by": "temper", "id": "m", "object": "model"}
+
 
 NUMBERS = count()
 FRONT = ChatFront(IdsAndClock(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))

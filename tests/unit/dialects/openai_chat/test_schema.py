@@ -2,8 +2,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.openai_chat.schema import ChatCompletionRequest, WireObject, check, validate
+from proxy.conversation.replies import ReplyFinished, TextDelta
+from proxy.dialects.openai_chat.encode import CompletionBuilder, Identity
+from proxy.dialects.openai_chat.schema import ChatCompletionRequest, chat_schemas, validate
+from proxy.dialects.wire_schema import WireObject, check
 from proxy.errors import InvalidRequest
 
 USER: JsonObject = {"role": "user", "content": "Hello"}
@@ -202,3 +206,22 @@ def test_what_checks_is_made_once_when_several_threads_need_it_first() -> None:
 
 def test_what_checks_a_chat_is_there_before_the_first_one() -> None:
     assert ChatCompletionRequest.__pydantic_complete__
+
+
+def test_requests_and_answers_are_described_by_name() -> None:
+    schemas = chat_schemas()
+    titles = [
+        schema["title"]
+        for schema in (schemas.request, schemas.answer, schemas.count, schemas.error)
+    ]
+    assert titles == ["ChatCompletionRequest", "ChatCompletion", "InputTokens", "Error"]
+
+
+def test_an_answer_is_as_described() -> None:
+    builder = CompletionBuilder(Identity("c", 1, "m"))
+    builder.add(TextDelta("Hello"))
+    builder.add(ReplyFinished("stop"))
+    schema = json.parse(json.dump(chat_schemas().answer))
+    assert isinstance(schema, dict)
+    assert schema["required"] == ["id", "object", "created", "model", "choices", "usage"]
+    assert set(builder.completion()) >= {str(name) for name in schema["required"]}

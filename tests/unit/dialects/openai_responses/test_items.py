@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.dialects.foreign_history import sign
+from proxy.dialects.openai_responses.items import remains_of
+from proxy.dialects.raw_json import nodes_in
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 from proxy.guardrails.model_quirks import Replay
@@ -357,3 +360,29 @@ def test_remarks_of_the_system_change_nothing_about_the_turns(turns: list[Turn])
     last = [replay_thoughts(messages, Replay.LAST) for messages in (plain, reminded)]
     kept = [[b"reasoning_content" in message.source for message in messages] for messages in last]
     assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "members", "text"),
+    [
+        (
+            "file_search_call",
+            {"results": [{"filename": "a.md", "text": "Rain."}, {"score": 1}, 3]},
+            "[file_search_call]\na.md\nRain.",
+        ),
+        ("file_search_call", {"results": None}, None),
+        (
+            "code_interpreter_call",
+            {"code": "1+1", "outputs": [{"type": "logs", "logs": "2"}, {"type": "image"}]},
+            "[code_interpreter_call]\n1+1\n2",
+        ),
+        ("mcp_call", {"output": "found"}, "[mcp_call]\nfound"),
+        ("mcp_call", {"output": None}, None),
+        ("web_search_call", {"action": {"query": "x"}}, None),
+    ],
+)
+def test_only_what_is_said_in_the_open_is_kept(
+    kind: str, members: JsonObject, text: str | None
+) -> None:
+    found = remains_of(kind, nodes_in(members, json.dump(members)))
+    assert (found and found.text) == text

@@ -3,7 +3,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import Problem
-from proxy.dialects.openai_responses.calls import Kind, Origin
+from proxy.dialects.openai_responses.client_tools import Kind, Origin
 from proxy.dialects.openai_responses.response import (
     AnswerTerms,
     Identity,

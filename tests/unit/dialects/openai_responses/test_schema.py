@@ -1,7 +1,8 @@
 import pytest
+from openai.types.responses import Response
 
 from proxy.conversation.json import JsonValue
-from proxy.dialects.openai_responses.schema import validate
+from proxy.dialects.openai_responses.schema import responses_schemas, validate
 from proxy.errors import InvalidRequest
 
 
@@ -29,3 +30,18 @@ def test_what_nobody_knows_and_what_is_null_is_no_error() -> None:
     assert checked.model is None
     assert checked.text is not None
     assert checked.text.format is None
+
+
+def test_everything_is_described_by_a_name_of_its_own() -> None:
+    schemas = responses_schemas()
+    titles = [one["title"] for one in (schemas.request, schemas.answer, schemas.count)]
+    assert titles == ["ResponseRequest", "Response", "InputTokens"]
+    parts = schemas.request["$defs"]
+    assert isinstance(parts, dict)
+    assert all(name.startswith("Response") for name in parts)
+
+
+def test_a_response_has_what_the_sdk_expects() -> None:
+    required = responses_schemas().answer["required"]
+    assert isinstance(required, list)
+    assert set(required) <= set(Response.model_fields)

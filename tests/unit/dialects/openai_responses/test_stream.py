@@ -27,9 +27,9 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Decoded, Problem
-from proxy.dialects.openai_responses.coverage import SENT_EVENTS
 from proxy.dialects.openai_responses.stream import is_good_end
 from tests.fakes.responses import StreamJudge, decode, member, read_stream, streamed, tool, whole
+from tests.unit.dialects.openai_responses.names import SENT_EVENTS
 
 TOOLS: JsonValue = [
     tool("f", strict=False),

@@ -11,10 +11,10 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.dialects.anthropic_messages.table import EVENTS, STOP_REASONS
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
-from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.dialects.sse import Event
+from tests.unit.dialects.anthropic_messages.names import EVENTS, STOP_REASONS
 
 STARTED = ReplyStarted("msg_1", model="claude")
 START: JsonObject = {

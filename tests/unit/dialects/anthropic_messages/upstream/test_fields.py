@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -5,10 +8,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Parsing, Question, Thinking
 from proxy.conversation.tools import ToolUse
-from proxy.dialects.anthropic_messages.upstream.fields import Terms, body_fields
-from proxy.dialects.anthropic_messages.upstream.table import FIELDS
-from proxy.dialects.handling import Enforced, Needless, Refused
+from proxy.dialects.anthropic_messages.upstream.fields import FIELDS, ModelLimits, body_fields
+from proxy.dialects.field_table import Field, Handling
 from proxy.dialects.openai_chat.decode import decode_request
+from proxy.dialects.openai_chat.schema import ChatCompletionRequest
 from proxy.errors import InvalidRequest
 
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
@@ -122,9 +125,12 @@ def test_a_form_that_is_checked_here_is_not_asked_for_there() -> None:
     assert body_fields(omitted) == {}
 
 
+KEPT_HERE = (Handling.ENFORCED, Handling.IGNORED)
+
+
 @pytest.mark.parametrize(
     "name",
-    [name for name, fate in FIELDS.items() if isinstance(fate, Enforced | Needless)],
+    [name for name, row in FIELDS.items() if row.handling in KEPT_HERE],
 )
 def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
     asked = question()
@@ -133,10 +139,11 @@ def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fate"), [(name, fate) for name, fate in FIELDS.items() if isinstance(fate, Refused)]
+    ("name", "row"),
+    [(name, row) for name, row in FIELDS.items() if row.handling is Handling.REFUSED],
 )
 def test_what_it_cannot_do_is_refused_unless_the_value_asks_for_nothing(
-    name: str, fate: Refused
+    name: str, row: Field
 ) -> None:
     asked = question()
 
@@ -144,10 +151,10 @@ def test_what_it_cannot_do_is_refused_unless_the_value_asks_for_nothing(
         fields = {**asked.request.fields, name: raw}
         return replace(asked, request=replace(asked.request, fields=fields))
 
-    for harmless in (*fate.harmless, None):
+    for harmless in (*row.harmless, None):
         assert body_fields(with_value(json.dump(harmless))) == {}
     error = refused(with_value(b'"something"'))
-    assert (error.param, error.problem) == (name, fate.remedy)
+    assert (error.param, error.problem) == (name, row.note)
 
 
 def test_a_field_that_nobody_knows_is_refused_by_name() -> None:
@@ -179,20 +186,41 @@ def test_a_forced_call_has_no_thoughts_before_it() -> None:
 @pytest.mark.parametrize(
     ("terms", "wanted", "limit"),
     [
-        (Terms("m"), None, 4096),
-        (Terms("m"), 9, 9),
-        (Terms("m"), 0, 1),
-        (Terms("m", window=8192), None, 4096),
-        (Terms("m", window=200_000), None, 100_000),
-        (Terms("m", 64_000, 200_000), None, 64_000),
-        (Terms("m", 64_000, 200_000), 100_000, 64_000),
-        (Terms("m", 64_000, 200_000), 9, 9),
+        (ModelLimits("m"), None, 4096),
+        (ModelLimits("m"), 9, 9),
+        (ModelLimits("m"), 0, 1),
+        (ModelLimits("m", window=8192), None, 4096),
+        (ModelLimits("m", window=200_000), None, 100_000),
+        (ModelLimits("m", 64_000, 200_000), None, 64_000),
+        (ModelLimits("m", 64_000, 200_000), 100_000, 64_000),
+        (ModelLimits("m", 64_000, 200_000), 9, 9),
     ],
 )
-def test_an_answer_always_has_a_limit(terms: Terms, wanted: int | None, limit: int) -> None:
+def test_an_answer_always_has_a_limit(terms: ModelLimits, wanted: int | None, limit: int) -> None:
     assert terms.limit(wanted) == limit
 
 
 def test_stops_of_our_own_join_those_of_the_client() -> None:
     asked = replace(question(stop="a"), stops=("x",))
     assert body_fields(asked) == {"stop_sequences": ["a", "x"]}
+
+
+def test_the_table_names_every_field_of_a_chat_completion_request() -> None:
+    assert set(ChatCompletionRequest.model_fields) <= set(FIELDS)
+
+
+def test_the_guide_tells_what_becomes_of_every_field() -> None:
+    guide = Path(__file__).parents[5] / "docs" / "guides" / "anthropic-upstream.md"
+    table = guide.read_text(encoding="utf-8").partition("| field |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert set(named) == {*FIELDS, "enable_thinking"}
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
+)
+def test_every_refusal_says_what_to_do_instead(name: str) -> None:
+    row = FIELDS[name]
+    assert row.note.endswith(".")

@@ -1,0 +1,79 @@
+"""What writers of questions for engines with a language of their own have in common.
+
+Whatever a client sent is in the language of chat completions, see `openai_chat`.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.requests import Question
+from proxy.dialects.field_table import FieldTable, Handling
+from proxy.errors import InvalidRequest
+
+_SCHEME = "data:"
+_BASE64 = ";base64"
+_NOTHING = b"null"
+
+
+class CarriedField(NamedTuple):
+    """A field of the client's that has to be written; `target` as the table has it."""
+
+    name: str
+    value: JsonValue
+    target: str
+
+
+def carried_fields(question: Question, table: FieldTable) -> Iterator[CarriedField]:
+    """Yield what the table carries over; raises `InvalidRequest` for what it refuses."""
+    for name, raw in question.request.fields.items():
+        if name in question.omits or raw.strip() == _NOTHING:
+            continue
+        row = table.of(name)
+        if row.handling is Handling.CARRIED:
+            yield CarriedField(name, json.parse(raw), row.target)
+        elif row.handling is Handling.REFUSED:
+            table.check(name, json.parse(raw))
+
+
+def put_once(target: JsonObject, name: str, value: JsonValue, param: str) -> None:
+    """Write a member, for the field `param`; raises `InvalidRequest` where another value stands."""
+    if target.setdefault(name, value) != value:
+        raise InvalidRequest("It was asked for twice, with different values. Choose one.", param)
+
+
+def form_schema(wanted: JsonObject) -> JsonObject | None:
+    """Return the schema in a `response_format`, None where there is none."""
+    described = wanted.get("json_schema")
+    holder = described if isinstance(described, dict) else wanted
+    schema = holder.get("schema")
+    return schema if isinstance(schema, dict) else None
+
+
+class Picture(NamedTuple):
+    """A picture; `data` is base64, `media_type` is e.g. "image/png" or empty."""
+
+    media_type: str
+    data: str
+
+
+def read_picture(part: JsonObject, where: str) -> Picture:
+    """Read a part of content; raises InvalidRequest for what is no picture in base64.
+
+    The request was checked to hold `data:` URLs only.
+    """
+    holder = part.get("image_url")
+    url = holder.get("url") if isinstance(holder, dict) else holder
+    head, _, data = f"{url}".partition(",")
+    try:
+        is_whole = head.endswith(_BASE64) and bool(base64.b64decode(data, validate=True))
+    except binascii.Error:
+        is_whole = False
+    if not is_whole:
+        problem = 'Expected a picture in base64: "data:image/png;base64,...".'
+        raise InvalidRequest(problem, f"{where}.image_url.url")
+    media_type = head[len(_SCHEME) : -len(_BASE64)].partition(";")[0]
+    return Picture(media_type.strip().lower(), data)

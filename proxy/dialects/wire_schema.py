@@ -1,0 +1,169 @@
+"""How requests are checked and described, in every language.
+
+Lax where clients are lax: null is absent, unknown members are welcome. The first thing that is
+wrong is reported, in a sentence that names the field.
+"""
+
+from threading import Lock
+from typing import Annotated, TypeAlias, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    SkipValidation,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    Tag,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails
+
+from proxy.conversation.json import JsonObject
+from proxy.dialects.raw_json import kind
+from proxy.errors import InvalidRequest
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "list_type": "an array",
+    "model_type": "an object",
+    "string_type": "a string",
+}
+
+
+_LONGEST_QUOTE = 40
+
+
+def kind_tag(value: object) -> str:
+    return f"<{kind(value)}>"
+
+
+def one_of(expected: str) -> Discriminator:
+    """Choose between types by the JSON type of the value, so that one clear error is reported."""
+    return Discriminator(kind_tag, custom_error_type="expected", custom_error_message=expected)
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Number: TypeAlias = Annotated[FiniteFloat, Strict()]
+
+
+Integer: TypeAlias = Annotated[StrictInt, BeforeValidator(_whole)]
+
+
+TokenCount: TypeAlias = Annotated[StrictInt, Field(ge=0), BeforeValidator(_whole)]
+
+
+Text: TypeAlias = Annotated[StrictStr, Tag("<a string>")]
+
+
+# What is inside was parsed as JSON and is of no interest: looking at it takes 1 ms for 40 schemas.
+Unread: TypeAlias = SkipValidation[JsonValue]
+
+
+Object: TypeAlias = Annotated[dict[str, Unread], Tag("<an object>")]
+
+
+Boolean: TypeAlias = Annotated[StrictBool, Tag("<a boolean>")]
+
+
+Schema: TypeAlias = Annotated[Object | Boolean, one_of("an object, a boolean or null")]
+
+
+Checked = TypeVar("Checked", bound=BaseModel)
+
+
+_building = Lock()
+
+
+class WireObject(BaseModel):
+    """An object of which only some members are of interest here."""
+
+    # keeping what is of no interest would take as long as checking the rest
+    # What checks is made when it is first used: most servers hear one or two languages only.
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"additionalProperties": True}, defer_build=True
+    )
+
+
+def check(wire: type[Checked], body: JsonObject) -> Checked:
+    """Check what came on the wire; raises InvalidRequest that names the first wrong field."""
+    if not wire.__pydantic_complete__:
+        with _building:  # large requests are checked by threads of their own
+            wire.model_rebuild()
+    try:
+        return wire.model_validate(body)
+    except ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        raise InvalidRequest(_problem(first), _path(first)) from None
+
+
+def _path(error: ErrorDetails) -> str:
+    steps = (str(step) for step in error["loc"])
+    return ".".join(step for step in steps if not step.startswith("<"))
+
+
+def _problem(error: ErrorDetails) -> str:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "missing":
+            return "This member is required, and it is missing."
+        case "literal_error":
+            expected = f"{context['expected']}"
+        case "greater_than_equal":
+            expected = f"a number of at least {context['ge']}"
+        case "too_short":
+            expected = f"at least {context['min_length']} element"
+        case "extra_forbidden":
+            return "There is no such option."
+        case "expected":
+            expected = error["msg"]
+        case other if other in _EXPECTED:
+            expected = _EXPECTED[other]
+        case _:
+            return error["msg"]
+    return f"Expected {expected}, got {_shown(error['input'])}."
+
+
+def _shown(value: object) -> str:
+    match value:
+        case str():
+            cut = value if len(value) <= _LONGEST_QUOTE else f"{value[:_LONGEST_QUOTE]}..."
+            return f"the string {cut!r}"
+        case bool():
+            return f"{value}".lower()
+        case int() | float():
+            return f"the number {f'{value}'[:_LONGEST_QUOTE]}"
+        case []:
+            return "an empty array"
+        case _:
+            return kind(value)
+
+
+TEXT: JsonObject = {"type": "string"}
+
+
+def object_schema(**members: JsonObject) -> JsonObject:
+    """Describe an object that has at least these members."""
+    return {"type": "object", "properties": {**members}, "required": [*members]}
+
+
+def request_schema(model: type[BaseModel], prefix: str = "") -> JsonObject:
+    """Describe what `model` checks; a `prefix` tells its parts from those of other languages."""
+    reference = f"#/components/schemas/{prefix}{{model}}"
+    described: JsonObject = model.model_json_schema(ref_template=reference)
+    parts = described["$defs"]
+    assert isinstance(parts, dict)  # noqa: S101 - requests have parts
+    return {**described, "$defs": {f"{prefix}{name}": part for name, part in parts.items()}}

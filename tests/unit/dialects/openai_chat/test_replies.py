@@ -1,0 +1,363 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyFinished,
+    ReplyInProgress,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.tools import WrittenCall
+from proxy.dialects.openai_chat.replies import (
+    CallsInProgress,
+    ChunkDecoder,
+    ReplyPart,
+    StreamedError,
+    decode_error,
+)
+
+
+def fragment(
+    index: int | None = None,
+    call_id: str | None = None,
+    name: str | None = None,
+    arguments: JsonValue = None,
+) -> JsonObject:
+    written: JsonObject = {} if index is None else {"index": index}
+    if call_id is not None:
+        written["id"] = call_id
+    written["function"] = {"name": name, "arguments": arguments}
+    return written
+
+
+def read_calls(*chunks: list[JsonObject]) -> list[WrittenCall]:
+    calls, reply = CallsInProgress(), ReplyInProgress()
+    for fragments in chunks:
+        for position, written in enumerate(fragments):
+            for event in calls.add(position, written):
+                reply.add(event)
+    for event in calls.finish():
+        reply.add(event)
+    return list(reply.finish("tool_calls").calls)
+
+
+TWO = [WrittenCall("f", '{"a":1}', "c1"), WrittenCall("g", "{}", "c2")]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [[fragment(0, "c1", "f", '{"a":1}'), fragment(1, "c2", "g", "{}")]],
+        [[fragment(0, "c1", "f", '{"a"')], [fragment(0, None, None, ":1}")],
+         [fragment(1, "c2", "g", "{}")]],
+        [[fragment(0, "c1", "f")], [fragment(1, "c2", "g")],
+         [fragment(0, None, None, '{"a":1}'), fragment(1, None, None, "{}")]],
+        [[fragment(0, "c1", "f", '{"a"')], [fragment(0, "c1", "f", ":1}")],
+         [fragment(1, "c2", "g", "{}")]],
+        [[fragment(0, "c1", "f", '{"a"')], [fragment(0, "", "", ":1}")],
+         [fragment(0, "c2", "g", "{")], [fragment(0, None, None, "}")]],
+        [[fragment(0, "c1", "f", '{"a"')], [fragment(0, "c2", "g", "{}")],
+         [fragment(0, "c1", None, ":1}")]],
+        [[fragment(None, "c1", "f", '{"a":1}'), fragment(None, "c2", "g", "{}")]],
+        [[fragment(None, "c1", "f", '{"a"')], [fragment(None, None, None, ":1}")],
+         [fragment(None, "c2", "g", "{")], [fragment(None, "c2", None, "}")]],
+        [[fragment(7, "c1", "f", {"a": 1})], [fragment(3, "c2", "g", {})]],
+        [[fragment(0, "c1", None, '{"a"')], [fragment(0, None, "f", ":1}")],
+         [fragment(1, "c2", "g", "{}")]],
+    ],
+    ids=[
+        "whole calls", "one after the other", "side by side", "the name again and again",
+        "every index 0", "every index 0 and the first again", "no index, whole",
+        "no index, in fragments", "odd indexes and objects", "the name late",
+    ],
+)  # fmt: skip
+def test_calls_are_told_apart(chunks: list[list[JsonObject]]) -> None:
+    assert read_calls(*chunks) == TWO
+
+
+@pytest.mark.parametrize("index", [0, None])
+def test_without_ids_another_name_is_another_call(index: int | None) -> None:
+    assert read_calls(
+        [fragment(index, None, "f", "{}")],
+        [fragment(index, None, "f", "")],
+        [fragment(index, None, "g", "{}")],
+    ) == [WrittenCall("f", "{}"), WrittenCall("g", "{}")]
+
+
+def test_an_id_that_comes_late_belongs_to_the_call_at_its_index() -> None:
+    assert read_calls([fragment(0, None, "f", "{")], [fragment(0, "c1", None, "}")]) == [
+        WrittenCall("f", "{}")
+    ]
+
+
+def test_indexes_count_more_than_ids() -> None:
+    assert read_calls([fragment(0, "c", "f", "{}")], [fragment(1, "c", "g", "{}")]) == [
+        WrittenCall("f", "{}", "c"),
+        WrittenCall("g", "{}", "c"),
+    ]
+
+
+def test_a_call_that_never_gets_a_name_is_still_a_call() -> None:
+    assert read_calls([fragment(0, "c1", None, "{}")], [{"index": 1}]) == [
+        WrittenCall("", "{}", "c1"),
+        WrittenCall("", ""),
+    ]
+
+
+def test_a_function_that_is_no_object_is_nonsense() -> None:
+    with pytest.raises(ValueError, match="no object"):
+        read_calls([{"index": 0, "function": "f"}])
+
+
+def test_a_call_goes_on_once_it_has_a_name() -> None:
+    calls = CallsInProgress()
+    calls.add(0, {"index": 3, "id": "a", "function": {"arguments": "{"}})
+    assert calls.go_on(3, ["}"]) is None
+    calls.add(0, {"index": 3, "function": {"name": "look"}})
+    assert calls.go_on(3, ["", "}"]) == [ToolCallArgumentsDelta(0, "}")]
+    assert calls.go_on(4, ["}"]) is None
+
+
+STARTED = ReplyStarted("c1", 1700000000, "m", "fp")
+
+
+def chunk(
+    delta: JsonValue = None, reason: JsonValue = None, **members: JsonValue
+) -> dict[str, JsonValue]:
+    choice: JsonObject = {"index": 0, "delta": delta, "finish_reason": reason}
+    return {
+        "id": "c1",
+        "created": 1700000000,
+        "model": "m",
+        "system_fingerprint": "fp",
+        "choices": [choice],
+        **members,
+    }
+
+
+def read(*chunks: JsonValue, done: bool = True) -> list[ReplyPart]:
+    decoder = ChunkDecoder()
+    parts = [part for each in chunks for part in decoder.feed(json.dump_text(each))]
+    return parts + (decoder.feed("[DONE]") if done else []) + decoder.finish()
+
+
+END = chunk({}, "stop")
+USAGE: JsonObject = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+TIMINGS: JsonObject = {"cache_n": 1}
+
+
+@pytest.mark.parametrize("done", [True, False])
+class TestAReply:
+    def test_as_llama_server_streams_it(self, done: bool) -> None:
+        function: JsonObject = {"name": "f", "arguments": "{"}
+        call: JsonObject = {"index": 0, "id": "k", "type": "function", "function": function}
+        more: JsonObject = {"index": 0, "function": {"arguments": "}"}}
+
+        assert read(
+            chunk({"role": "assistant", "content": None}),
+            chunk({"reasoning_content": "Hm"}),
+            chunk({"content": "Wait."}),
+            chunk({"tool_calls": [call]}),
+            chunk({"tool_calls": [more]}),
+            chunk({}, "tool_calls"),
+            {**chunk(), "choices": [], "usage": USAGE, "timings": TIMINGS},
+            done=done,
+        ) == [
+            STARTED,
+            ReasoningDelta("Hm"),
+            TextDelta("Wait."),
+            ToolCallStarted(0, "k", "f"),
+            ToolCallArgumentsDelta(0, "{"),
+            ToolCallArgumentsDelta(0, "}"),
+            UsageReported(USAGE, TIMINGS),
+            ReplyFinished("tool_calls"),
+        ]
+
+    @pytest.mark.parametrize("reason", ["stop", "length", "content_filter", "function_call"])
+    def test_ends_for_the_reason_the_backend_gave(self, done: bool, reason: str) -> None:
+        assert read(chunk({}, reason), done=done)[-1] == ReplyFinished(reason)
+
+    def test_has_the_usage_that_was_reported_last(self, done: bool) -> None:
+        first, last = chunk({}, usage={"total_tokens": 1}), chunk({}, "stop", usage=USAGE)
+
+        assert read(first, last, done=done)[1:] == [UsageReported(USAGE), ReplyFinished("stop")]
+
+    def test_may_be_whole(self, done: bool) -> None:
+        call: JsonObject = {"id": "k", "function": {"name": "f", "arguments": {"a": 1}}}
+        written: JsonObject = {"role": "assistant", "content": "Hi", "tool_calls": [call]}
+        choice: JsonObject = {"index": 0, "message": written, "finish_reason": "tool_calls"}
+
+        assert read({**chunk(), "choices": [choice], "usage": USAGE}, done=done) == [
+            STARTED,
+            TextDelta("Hi"),
+            ToolCallStarted(0, "k", "f"),
+            ToolCallArgumentsDelta(0, '{"a":1}'),
+            UsageReported(USAGE),
+            ReplyFinished("tool_calls"),
+        ]
+
+    def test_announces_calls_without_a_name_at_its_end(self, done: bool) -> None:
+        call: JsonObject = {"index": 0, "id": "k"}
+
+        assert read(chunk({"tool_calls": [call]}), END, done=done)[1:] == [
+            ToolCallStarted(0, "k", ""),
+            ReplyFinished("stop"),
+        ]
+
+    def test_cannot_end_without_a_reason(self, done: bool) -> None:
+        with pytest.raises(ValueError, match="ended before finishing"):
+            read(chunk({"content": "Hel"}), done=done)
+
+
+class TestAChunk:
+    @pytest.mark.parametrize(
+        "first",
+        [
+            {"id": "", "model": "", "choices": [], "prompt_filter_results": []},
+            {"choices": None},
+            {"timings": TIMINGS},
+        ],
+    )
+    def test_may_come_before_the_reply_starts(self, first: JsonObject) -> None:
+        assert read(first, END) == [STARTED, ReplyFinished("stop")]
+
+    def test_may_say_nothing_of_who_is_speaking(self) -> None:
+        assert read({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}) == [
+            ReplyStarted(),
+            TextDelta("x"),
+            ReplyFinished("stop"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("created", "known"),
+        [(5, 5), (5.0, 5), (5.5, None), ("5", None), (None, None)],
+    )
+    def test_has_a_time_in_seconds(self, created: JsonValue, known: int | None) -> None:
+        assert read(chunk({}, "stop", created=created))[0] == ReplyStarted("c1", known, "m", "fp")
+
+    def test_survives_a_number_that_is_no_number(self) -> None:
+        decoder = ChunkDecoder()
+
+        assert decoder.feed('{"choices":[{}],"created":1e999}') == [ReplyStarted()]
+
+    def test_reports_progress(self) -> None:
+        progress: JsonObject = {"total": 9, "cache": 3, "processed": 5, "time_ms": 1}
+
+        assert read({"prompt_progress": progress}, END) == [
+            ReplyStarted(),
+            PromptProgress(9, 3, 5),
+            ReplyFinished("stop"),
+        ]
+
+    def test_keeps_the_logprobs_of_its_text(self) -> None:
+        logprobs: JsonObject = {"content": [{"token": "x", "logprob": -0.1}]}
+        choice: JsonObject = {"delta": {"content": "x"}, "logprobs": logprobs}
+
+        assert read({**chunk(), "choices": [choice]}, END)[1] == TextDelta("x", logprobs)
+
+    def test_may_call_reasoning_by_its_other_name(self) -> None:
+        assert read(chunk({"reasoning": "Hm"}), END)[1] == ReasoningDelta("Hm")
+
+    def test_may_carry_reasoning_details_that_are_no_text(self) -> None:
+        assert read(chunk({"reasoning": {"effort": "low"}}), END)[1:] == [ReplyFinished("stop")]
+
+    def test_counts_for_the_first_choice_only(self) -> None:
+        other: JsonObject = {"index": 1, "delta": {"content": "x"}, "finish_reason": "length"}
+
+        assert read({**chunk(), "choices": [other]}, END)[1:] == [ReplyFinished("stop")]
+
+    @pytest.mark.parametrize("data", ["", " ", "\n"])
+    def test_may_be_empty(self, data: str) -> None:
+        assert ChunkDecoder().feed(data) == []
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            "{",
+            "[]",
+            "5",
+            "{}",
+            '{"id":"x"}',
+            '{"choices":5}',
+            '{"choices":[5]}',
+            '{"choices":[{"delta":5}]}',
+            '{"choices":[{"message":5}]}',
+            '{"choices":[{"delta":{"content":[1]}}]}',
+            '{"choices":[{"delta":{"tool_calls":5}}]}',
+            '{"choices":[{"delta":{"tool_calls":[5]}}]}',
+            '{"choices":[{"delta":{"tool_calls":[{"function":5}]}}]}',
+            '{"message":{}}',
+            "<html>",
+            "[DONE] really",
+        ],
+    )
+    def test_that_is_garbage_is_refused(self, data: str) -> None:
+        with pytest.raises(ValueError, match=r".+"):
+            ChunkDecoder().feed(data)
+
+    @pytest.mark.parametrize("late", ["{garbage", "[DONE]", json.dump_text(END)])
+    def test_behind_the_end_is_not_read(self, late: str) -> None:
+        decoder = ChunkDecoder()
+        decoder.feed(json.dump_text(END))
+
+        assert decoder.feed(" [DONE]\n") == [ReplyFinished("stop")]
+        assert decoder.feed(late) == []
+        assert decoder.finish() == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (
+            {"error": {"code": 500, "message": "no", "type": "server_error"}},
+            {"code": 500, "message": "no", "type": "server_error"},
+        ),
+        ({"error": "no"}, {"error": "no", "message": "no"}),
+        ({"code": 500, "message": "no"}, {"code": 500, "message": "no"}),
+        ({"choices": [], "error": {"message": "no"}}, {"message": "no"}),
+    ],
+)
+def test_an_error_in_the_stream_is_its_end(sent: JsonObject, error: JsonObject) -> None:
+    assert read(chunk({"content": "x"}), sent, END)[1:] == [TextDelta("x"), StreamedError(error)]
+
+
+def test_an_error_of_null_is_none() -> None:
+    assert read(chunk({"content": "x"}, error=None), END)[1] == TextDelta("x")
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (
+            b'{"error":{"code":400,"message":"long","type":"t","n_ctx":5}}',
+            {"code": 400, "message": "long", "type": "t", "n_ctx": 5},
+        ),
+        (b'{"error":{"type":"t"}}', {"type": "t", "message": '{"type":"t"}'}),
+        (b'{"error":"no"}', {"error": "no", "message": "no"}),
+        (b'{"message":"no","type":"t"}', {"message": "no", "type": "t"}),
+        (b'{"detail":"no"}', {"detail": "no", "message": "no"}),
+        (b'{"detail":[{"loc":1}]}', {"detail": [{"loc": 1}], "message": '[{"loc":1}]'}),
+        (b'{"error":7}', {"error": 7, "message": '{"error":7}'}),
+        (b"Not \xff Found\n", {"message": "Not \ufffd Found"}),
+        (b'"no"', {"message": "no"}),
+        (b"[1]", {"message": "[1]"}),
+        (b"", {"message": ""}),
+    ],
+)
+def test_the_error_is_found_in_the_body_of_a_failure(body: bytes, error: JsonObject) -> None:
+    assert decode_error(body) == error
+
+
+def test_a_fragment_without_arguments_takes_the_long_way_and_says_nothing() -> None:
+    function: JsonObject = {"name": "f", "arguments": ""}
+    call: JsonObject = {"index": 0, "id": "k", "type": "function", "function": function}
+    nothing: JsonObject = {"index": 0, "function": {"arguments": ""}}
+    more: JsonObject = {"index": 0, "function": {"arguments": "{}"}}
+    told = [chunk({"tool_calls": [one]}) for one in (call, nothing, more)]
+    assert read(*told, END) == read(told[0], told[2], END)

@@ -1,0 +1,63 @@
+import pytest
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.engine_language import Picture, form_schema, put_once, read_picture
+from proxy.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("url", "picture"),
+    [
+        ("data:image/png;base64,aGk=", Picture("image/png", "aGk=")),
+        ("DATA:IMAGE/JPEG;base64,aGk=", Picture("image/jpeg", "aGk=")),
+        ("data:image/png;name=a.png;base64,aGk=", Picture("image/png", "aGk=")),
+        ("data:;base64,aGk=", Picture("", "aGk=")),
+    ],
+)
+def test_a_picture_is_its_type_and_its_data(url: str, picture: Picture) -> None:
+    assert read_picture({"image_url": {"url": url}}, "here") == picture
+    assert read_picture({"image_url": url}, "here") == picture
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        None,
+        {"url": "data:image/png,hello"},
+        {"url": "data:image/png;base64,"},
+        {"url": "data:image/png;base64,a"},
+        {"url": "data:image/png;base64,a b="},
+    ],
+)
+def test_what_is_no_picture_in_base64_is_refused(holder: JsonValue) -> None:
+    with pytest.raises(InvalidRequest, match="base64") as raised:
+        read_picture({"image_url": holder}, "messages.0.content.1")
+    assert raised.value.param == "messages.0.content.1.image_url.url"
+
+
+SCHEMA: JsonObject = {"type": "object"}
+
+
+def test_what_is_asked_for_twice_has_to_be_the_same() -> None:
+    target: JsonObject = {}
+    put_once(target, "think", True, "think")
+    put_once(target, "think", True, "reasoning_effort")
+    assert target == {"think": True}
+    with pytest.raises(InvalidRequest, match="asked for twice") as raised:
+        put_once(target, "think", False, "reasoning_effort")
+    assert raised.value.param == "reasoning_effort"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "schema"),
+    [
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, SCHEMA),
+        ({"type": "json_object", "schema": SCHEMA}, SCHEMA),
+        ({"type": "json_object"}, None),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": True}}, None),
+    ],
+)
+def test_the_schema_of_a_form_is_found_in_both_its_places(
+    wanted: JsonObject, schema: JsonObject | None
+) -> None:
+    assert form_schema(wanted) == schema

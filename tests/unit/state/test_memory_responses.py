@@ -1,0 +1,153 @@
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.dialects.openai_responses.store import StoredResponse
+from proxy.state.memory_responses import Bounds, MemoryStore
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
+    asked = json.dump({"id": f"{name}_in", "text": "x" * size})
+    return StoredResponse(name, [asked], [json.dump({"id": f"{name}_out"})], b"{}", previous)
+
+
+def store_of(*responses: StoredResponse, clock: Clock | None = None) -> MemoryStore:
+    store = MemoryStore(clock or Clock(), Bounds(responses=3, bytes=10_000, seconds=60))
+    for one in responses:
+        store.keep("me", one)
+    return store
+
+
+def ids(items: list[bytes] | None) -> list[str] | None:
+    if items is None:
+        return None
+    return [json.split_object(item)["id"].decode().strip('"') for item in items]
+
+
+def test_a_chain_is_joined_in_its_order() -> None:
+    store = store_of(response("a"), response("b", "a"), response("c", "b"))
+    assert ids(store.history("me", "c")) == ["a_in", "a_out", "b_in", "b_out", "c_in", "c_out"]
+    assert ids(store.inputs("me", "c")) == ["a_in", "a_out", "b_in", "b_out", "c_in"]
+    assert ids(store.history("me", "a")) == ["a_in", "a_out"]
+
+
+def test_nobody_gets_what_belongs_to_another_key() -> None:
+    store = store_of(response("a"))
+    assert store.find("me", "a") == response("a")
+    assert store.item("me", "a_out") == b'{"id":"a_out"}'
+    assert store.find("you", "a") is None
+    assert store.history("you", "a") is None
+    assert store.inputs("you", "a") is None
+    assert store.item("you", "a_out") is None
+    assert not store.forget("you", "a")
+
+
+def test_what_is_forgotten_is_gone_and_what_came_of_it_cannot_be_gone_on_from() -> None:
+    store = store_of(response("a"), response("b", "a"))
+    assert store.forget("me", "a")
+    assert not store.forget("me", "a")
+    assert store.item("me", "a_in") is None
+    assert store.history("me", "b") is None
+    assert store.find("me", "b") is not None
+    assert ids(store.inputs("me", "b")) == ["b_in"]
+
+
+def test_the_least_used_goes_first_and_of_a_chain_the_youngest() -> None:
+    store = store_of(response("a"), response("b", "a"), response("c"))
+    store.find("me", "b")
+    store.keep("me", response("d"))
+    assert store.find("me", "c") is None
+    store.keep("me", response("e"))
+    assert store.history("me", "a") is not None
+    assert store.find("me", "b") is None
+
+
+def test_more_bytes_than_there_is_room_for_are_not_kept() -> None:
+    store = store_of(response("a", size=5_000), response("b", size=20_000))
+    assert store.find("me", "b") is None
+    assert store.find("me", "a") is not None
+    store.keep("me", response("c", size=5_000))
+    assert store.find("me", "a") is None
+    assert store.find("me", "c") is not None
+
+
+def test_what_was_not_used_for_long_is_forgotten() -> None:
+    clock = Clock()
+    store = store_of(response("a"), response("b", "a"), response("c"), clock=clock)
+    clock.now = 50
+    assert store.item("me", "b_out") is not None
+    clock.now = 100
+    assert store.find("me", "c") is None
+    assert store.history("me", "b") is not None
+    clock.now = 161
+    assert store.item("me", "a_in") is None
+    assert store.find("me", "b") is None
+
+
+def test_an_item_that_came_again_belongs_to_the_response_that_brought_it_last() -> None:
+    again = StoredResponse("b", [b'{"id":"a_out","again":true}', b"[1]", b'{"id":7}'], [], b"{}")
+    store = store_of(response("a"), again)
+    assert store.forget("me", "a")
+    assert store.item("me", "a_out") == b'{"id":"a_out","again":true}'
+    assert store.item("me", "") is None
+
+
+def test_a_response_that_is_kept_again_is_kept_once() -> None:
+    store = store_of(
+        response("a", size=4_000), response("a", size=4_000), response("b", size=2_000)
+    )
+    assert store.find("me", "a") is not None
+    assert store.find("me", "b") is not None
+
+
+@pytest.mark.parametrize("name", ["", "resp_none"])
+def test_what_is_not_there_is_not_there(name: str) -> None:
+    assert store_of().find("me", name) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 30)), max_size=40))
+def test_a_chain_never_loses_an_earlier_member_before_a_later_one(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    clock = Clock()
+    store = MemoryStore(clock, Bounds(responses=4, bytes=20_000, seconds=40))
+    for kept, (use, previous, passed) in enumerate(steps):
+        clock.now += passed
+        store.find("me", f"r{use}")
+        parent = f"r{previous}" if store.find("me", f"r{previous}") else None
+        store.keep("me", response(f"r{kept}", parent))
+        alive = [name for name in map("r{}".format, range(kept + 1)) if store.inputs("me", name)]
+        assert len(alive) <= 4
+        assert all(store.history("me", name) is not None for name in alive)
+
+
+def test_several_threads_may_use_a_store_at_once() -> None:
+    store = MemoryStore(lambda: 0.0, Bounds(responses=2))
+    responses = [StoredResponse(f"r{number}", [], [], b"{}") for number in range(10_000)]
+
+    def use(owner: str) -> None:
+        for one in responses:
+            store.keep(owner, one)
+            store.find(owner, one.id)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(use, owner) for owner in "abcd"]:
+                done.result()
+    finally:
+        sys.setswitchinterval(before)
+    assert sum(store.find(owner, one.id) is not None for owner in "abcd" for one in responses) == 2
