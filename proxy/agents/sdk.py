@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol, cast, runtime_checkable
 
-from proxy.backends.directives import directives
+from proxy.backends.capabilities import directives
 from proxy.backends.llama_server import acceptable, is_parse_failure
 from proxy.backends.llama_server import directives as llama_server_directives
 from proxy.backends.refusals import Refusal, as_error

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from proxy.backends.client import Backend, ReplyEvents
-from proxy.backends.wrapper import BackendWrapper
+from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
-from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pinned
-from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
 from proxy.context.message_sizes import MessageSizes, countable

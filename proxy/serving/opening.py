@@ -10,8 +10,14 @@ from dataclasses import replace
 
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
-from proxy.backends.detected import DetectedBackend
-from proxy.backends.detection import Found, Kind, find_running, likely_urls, ollama_url
+from proxy.backends.detection import (
+    DetectedBackend,
+    Found,
+    Kind,
+    find_running,
+    likely_urls,
+    ollama_url,
+)
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool, PoolTimeouts
