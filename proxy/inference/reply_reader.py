@@ -55,10 +55,10 @@ class GuardedReader:
         shown: SentAnswer,
         *,
         insistence: int = 0,
-        is_streamed: bool = True,
+        shows_pieces: bool = True,
     ) -> None:
         self._insistence = insistence
-        self._is_streamed = is_streamed
+        self._shows_pieces = shows_pieces
         self._sent = shown
         self._offer = offer
         self._gate = gate
@@ -87,9 +87,9 @@ class GuardedReader:
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         shown: list[ReplyEvent] = []
-        for whole, deltas in join_deltas(events, is_split_again=self._is_streamed):
+        for whole, deltas in join_deltas(events, is_split_again=self._shows_pieces):
             heard = self.hear(whole)
-            shown += split_like(heard, deltas) if self._is_streamed else heard
+            shown += split_like(heard, deltas) if self._shows_pieces else heard
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:

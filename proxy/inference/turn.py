@@ -318,7 +318,7 @@ class Turn:
             self._new_id,
             self._sent,
             insistence=len(self._failures),
-            is_streamed=self._prepared.request.stream,
+            shows_pieces=self._prepared.shows_pieces,
         )
 
     def _release(self, offer: OfferedTools) -> ReplyGate:
