@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
-from temper_evals.loop import Habits, Target
+from temper_evals.loop import Habits, ModelTarget
 from temper_evals.temper_server import temper_in_front
 
 DIRECT = "direct"
@@ -19,7 +19,7 @@ CEILING = "ceiling"
 PARTS = ("rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction")
 
 # Opens the way from a backend to what is asked; the target ends with the block.
-Opening = Callable[[Target], AbstractAsyncContextManager[Target]]
+Opening = Callable[[ModelTarget], AbstractAsyncContextManager[ModelTarget]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Arm:
 
 
 @asynccontextmanager
-async def _straight(backend: Target) -> AsyncGenerator[Target, None]:
+async def _straight(backend: ModelTarget) -> AsyncGenerator[ModelTarget, None]:
     yield backend
 
 
@@ -83,7 +83,7 @@ FULL_ARMS = (*QUICK_ARMS, "temper-accept", "temper-respond", "temper-observe")
 TINY_ARMS = (DIRECT, "temper-off", "temper-accept", "temper-respond", TEMPER)
 
 
-def chosen_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) -> list[Arm]:
+def choose_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) -> list[Arm]:
     """Return arms by their names; raises InvalidConfiguration."""
     known = usual_arms() | dict(extra or {})
     unknown = [name for name in names if name not in known]
@@ -92,7 +92,7 @@ def chosen_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) ->
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def checked_parts(parts: Iterable[str]) -> list[str]:
+def names_without_parts(parts: Iterable[str]) -> list[str]:
     """Return the names of the arms that leave these parts out; raises InvalidConfiguration."""
     for part in parts:
         if part not in PARTS:

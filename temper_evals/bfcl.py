@@ -54,7 +54,6 @@ class BfclScenario:
         self._question, self._truth = question, truth
 
     def request(self, seed: int) -> JsonObject:
-        """Return the members of every request."""
         turns = self._question.get("question")
         messages = turns[0] if isinstance(turns, list) and turns else []
         functions = self._question.get("function")
@@ -63,7 +62,6 @@ class BfclScenario:
         return {"messages": messages, "tools": tools, "seed": seed}
 
     def first_fields(self) -> JsonObject:
-        """Return nothing: the first request is as all others."""
         return {}
 
     def world(self) -> BfclWorld:

@@ -17,9 +17,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration, TemperError
 
 if TYPE_CHECKING:
-    from temper_evals.evaluation import Choice
+    from temper_evals.evaluation import EvaluationChoice
     from temper_evals.records import RunRecord
-    from temper_evals.runs import Progress as Done
+    from temper_evals.runs import ArmProgress
 
 _FAILED, _INTERRUPTED = 1, 130
 _BESIDE_RESUME = frozenset({"resume", "as_json"})
@@ -112,7 +112,7 @@ def evaluation(
         choice = choice_of(resume, {**flags, "arms": named})
         folder = resume or output or Path(tempfile.mkdtemp(prefix="temper-eval-"))
         check_folder(folder, choice)
-        runs = _measured(choice, folder, is_quiet=as_json)
+        runs = _measure(choice, folder, is_quiet=as_json)
     except TemperError as error:
         _fail(error, as_json=as_json)
     _show(runs, folder, as_json=as_json)
@@ -176,7 +176,7 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
     sys.exit(_FAILED if any(one.is_worse for one in changes) else 0)
 
 
-def _measured(choice: "Choice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
+def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
     """Make the runs, with a bar for each arm."""
     from temper_evals.evaluation import evaluate
 
@@ -198,7 +198,7 @@ class _Bars:
         self._bars = bars
         self._tasks: dict[tuple[str, str], TaskID] = {}
 
-    def show(self, done: "Done") -> None:
+    def show(self, done: "ArmProgress") -> None:
         """Show how far an arm is."""
         key = done.bed, done.arm
         if key not in self._tasks:

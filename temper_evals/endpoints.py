@@ -4,14 +4,14 @@ import httpx
 
 from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
-from temper_evals.loop import Target
+from temper_evals.loop import ModelTarget
 
 _SECONDS = 10.0
 _UNNAMED = "default"
 _LATEST = ":latest"
 
 
-async def find_target(flag: str, url: str, model: str = "") -> Target:
+async def find_target(flag: str, url: str, model: str = "") -> ModelTarget:
     """Return the model of a server as a target; raises InvalidConfiguration that names a flag."""
     if not url.startswith(("http://", "https://")):
         raise InvalidConfiguration(flag, f"{url!r} is no URL: it begins with http:// or https://")
@@ -22,7 +22,7 @@ async def find_target(flag: str, url: str, model: str = "") -> Target:
         raise InvalidConfiguration(flag, problem)
     if model and names and not {model, f"{model}{_LATEST}"} & {*names}:
         raise InvalidConfiguration(flag, f"{url} has no {model!r}; it has: {', '.join(names)}")
-    return Target(url, model or next(iter(names), _UNNAMED))
+    return ModelTarget(url, model or next(iter(names), _UNNAMED))
 
 
 async def _models_at(flag: str, url: str) -> list[str]:

@@ -25,16 +25,16 @@ from temper_evals.arms import (
     QUICK_ARMS,
     TINY_ARMS,
     Arm,
-    checked_parts,
-    chosen_arms,
+    choose_arms,
+    names_without_parts,
 )
 from temper_evals.bfcl import installed_data, load_bfcl
 from temper_evals.endpoints import find_target
 from temper_evals.forge_checkout import load_forge
-from temper_evals.loop import Target
-from temper_evals.model_setups import Bed, RealBed, SimulatedBed
+from temper_evals.loop import ModelTarget
+from temper_evals.model_setups import ModelSetup, ServedSetup, SimulatedSetup
 from temper_evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
-from temper_evals.runs import Plan, Progress, make_runs
+from temper_evals.runs import ArmProgress, EvaluationPlan, make_runs
 from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import suite
@@ -54,7 +54,7 @@ _TEMPLATES = {"": (), "-mute": ("--chat-template", chat_template.MUTE)}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EvaluationChoice:
     """What the operator chose; models, urls and Ollama's names are real beds, else simulated."""
 
     suite: str = "quick"
@@ -90,15 +90,15 @@ def check_extra() -> None:
         raise InvalidConfiguration("temper eval", f"needs {', '.join(missing)}: {remedy}")
 
 
-def arms_of(choice: Choice) -> list[Arm]:
+def arms_of(choice: EvaluationChoice) -> list[Arm]:
     """Return the arms; a real model has no ceiling that anybody knows."""
     usual = TINY_ARMS if choice.tiny else FULL_ARMS if choice.suite == "full" else QUICK_ARMS
-    names = [*(choice.arms or usual), *checked_parts(choice.without)]
-    arms = chosen_arms(names, choice.extra_arms)
+    names = [*(choice.arms or usual), *names_without_parts(choice.without)]
+    arms = choose_arms(names, choice.extra_arms)
     return arms if choice.is_simulated else [one for one in arms if one.name != CEILING]
 
 
-def scenarios_of(choice: Choice) -> Sequence[Scenario]:
+def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
     """Return the scenarios; raises InvalidConfiguration."""
     category = choice.suite.removeprefix(_BFCL)
     is_bfcl = category != choice.suite
@@ -116,37 +116,37 @@ def scenarios_of(choice: Choice) -> Sequence[Scenario]:
     return suite(choice.suite, choice.families)
 
 
-def simulated_beds(choice: Choice) -> list[Bed]:
+def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     """Return the simulated models, in every cell of the grid if that is wished."""
     names = choice.profiles or (DEFAULT_PROFILE,)
     for name in names:
         load_profile(name)
     if choice.has_grid:
-        return [SimulatedBed(name, cell, choice.pace) for name in names for cell in GRID]
-    return [SimulatedBed(name, pace=choice.pace) for name in names]
+        return [SimulatedSetup(name, cell, choice.pace) for name in names for cell in GRID]
+    return [SimulatedSetup(name, pace=choice.pace) for name in names]
 
 
-async def _running_beds(choice: Choice) -> list[Bed]:
+async def _find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     """Return the servers that run; raises InvalidConfiguration where nothing answers."""
-    beds: list[Bed] = []
+    beds: list[ModelSetup] = []
     for url in choice.backend_urls:
         target = await find_target("--backend-url", url, choice.backend_model)
-        beds.append(RealBed(target.url.partition("://")[2], target))
+        beds.append(ServedSetup(target.url.partition("://")[2], target))
     for name in choice.ollama:
         target = await find_target("--ollama", choice.ollama_url, name)
-        beds.append(RealBed(name.replace("/", "_"), target))
+        beds.append(ServedSetup(name.replace("/", "_"), target))
     return beds
 
 
-async def _started_beds(choice: Choice) -> AsyncGenerator[Bed, None]:
+async def _start_setups(choice: EvaluationChoice) -> AsyncGenerator[ModelSetup, None]:
     """Yield a server for each model file, which lives as long as it is used."""
     for name, launch in _launches(choice).items():
         async with start_llama_server(launch) as running:
             headers = {"authorization": f"Bearer {running.api_key}"}
-            yield RealBed(name, Target(running.base_url, name, headers))
+            yield ServedSetup(name, ModelTarget(running.base_url, name, headers))
 
 
-def _launches(choice: Choice) -> dict[str, LaunchPlan]:
+def _launches(choice: EvaluationChoice) -> dict[str, LaunchPlan]:
     """Return how model files are served; those like the tiny one with two templates each."""
     if not choice.tiny:
         return {
@@ -168,20 +168,20 @@ def _launches(choice: Choice) -> dict[str, LaunchPlan]:
     }
 
 
-def protocol_of(choice: Choice) -> JsonObject:
+def protocol_of(choice: EvaluationChoice) -> JsonObject:
     """Return what the records are made by; the hash is of all that decides a run."""
     return {
         "hash": "-".join(filter(None, (protocol_hash(), _hash_of_content(choice)))),
         "temper": _version("temper-proxy"),
         "python": platform.python_version(),
         "arms": [one.name for one in arms_of(choice)],
-        "beds": [one.name for one in simulated_beds(choice)] if choice.is_simulated else [],
+        "beds": [one.name for one in simulated_setups(choice)] if choice.is_simulated else [],
         "pairs": len(scenarios_of(choice)) * choice.seeds,
         "choice": _as_json(choice),
     }
 
 
-def _hash_of_content(choice: Choice) -> str:
+def _hash_of_content(choice: EvaluationChoice) -> str:
     """Return a hash of the tiny model and its tasks, or of scenarios of one's own, if of any."""
     folder = choice.scenarios
     if folder is None:
@@ -192,7 +192,7 @@ def _hash_of_content(choice: Choice) -> str:
     return digest.hexdigest()
 
 
-def check_folder(folder: Path, choice: Choice) -> None:
+def check_folder(folder: Path, choice: EvaluationChoice) -> None:
     """Refuse a folder whose evaluation was begun with other options, as both would be mixed."""
     if next(read_runs(folder), None) is None:
         return
@@ -205,7 +205,7 @@ def check_folder(folder: Path, choice: Choice) -> None:
         raise InvalidConfiguration("--output", f"{problem}: {remedy}")
 
 
-def _as_json(choice: Choice) -> JsonObject:
+def _as_json(choice: EvaluationChoice) -> JsonObject:
     """Write a choice down, but for arms that only a program can add."""
     given = {one.name: getattr(choice, one.name) for one in fields(choice)}
     kept = {name: one for name, one in given.items() if name not in _OF_PROGRAMS}
@@ -219,7 +219,7 @@ def _scalar(value: object) -> JsonValue:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> Choice:
+def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> EvaluationChoice:
     """Read the flags of the command; what is resumed keeps what it began with."""
     if resumed is None:
         return _read_choice(flags)
@@ -227,11 +227,11 @@ def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> Choice:
     return _read_choice(before if isinstance(before, dict) else {})
 
 
-def _read_choice(given: Mapping[str, object]) -> Choice:
-    known = {one.name for one in fields(Choice)} - _OF_PROGRAMS
+def _read_choice(given: Mapping[str, object]) -> EvaluationChoice:
+    known = {one.name for one in fields(EvaluationChoice)} - _OF_PROGRAMS
     values = {name: one for name, one in given.items() if name in known}
     try:
-        choice = TypeAdapter(Choice).validate_python(values)
+        choice = TypeAdapter(EvaluationChoice).validate_python(values)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         raise InvalidConfiguration(f"--{first['loc'][0]}", str(first["msg"])) from error
@@ -263,20 +263,20 @@ def _version(package: str) -> str:
 
 
 async def evaluate(
-    choice: Choice, folder: Path, on_progress: Callable[[Progress], None]
+    choice: EvaluationChoice, folder: Path, on_progress: Callable[[ArmProgress], None]
 ) -> Records:
     """Make all runs that the folder lacks; returns its records, closed."""
     arms, scenarios = arms_of(choice), scenarios_of(choice)
     seeds = range(choice.seeds)
 
-    def plan(*beds: Bed) -> Plan:
-        return Plan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress)
+    def plan(*beds: ModelSetup) -> EvaluationPlan:
+        return EvaluationPlan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress)
 
-    known = simulated_beds(choice) if choice.is_simulated else await _running_beds(choice)
+    known = simulated_setups(choice) if choice.is_simulated else await _find_running_setups(choice)
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
         await make_runs(plan(*known), records)
-        async with aclosing(_started_beds(choice)) as beds:
+        async with aclosing(_start_setups(choice)) as beds:
             async for bed in beds:
                 await make_runs(plan(bed), records)
     return records

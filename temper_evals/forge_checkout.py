@@ -87,7 +87,6 @@ class ForgeWorld:
     calls: list[PlannedCall] = field(default_factory=list)
 
     def call(self, name: str, arguments: JsonObject) -> str:
-        """Run a tool; raises ToolFailed."""
         tool = self.workflow.tools.get(name)
         if tool is None:
             raise ToolFailed(f"there is no tool {name!r}")
@@ -117,17 +116,15 @@ class ForgeScenario:
         self._own = own
 
     def request(self, seed: int) -> JsonObject:
-        """Return the members of every request."""
         workflow = self.world().workflow
         messages: list[JsonValue] = [
             {"role": "system", "content": workflow.system_prompt_template},
             {"role": "user", "content": self._own.user_message},
         ]
-        tools: list[JsonValue] = [_described(one.spec) for one in workflow.tools.values()]
+        tools: list[JsonValue] = [_describe(one.spec) for one in workflow.tools.values()]
         return {"messages": messages, "tools": tools, "seed": seed}
 
     def first_fields(self) -> JsonObject:
-        """Return nothing: the first request is as all others."""
         return {}
 
     def world(self) -> ForgeWorld:
@@ -184,7 +181,7 @@ def _stand_ins() -> Iterator[None]:
                 sys.modules[name] = module
 
 
-def _described(spec: ToolSpec) -> JsonObject:
+def _describe(spec: ToolSpec) -> JsonObject:
     parameters: JsonObject = spec.parameters.model_json_schema()
     function: JsonObject = {
         "name": spec.name,

@@ -15,8 +15,7 @@ from temper_evals.runs import asked_in
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.suite import suite as tasks_of
 from temper_evals.scenarios.suite import task_named
-from temper_evals.scenarios.task import Task as OwnTask
-from temper_evals.scenarios.task import try_call
+from temper_evals.scenarios.task import PlannedTask, try_call
 from temper_evals.scenarios.worlds import CannedWorld, error_text, function_of
 
 try:
@@ -87,7 +86,7 @@ def agent_loop() -> Solver:
     return solve
 
 
-async def _run(own: OwnTask, seed: int, state: TaskState, world: CannedWorld) -> str:
+async def _run(own: PlannedTask, seed: int, state: TaskState, world: CannedWorld) -> str:
     """Run a task until the model answers; returns why it never came to that."""
     request = own.request(seed)
     extra = {name: one for name, one in request.items() if name not in _OWN_MEMBERS}
@@ -104,11 +103,11 @@ async def _run(own: OwnTask, seed: int, state: TaskState, world: CannedWorld) ->
         state.messages.append(output.message)
         if not output.message.tool_calls:
             return "" if output.stop_reason == "stop" else f"it ended with {output.stop_reason}"
-        state.messages += [_answered(one, world) for one in output.message.tool_calls]
+        state.messages += [_answer_call(one, world) for one in output.message.tool_calls]
     return "it came to no answer within its limit"
 
 
-def _tools(own: OwnTask) -> list[ToolInfo]:
+def _tools(own: PlannedTask) -> list[ToolInfo]:
     return [
         ToolInfo(
             name=str(function["name"]),
@@ -127,7 +126,7 @@ def _choice(first: JsonObject) -> ToolChoice:
     return "any" if choice == "required" else "auto"
 
 
-def _answered(call: ToolCall, world: CannedWorld) -> ChatMessageTool:
+def _answer_call(call: ToolCall, world: CannedWorld) -> ChatMessageTool:
     """Run a call; what cannot be read goes back to the model, as in every loop of these tasks."""
     if call.parse_error is not None:
         told = error_text("the arguments are no JSON object")

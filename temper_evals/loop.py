@@ -45,7 +45,7 @@ class Habits:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ModelTarget:
     """Where chats go, for which model, with which headers."""
 
     url: str
@@ -54,7 +54,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Run:
+class ScenarioRun:
     """What came of a run: what was said, how it ended, and what the client saw of its cost."""
 
     said: list[JsonObject] = field(default_factory=list)
@@ -80,12 +80,12 @@ class AgentLoop:
     """Runs scenarios against one target."""
 
     client: httpx.AsyncClient
-    target: Target
+    target: ModelTarget
     habits: Habits = Habits()
 
-    async def run(self, scenario: Scenario, seed: int, world: World) -> Run:
+    async def run(self, scenario: Scenario, seed: int, world: World) -> ScenarioRun:
         """Run a scenario to its end: an answer, its limit, or a failure."""
-        run, begun = Run(), time.monotonic()
+        run, begun = ScenarioRun(), time.monotonic()
         body = scenario.request(seed)
         first = body["messages"]
         history: list[JsonValue] = [*first] if isinstance(first, list) else []
@@ -97,7 +97,7 @@ class AgentLoop:
                 break
             run.said.append(message)
             if calls := calls_of(message):
-                run.said += [_answered(one, world) for one in calls]
+                run.said += [_answer_call(one, world) for one in calls]
             elif self.habits.urges and not has_urged:
                 has_urged = True
                 run.said.append({"role": "user", "content": _URGING})
@@ -110,7 +110,7 @@ class AgentLoop:
         wanted: JsonObject = {"tool_choice": "required"} if self.habits.requires else {}
         return {**(wanted if body.get("tools") else {}), **scenario.first_fields()}
 
-    async def _ask(self, body: JsonObject, run: Run) -> JsonObject | None:
+    async def _ask(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
         """Ask for one reply; None if the run ends here."""
         run.requests += 1
         asked = {**body, "model": self.target.model, "stream": self.habits.streams}
@@ -127,7 +127,7 @@ class AgentLoop:
             run.ending, run.problem = Ending.CUT_OFF, reply.reason
         return reply.message()
 
-    async def _read(self, asked: JsonObject, reply: ReadMessage, run: Run) -> None:
+    async def _read(self, asked: JsonObject, reply: ReadMessage, run: ScenarioRun) -> None:
         begun = time.monotonic()
         url = f"{self.target.url}{CHAT}"
         headers = {"content-type": "application/json", **self.target.headers}
@@ -160,14 +160,14 @@ class AgentLoop:
         reply.take(body)
 
 
-def _note_report(told: Mapping[str, str], run: Run) -> None:
+def _note_report(told: Mapping[str, str], run: ScenarioRun) -> None:
     """Note what Temper reports of a reply; nobody else does."""
     if outcome := told.get("outcome"):
         run.outcomes.append(outcome)
         run.attempts += int(told.get("attempts") or 1)
 
 
-def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: Run) -> None:
+def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: ScenarioRun) -> None:
     """Note when the first text and the first call of a reply arrived."""
     had_text, had_calls = had
     if reply.has_text and not had_text:
@@ -176,7 +176,7 @@ def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: Run)
         run.call_seconds.append(seconds)
 
 
-def _answered(call: JsonObject, world: World) -> JsonObject:
+def _answer_call(call: JsonObject, world: World) -> JsonObject:
     """Run a call; returns the message that tells the model what came of it."""
     planned = read_call(call)
     if planned is None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.conversation.json import JsonObject
-from temper_evals.loop import Target
+from temper_evals.loop import ModelTarget
 from temper_evals.scenarios.scenario import Judgement, Scenario, Transcript, World
 from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, load_profile
-from temper_evals.simulated.server import SimulatedServer, Spent, served
+from temper_evals.simulated.server import CaseUsage, SimulatedServer, serve
 
 _LARGE_WINDOW = 65_536
 
@@ -22,55 +22,48 @@ class MeteredScenario:
 
     @property
     def family(self) -> str:
-        """The kind of task."""
         return self.own.family
 
     @property
     def name(self) -> str:
-        """The family and the number of the instance."""
         return self.own.name
 
     @property
     def limit(self) -> int:
-        """How many replies a run may take."""
         return self.own.limit
 
     def request(self, seed: int) -> JsonObject:
-        """Return the members of every request."""
         return {"seed": seed, "stream_options": {"include_usage": True}, **self.own.request(seed)}
 
     def first_fields(self) -> JsonObject:
-        """Return the members that only the first request has."""
         return self.own.first_fields()
 
     def world(self) -> World:
-        """Make the world as it is before the run."""
         return self.own.world()
 
     def judge(self, end: World, said: Transcript) -> Judgement:
-        """Judge a run."""
         return self.own.judge(end, said)
 
 
-class Bed(Protocol):
+class ModelSetup(Protocol):
     """What is under the arms: a model, simulated or real, and what it knows of a run's cost."""
 
     @property
     def name(self) -> str:
         """The name in the records."""
 
-    def opened(self, *, is_ceiling: bool) -> AbstractAsyncContextManager[Target]:
+    def open(self, *, is_ceiling: bool) -> AbstractAsyncContextManager[ModelTarget]:
         """Start it afresh; the target is the model itself."""
 
-    def spent_on(self, case: str) -> Spent | None:
+    def usage_of(self, case: str) -> CaseUsage | None:
         """Tell what a case has cost; None where only the client knows."""
 
-    def adapted(self, scenario: Scenario) -> Scenario:
+    def adapt(self, scenario: Scenario) -> Scenario:
         """Make a scenario one for this model."""
 
 
 @dataclass(slots=True)
-class SimulatedBed:
+class SimulatedSetup:
     """A simulated model in one cell of the grid."""
 
     profile: str
@@ -84,7 +77,7 @@ class SimulatedBed:
         return self.profile if self.cell == MID else f"{self.profile}@{self.cell.name}"
 
     @asynccontextmanager
-    async def opened(self, *, is_ceiling: bool) -> AsyncGenerator[Target, None]:
+    async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
         """Start it afresh; a ceiling errs only where nobody could see it, and forgets nothing."""
         profile = load_profile(self.profile, self.cell)
         if is_ceiling:
@@ -92,34 +85,32 @@ class SimulatedBed:
             self._server = SimulatedServer(profile, self.pace, window=_LARGE_WINDOW)
         else:
             self._server = SimulatedServer(profile, self.pace)
-        async with served(self._server) as url:
-            yield Target(url)
+        async with serve(self._server) as url:
+            yield ModelTarget(url)
 
-    def spent_on(self, case: str) -> Spent | None:
+    def usage_of(self, case: str) -> CaseUsage | None:
         """Tell what a case has cost."""
-        return None if self._server is None else self._server.spent_on(case)
+        return None if self._server is None else self._server.usage_of(case)
 
-    def adapted(self, scenario: Scenario) -> Scenario:
-        """Leave a scenario as it is."""
+    def adapt(self, scenario: Scenario) -> Scenario:
         return scenario
 
 
 @dataclass(frozen=True, slots=True)
-class RealBed:
+class ServedSetup:
     """A server that runs; `model` is what it calls its model."""
 
     name: str
-    target: Target
+    target: ModelTarget
 
     @asynccontextmanager
-    async def opened(self, *, is_ceiling: bool) -> AsyncGenerator[Target, None]:
+    async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
         """Yield the server; it has no ceiling that anybody knows."""
         yield self.target
 
-    def spent_on(self, case: str) -> Spent | None:
-        """Tell nothing: only the client knows."""
+    def usage_of(self, case: str) -> CaseUsage | None:
         return None
 
-    def adapted(self, scenario: Scenario) -> Scenario:
+    def adapt(self, scenario: Scenario) -> Scenario:
         """Have the model tell its usage, and draw with the seed of the run."""
         return MeteredScenario(scenario)

@@ -98,7 +98,6 @@ class Records:
         self._file = FileIO(folder / RUNS, "a")
 
     def has(self, key: Key) -> bool:
-        """Return whether this run was made."""
         return key in self._keys
 
     def add(self, run: RunRecord) -> None:
@@ -110,7 +109,6 @@ class Records:
         self.runs.append(run)
 
     def keep_transcript(self, run: RunRecord, said: Iterable[JsonObject]) -> None:
-        """Keep what was said in a run."""
         place = self.folder / TRANSCRIPTS / run.bed / run.arm
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{run.scenario}-{run.seed}.jsonl").write_bytes(json.dump_lines(said))

@@ -110,14 +110,14 @@ def _result(
         cost_of(own),
         sum(one != "clean" for one in told) / len(told) if told else None,
         _same_bytes(own, direct),
-        paired(direct, own, resamples) if has_other else None,
+        compare_runs(direct, own, resamples) if has_other else None,
         _gap(direct, own, ceiling, resamples) if has_other and ceiling else None,
         families_of(own),
         _steady(own),
     )
 
 
-def paired(before: Sequence[RunRecord], after: Sequence[RunRecord], resamples: int) -> Paired:
+def compare_runs(before: Sequence[RunRecord], after: Sequence[RunRecord], resamples: int) -> Paired:
     """Compare two arms on the cases that both ran."""
     first = {one.pair: one for one in before}
     both = [(first[one.pair], one) for one in after if one.pair in first]

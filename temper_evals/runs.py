@@ -8,11 +8,11 @@ import httpx
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.arms import Arm
-from temper_evals.loop import AgentLoop, Ending, Run
-from temper_evals.model_setups import Bed
+from temper_evals.loop import AgentLoop, Ending, ScenarioRun
+from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
 from temper_evals.scenarios.scenario import Judgement, Scenario
-from temper_evals.simulated.server import Spent
+from temper_evals.simulated.server import CaseUsage
 
 # as many as may ask again at once whatever comes, so that no luck of timing decides (0021)
 AT_ONCE = 3
@@ -22,7 +22,7 @@ _ONE_USE = httpx.Limits(max_keepalive_connections=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ArmProgress:
     """How far an arm is."""
 
     bed: str
@@ -33,15 +33,15 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvaluationPlan:
     """What is to be run; `keeps_all` keeps the transcripts of good runs, too."""
 
-    beds: Sequence[Bed]
+    beds: Sequence[ModelSetup]
     arms: Sequence[Arm]
     scenarios: Sequence[Scenario]
     seeds: Sequence[int]
     keeps_all: bool = False
-    on_progress: Callable[[Progress], None] = field(default=lambda _progress: None)
+    on_progress: Callable[[ArmProgress], None] = field(default=lambda _progress: None)
 
     def pairs(self) -> Iterator[tuple[Scenario, int]]:
         """Yield every scenario with every seed."""
@@ -55,7 +55,7 @@ class Plan:
         return len(self.scenarios) * len(self.seeds)
 
 
-async def make_runs(plan: Plan, records: Records) -> None:
+async def make_runs(plan: EvaluationPlan, records: Records) -> None:
     """Make all runs that the records lack."""
     for bed in plan.beds:
         for arm in plan.arms:
@@ -66,9 +66,9 @@ async def make_runs(plan: Plan, records: Records) -> None:
 class _ArmRuns:
     """The runs of one arm on one bed."""
 
-    plan: Plan
+    plan: EvaluationPlan
     records: Records
-    bed: Bed
+    bed: ModelSetup
     arm: Arm
 
     def missing(self) -> list[tuple[Scenario, int]]:
@@ -79,13 +79,12 @@ class _ArmRuns:
         ]
 
     async def make(self) -> None:
-        """Make the runs that are missing, a few at a time."""
         waiting = self.missing()
         if not waiting:
             return
         jobs = iter(waiting)
         async with (
-            self.bed.opened(is_ceiling=self.arm.is_ceiling) as backend,
+            self.bed.open(is_ceiling=self.arm.is_ceiling) as backend,
             self.arm.opening(backend) as target,
             httpx.AsyncClient(timeout=_SECONDS, trust_env=False, limits=_ONE_USE) as client,
             asyncio.TaskGroup() as group,
@@ -96,7 +95,7 @@ class _ArmRuns:
     async def _work(self, jobs: Iterator[tuple[Scenario, int]], loop: AgentLoop) -> None:
         for scenario, seed in jobs:
             world = scenario.world()
-            run = await loop.run(self.bed.adapted(scenario), seed, world)
+            run = await loop.run(self.bed.adapt(scenario), seed, world)
             judged = scenario.judge(world, run.said)
             record = self._record(scenario, seed, run, judged)
             if self.plan.keeps_all or not record.right or record.damage:
@@ -108,10 +107,12 @@ class _ArmRuns:
         place = self.bed.name, self.arm.name
         made = [one for one in self.records.runs if (one.bed, one.arm) == place]
         right = sum(one.right for one in made)
-        self.plan.on_progress(Progress(*place, len(made), self.plan.size, right))
+        self.plan.on_progress(ArmProgress(*place, len(made), self.plan.size, right))
 
-    def _record(self, scenario: Scenario, seed: int, run: Run, judged: Judgement) -> RunRecord:
-        spent = self.bed.spent_on(f"{scenario.name}/{seed}") or spent_as_told(run)
+    def _record(
+        self, scenario: Scenario, seed: int, run: ScenarioRun, judged: Judgement
+    ) -> RunRecord:
+        spent = self.bed.usage_of(f"{scenario.name}/{seed}") or usage_from_replies(run)
         has_answered = run.ending is Ending.ANSWERED
         return RunRecord(
             self.bed.name,
@@ -145,9 +146,9 @@ def asked_in(scenario: Scenario, seed: int) -> list[JsonObject]:
     return [one for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
 
 
-def spent_as_told(run: Run) -> Spent:
+def usage_from_replies(run: ScenarioRun) -> CaseUsage:
     """Add up what the server told its client; Temper tells of its attempts, nobody else does."""
-    spent = Spent(max(run.attempts, run.requests))
+    spent = CaseUsage(max(run.attempts, run.requests))
     for usage in run.usages:
         spent.prompt += _number(usage.get("prompt_tokens"))
         spent.generated += _number(usage.get("completion_tokens"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from proxy.conversation import json
 from proxy.errors import NeverBecameReady
 from proxy.processes.process import Process, python_module
-from temper_evals.loop import Target
+from temper_evals.loop import ModelTarget
 
 _READY_SECONDS = 60.0
 _NAME = "temper serve"
@@ -18,8 +18,8 @@ _NAME = "temper serve"
 
 @asynccontextmanager
 async def temper_in_front(
-    backend: Target, environment: Mapping[str, str]
-) -> AsyncGenerator[Target, None]:
+    backend: ModelTarget, environment: Mapping[str, str]
+) -> AsyncGenerator[ModelTarget, None]:
     """Start Temper with its defaults and what `environment` says; it ends with the block."""
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -43,7 +43,7 @@ async def temper_in_front(
             command, name=_NAME, environment={**quiet, **environment}, listener=listen
         )
         try:
-            yield Target(await _ready(url, process), backend.model, backend.headers)
+            yield ModelTarget(await _ready(url, process), backend.model, backend.headers)
         finally:
             await process.stop()
 

@@ -13,8 +13,8 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
-from temper_evals.scenarios.worlds import CannedWorld, Outcome, Setting, key_of
-from temper_evals.tiny_model.tasks import BUSY, FAMILIES, TaskDraw, TinyTask, offered
+from temper_evals.scenarios.worlds import CannedOutcome, CannedWorld, Setting, key_of
+from temper_evals.tiny_model.tasks import BUSY, FAMILIES, TaskDraw, TinyTask, offer_tools
 
 SIZES = {"quick": 12, "full": 40}
 _MOST_TOKENS = 120
@@ -30,7 +30,6 @@ class TinyScenario:
 
     @property
     def family(self) -> str:
-        """The kind of task."""
         return self.task.family
 
     @property
@@ -43,26 +42,27 @@ class TinyScenario:
         said: JsonObject = {"role": "user", "content": self.task.user}
         return {
             "messages": [said],
-            "tools": offered(self.task),
+            "tools": offer_tools(self.task),
             "temperature": 0,
             "max_tokens": _MOST_TOKENS,
             "seed": seed,
         }
 
     def first_fields(self) -> JsonObject:
-        """Return nothing: the first request is as all others."""
         return {}
 
     def world(self) -> CannedWorld:
         """Make the world as it is before the run: it knows the calls that are due."""
-        busy = Outcome(BUSY, fails=True)
+        busy = CannedOutcome(BUSY, fails=True)
         outcomes = {
             key_of(one.name, one.arguments): (
-                (busy, Outcome(one.result)) if one.fails_once else (Outcome(one.result),)
+                (busy, CannedOutcome(one.result))
+                if one.fails_once
+                else (CannedOutcome(one.result),)
             )
             for one in self.task.calls
         }
-        tools = tuple(one.described() for one in self.task.tools)
+        tools = tuple(one.describe() for one in self.task.tools)
         return CannedWorld(Setting(self.name, tools, outcomes, frozenset()))
 
     def judge(self, end: World, said: Transcript) -> Judgement:

@@ -8,7 +8,7 @@ from benchmarks.evals.thresholds import Evidence, Promise, evidence_of, promises
 from temper_evals.arms import DIRECT, TEMPER
 from temper_evals.records import RunRecord, read_protocol, read_runs
 from temper_evals.report.table import HEADINGS, points, rows
-from temper_evals.results import ArmResult, paired, results_of
+from temper_evals.results import ArmResult, compare_runs, results_of
 from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
 from temper_evals.statistics import RESAMPLES, holm
 
@@ -141,7 +141,7 @@ def _left_out(evidence: Evidence) -> str:
     if not whole or not arms:
         return ""
     compared = {
-        one.arm: paired(whole, evidence.runs("without", "p-small", one.arm), RESAMPLES)
+        one.arm: compare_runs(whole, evidence.runs("without", "p-small", one.arm), RESAMPLES)
         for one in arms
     }
     corrected = holm({name: one.p for name, one in compared.items()})

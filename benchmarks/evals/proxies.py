@@ -13,7 +13,7 @@ from benchmarks.load import peers
 from benchmarks.load.candidates import LAUNCHES, Situation
 from benchmarks.load.processes import free_port, started
 from temper_evals.arms import Arm, Opening
-from temper_evals.loop import Target
+from temper_evals.loop import ModelTarget
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.1
@@ -45,7 +45,7 @@ def versions(folder: Path) -> dict[str, str]:
 
 def _opening(package: str, has_answer_tool: bool, folder: Path) -> Opening:  # noqa: FBT001
     @asynccontextmanager
-    async def opened(backend: Target) -> AsyncGenerator[Target, None]:
+    async def opened(backend: ModelTarget) -> AsyncGenerator[ModelTarget, None]:
         with tempfile.TemporaryDirectory(prefix="temper-peer-") as own:
             place, port = Path(own), free_port()
             prose = "respond" if has_answer_tool else "accept"
@@ -55,7 +55,7 @@ def _opening(package: str, has_answer_tool: bool, folder: Path) -> Opening:  # n
             with started(launch.command, folder=place, environment=surroundings, log=place / "log"):
                 url = f"http://127.0.0.1:{port}"
                 await _ready(url, place / "log")
-                yield Target(url, backend.model, {**backend.headers, **launch.headers})
+                yield ModelTarget(url, backend.model, {**backend.headers, **launch.headers})
 
     return opened
 

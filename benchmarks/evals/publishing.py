@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.evals.proxies import peer_arms
 from temper_evals.arms import CEILING, DIRECT, PARTS, TEMPER
-from temper_evals.evaluation import Choice, evaluate
-from temper_evals.runs import Progress
+from temper_evals.evaluation import EvaluationChoice, evaluate
+from temper_evals.runs import ArmProgress
 from temper_evals.scenarios.suite import FAMILIES
 
 _BEDS = ("p-small", "n-8b", "mismatch", "n-30b", "q4", "n-8b-lazy")
@@ -40,7 +40,7 @@ class Part:
     """One part of the evidence, in a folder of its own."""
 
     name: str
-    choice: Choice
+    choice: EvaluationChoice
 
 
 def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
@@ -48,7 +48,7 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     others = peer_arms(peers)
     # this one changes nothing, and an arm of it takes as long as five of the others
     quick_others = tuple(one for one in others if one != "litellm")
-    base = Choice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
+    base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
     without = tuple(f"temper-without-{part}" for part in PARTS)
     named = {
@@ -83,7 +83,7 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
 def publish(part: Part, folder: Path, tell: Callable[[str], None]) -> None:
     """Make the runs of a part that the folder lacks."""
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: ArmProgress) -> None:
         if progress.done == progress.of:
             tell(f"{part.name}: {progress.bed} {progress.arm} {progress.right}/{progress.done}")
 

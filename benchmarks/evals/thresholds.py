@@ -11,7 +11,7 @@ from enum import Enum
 from temper_evals.arms import CEILING, DIRECT, TEMPER
 from temper_evals.records import RunRecord
 from temper_evals.report.table import points
-from temper_evals.results import ArmResult, harm_where_restraint_counts, paired, results_of
+from temper_evals.results import ArmResult, compare_runs, harm_where_restraint_counts, results_of
 from temper_evals.statistics import RESAMPLES
 
 _LIFT, _GAP, _GAP_BOUND = 0.15, 0.9, 0.85
@@ -113,7 +113,7 @@ def _lifts(evidence: Evidence) -> list[Promise]:
     native = evidence.find("main", "n-8b", TEMPER)
     urged = evidence.runs("main", "n-8b", "direct-urged")
     if native is not None and native.gap is not None and urged:
-        lift = paired(urged, evidence.runs("main", "n-8b", TEMPER), RESAMPLES).lift
+        lift = compare_runs(urged, evidence.runs("main", "n-8b", TEMPER), RESAMPLES).lift
         is_met = lift.estimate >= 0.05 and native.gap.estimate >= 0.8
         measured = f"{points(lift)}; {100 * native.gap.estimate:.0f} % of the gap"
         promised = ">= 5 points over direct-urged; >= 80 % of the gap"
@@ -134,7 +134,7 @@ def _over_others(evidence: Evidence) -> list[Promise]:
         if rival is None or own is None:
             continue
         runs = [evidence.runs("main", bed, arm) for arm in ("forge-respond", TEMPER)]
-        lift = paired(runs[0], runs[1], RESAMPLES).lift
+        lift = compare_runs(runs[0], runs[1], RESAMPLES).lift
         generations = own.cost.generations / max(rival.cost.generations, 1e-9)
         later = own.cost.text_p50 / max(rival.cost.text_p50, 1e-9)
         leads = lift.estimate >= 0.05 if bed in ("p-small", "mismatch") else lift.low > -0.01

@@ -15,7 +15,7 @@ from benchmarks.tiny.model import Shape, Weights, logits
 from proxy.conversation.json import JsonObject
 from proxy.processes.launch import LaunchPlan, find_program
 from proxy.processes.llama_server import start_llama_server
-from temper_evals.tiny_model.tasks import FAMILIES, TaskDraw, TinyTask, offered
+from temper_evals.tiny_model.tasks import FAMILIES, TaskDraw, TinyTask, offer_tools
 
 _TOKENS = 20
 _MOST = 0.02
@@ -87,7 +87,7 @@ def _tasks(count: int) -> Iterator[TinyTask]:
 async def _template_text(client: httpx.AsyncClient, task: TinyTask) -> str:
     asked: JsonObject = {
         "messages": [{"role": "user", "content": task.user}],
-        "tools": offered(task),
+        "tools": offer_tools(task),
     }
     return str((await client.post("/apply-template", json=asked)).json()["prompt"])
 

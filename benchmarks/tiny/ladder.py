@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from temper_evals.evaluation import Choice, evaluate
+from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.results import ArmResult, results_of
-from temper_evals.runs import Progress
+from temper_evals.runs import ArmProgress
 
 ARMS = ("direct", "temper")
 
@@ -16,11 +16,11 @@ async def climb(
 ) -> list[ArmResult]:
     """Ask each file of a kind the quick tasks; makes what the folder lacks."""
 
-    def show(progress: Progress) -> None:
+    def show(progress: ArmProgress) -> None:
         if progress.done == progress.of:
             tell(f"{progress.bed} {progress.arm}: {progress.right} of {progress.of}")
 
-    choice = Choice(tiny=True, models=tuple(kinds), arms=ARMS)
+    choice = EvaluationChoice(tiny=True, models=tuple(kinds), arms=ARMS)
     return results_of((await evaluate(choice, folder, show)).runs)
 
 

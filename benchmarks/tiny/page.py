@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from proxy.conversation.json import JsonObject
-from temper_evals.evaluation import Choice, evaluate
+from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_protocol, read_runs
 from temper_evals.report.table import markdown
 from temper_evals.results import ArmResult, results_of
-from temper_evals.runs import Progress
+from temper_evals.runs import ArmProgress
 from temper_evals.tiny_model import shipped
 
 LADDER = Path(__file__).with_name("ladder.json")
@@ -42,11 +42,11 @@ runs are greedy: arms differ by what is between the loop and the model, and by n
 async def measure(folder: Path, size: str, tell: Callable[[str], None]) -> None:
     """Make the runs of the shipped model that a folder lacks."""
 
-    def show(progress: Progress) -> None:
+    def show(progress: ArmProgress) -> None:
         if progress.done == progress.of:
             tell(f"{progress.bed} {progress.arm}: {progress.right} of {progress.of}")
 
-    await evaluate(Choice(tiny=True, suite=size), folder, show)
+    await evaluate(EvaluationChoice(tiny=True, suite=size), folder, show)
 
 
 def page(folder: Path, size: str) -> str:

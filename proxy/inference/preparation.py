@@ -36,7 +36,7 @@ from proxy.guardrails.transcript import (
     loop_at_end,
     rounds_since_user,
 )
-from proxy.inference.prepared import ANSWER_FORM, Prepared, PromptFormat
+from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
 _KINDS = {Part.NUDGE: AttemptKind.NUDGED, Part.CONSTRAINED: AttemptKind.CONSTRAINED}
@@ -71,7 +71,6 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
-        """The kinds of attempts that are not made."""
         return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
 
 
@@ -95,7 +94,6 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All tools that the model is told of."""
         return self.prompt_format.offered
 
     def question(self) -> Question:
@@ -119,7 +117,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
 def plan_request(request: Request, policy: Policy) -> RequestPlan:
     """Heal a request, choose what goes back to the model, and fix the terms."""
     if policy.mode is not Mode.ON:
-        return _untouched(request, policy)
+        return _plan_untouched(request, policy)
     traits = policy.traits
     healed, facts = heal_messages(request.messages, traits.template)
     tools, mended = heal_tools(request.tools)
@@ -132,7 +130,7 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
     return RequestPlan(request, policy, messages, prompt_format, offer, (*facts, *mended))
 
 
-def _untouched(request: Request, policy: Policy) -> RequestPlan:
+def _plan_untouched(request: Request, policy: Policy) -> RequestPlan:
     """Change nothing; what is observed is judged for the record."""
     offer: OfferedTools | None = None
     facts: tuple[Fact, ...] = ()
@@ -159,9 +157,9 @@ def begin(
     request, policy, offer = plan.request, plan.policy, plan.offer
     fitted = compaction.fit(plan.messages, plan.tools, request.reserved)
     account = () if fitted.compacted is None else (fitted.compacted,)
-    ending = _Ending() if plan.is_untouchable else _ending(plan, is_last=is_last)
+    ending = _Ending() if plan.is_untouchable else _choose_ending(plan, is_last=is_last)
     is_guarded = offer is not None and not plan.is_untouchable
-    prepared = Prepared(
+    prepared = PreparedTurn(
         request,
         fitted.messages + ending.messages,
         plan.prompt_format,  # the last generation keeps the tools in its prompt, and so the cache
@@ -180,7 +178,7 @@ def begin(
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
 
 
-def _ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
+def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     """Decide what to tell a model before it goes on calling tools."""
     offer, rounds = plan.offer, rounds_since_user(plan.request.messages)
     if is_last:

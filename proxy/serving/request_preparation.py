@@ -81,7 +81,6 @@ class ParsedRequest:
     decoded: Decoded
 
     def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
-        """Return the request with more tools, behind the client's own."""
         return replace(self, request=self.request.offering(tools)) if tools else self
 
 
@@ -117,13 +116,13 @@ class RequestPreparation:
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Find the service of a request; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
-        request = service.addressed(self.services.renamed(decoded.request))
+        request = service.address_to_backend(self.services.rename(decoded.request))
         return ParsedRequest(request, service, decoded)
 
     def relay(self, passage: PassthroughRequest, upstream: dict[str, str]) -> RelayRequest:
         """Find the service of a request that is not ours to judge; raises `UnknownModel`."""
         service = self.services.find(passage.model)
-        addressed = service.addressed(self.services.renamed(passage))
+        addressed = service.address_to_backend(self.services.rename(passage))
         return RelayRequest(addressed, service, upstream)
 
     async def prepare(
@@ -173,7 +172,6 @@ class RequestPreparation:
         *,
         is_last: bool = False,
     ) -> Turn | None:
-        """Make another turn of a prompt that proved too long; None if that is no help."""
         known = replace(prepared.known, window=overflow.window or prepared.known.window)
         try:
             turn = await self.turn(replace(prepared, known=known), may_retry, is_last=is_last)

@@ -10,7 +10,7 @@ from enum import Enum
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.schemas.schema import Schema, compiled
-from temper_evals.demo.scenarios import Scenario
+from temper_evals.demo.scenarios import DemoScenario
 
 _LONGEST_NONSENSE = 80
 
@@ -24,7 +24,7 @@ _DEEDS = {
 }
 
 
-class Kind(Enum):
+class AnswerKind(Enum):
     """What an answer is to a program that waits for a call."""
 
     CALL = "call"
@@ -34,57 +34,59 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClientAnswer:
     """What a client got: its kind, the answer in words, and what Temper says it did for it."""
 
-    kind: Kind
+    kind: AnswerKind
     words: str
     effort: str = ""
 
     @property
     def is_usable(self) -> bool:
         """Whether a program can run it as it is."""
-        return self.kind is Kind.CALL
+        return self.kind is AnswerKind.CALL
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One request and what happened to it, without Temper and with it."""
 
-    scenario: Scenario
-    without: Answer
-    through: Answer
+    scenario: DemoScenario
+    without: ClientAnswer
+    through: ClientAnswer
 
     @property
     def written(self) -> str:
         """What the model wrote: as was known before, or as came without Temper."""
         return self.scenario.written or self.without.words
 
-    def is_wrong(self, answer: Answer) -> bool:
+    def is_wrong(self, answer: ClientAnswer) -> bool:
         """Whether an answer is known to be another one than the right one."""
         return bool(self.scenario.right) and answer.words != self.scenario.right
 
 
-def read_answer(body: bytes, headers: Mapping[str, str], tools: Sequence[JsonObject]) -> Answer:
+def read_answer(
+    body: bytes, headers: Mapping[str, str], tools: Sequence[JsonObject]
+) -> ClientAnswer:
     """Read a chat completion or an error; `headers` have lower-case names."""
     effort = _effort(headers)
     try:
         document = json.parse(body)
     except ValueError:
         sample = body[:_LONGEST_NONSENSE].decode("utf-8", "replace")
-        return Answer(Kind.ERROR, f"not JSON: {sample}", effort)
+        return ClientAnswer(AnswerKind.ERROR, f"not JSON: {sample}", effort)
     message = _at(document, "choices", 0, "message")
     calls = _at(message, "tool_calls")
     if isinstance(calls, list) and calls:
         schemas = _schemas(tools)
         is_usable = all(_is_usable(call, schemas) for call in calls)
-        kind = Kind.CALL if is_usable else Kind.UNUSABLE_CALL
-        return Answer(kind, ", ".join(_in_words(call) for call in calls), effort)
+        kind = AnswerKind.CALL if is_usable else AnswerKind.UNUSABLE_CALL
+        return ClientAnswer(kind, ", ".join(_in_words(call) for call in calls), effort)
     text = _at(message, "content")
     if isinstance(text, str):
-        return Answer(Kind.TEXT, text, effort)
+        return ClientAnswer(AnswerKind.TEXT, text, effort)
     reason = _at(document, "error", "message")
-    return Answer(Kind.ERROR, str(reason) if reason else "an empty answer", effort)
+    return ClientAnswer(AnswerKind.ERROR, str(reason) if reason else "an empty answer", effort)
 
 
 def _is_usable(call: JsonValue, schemas: Mapping[str, Schema]) -> bool:

@@ -14,7 +14,7 @@ from proxy.cli.usage import Command
 from proxy.observability.logs import configure_logging
 
 if TYPE_CHECKING:
-    from temper_evals.demo.demonstration import Seen
+    from temper_evals.demo.demonstration import CallsCompared
 
 
 @click.command(cls=Command)
@@ -57,7 +57,7 @@ def _compare_calls(
             def show_step(step: str) -> None:
                 status.update(f"{step} ...")
 
-            def show_seen(seen: "Seen") -> None:
+            def show_seen(seen: "CallsCompared") -> None:
                 progress.close()
                 if as_json:
                     print_json(show.document(seen.comparisons, seen.url, shown.model))
@@ -73,7 +73,7 @@ def _compare_calls(
     return work()
 
 
-def _show_examples(console: Console, seen: "Seen", port: int, *, tiny: bool) -> None:
+def _show_examples(console: Console, seen: "CallsCompared", port: int, *, tiny: bool) -> None:
     """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
     from temper_evals.demo.show import examples, tiny_examples
 

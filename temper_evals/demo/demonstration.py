@@ -22,7 +22,7 @@ from proxy.errors import ExitedUnexpectedly, InvalidConfiguration, LaunchFailed
 from proxy.processes.launch import NAME, LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import RunningServer
-from temper_evals.demo.answers import Answer, Comparison, read_answer
+from temper_evals.demo.answers import ClientAnswer, Comparison, read_answer
 from temper_evals.demo.scenarios import SCRIPTED, SCRIPTS, Demonstration
 
 _SLOTS = 2
@@ -34,7 +34,7 @@ _BUILDING = ("gguf", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CallsCompared:
     """All that was asked, and where Temper serves now; `port_was_taken` if not where wished."""
 
     comparisons: tuple[Comparison, ...]
@@ -44,7 +44,7 @@ class Seen:
 
 async def demonstrate(
     on_step: Callable[[str], None],
-    on_seen: Callable[[Seen], None],
+    on_seen: Callable[[CallsCompared], None],
     *,
     port: int,
     keeps_serving: bool = True,
@@ -74,7 +74,7 @@ async def demonstrate(
         if comparisons is None:
             return False
         was_taken = port not in (0, listening.getsockname()[1])
-        on_seen(Seen(comparisons, url_of(listening), was_taken))
+        on_seen(CallsCompared(comparisons, url_of(listening), was_taken))
         if keeps_serving:
             await server
         return True
@@ -134,7 +134,9 @@ async def _compare(
     return tuple(seen)
 
 
-async def _ask(url: str, prompt: str, headers: dict[str, str], shown: Demonstration) -> Answer:
+async def _ask(
+    url: str, prompt: str, headers: dict[str, str], shown: Demonstration
+) -> ClientAnswer:
     asked = shown.request_for(prompt)
     async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, trust_env=False) as client:
         answer = await client.post(f"{url}/v1/chat/completions", json=asked, headers=headers)

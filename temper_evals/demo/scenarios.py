@@ -12,7 +12,7 @@ from proxy.conversation.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class DemoScenario:
     """One request: what usually goes wrong, the user's words, and what the model writes.
 
     What a language model writes is not known beforehand, only which call would be `right`.
@@ -34,7 +34,7 @@ class Demonstration:
     introduction: str
     model: str
     heading: str
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[DemoScenario, ...]
     tools: Sequence[JsonObject]
     model_file: Path | None = None
     window: int = 4096
@@ -52,34 +52,34 @@ class Demonstration:
 
 
 SCENARIOS = (
-    Scenario(
+    DemoScenario(
         "a call that leaks as text",
         "What is the weather in Lyon?",
         '<tool_call>{"name": "get_weather", "arguments": {"city": "Lyon"}}</tool_call>',
     ),
-    Scenario(
+    DemoScenario(
         "a call in a code fence",
         "What is the weather in Graz?",
         '```json\n{"name": "get_weather", "arguments": {"city": "Graz"}}\n```',
     ),
-    Scenario(
+    DemoScenario(
         "a value of the wrong type",
         "Forecast for Cork, three days.",
         '<tool_call>{"name": "get_weather", "arguments": {"city": "Cork", "days": "3"}}'
         "</tool_call>",
     ),
-    Scenario(
+    DemoScenario(
         "a tool that does not exist",
         "Forecast for Oslo, please.",
         '<tool_call>{"name": "weather_forecast", "arguments": {"place": "Oslo"}}</tool_call>',
     ),
-    Scenario(
+    DemoScenario(
         "a value that is not allowed",
         "Weather in Bern, in kelvin.",
         '<tool_call>{"name": "get_weather", "arguments": {"city": "Bern", "unit": "kelvin"}}'
         "</tool_call>",
     ),
-    Scenario(
+    DemoScenario(
         "narrating instead of calling",
         "Is it raining in Rome?",
         "I will check the weather in Rome for you right away.",

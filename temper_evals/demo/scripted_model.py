@@ -52,7 +52,7 @@ from temper_evals.demo.vocabulary import (
     END_OF_TEXT,
     END_OF_TURN,
     MERGES,
-    Script,
+    TokenScript,
     Vocabulary,
     basic_vocabulary,
     trigger_token,
@@ -115,7 +115,7 @@ def build_scripted_model(
 
 
 def _markov_chain(
-    vocabulary: Vocabulary, triggers: Mapping[str, int], scripts: Mapping[str, Script]
+    vocabulary: Vocabulary, triggers: Mapping[str, int], scripts: Mapping[str, TokenScript]
 ) -> tuple[FloatArray, FloatArray]:
     """Return the embedding and the output matrix, one row for each token."""
     size = len(vocabulary.tokens)
@@ -147,7 +147,7 @@ def _markov_chain(
     return embedding, output * np.float32(_SHARPNESS / np.sqrt(_WIDTH))
 
 
-def _first(script: Script, end_of_turn: int) -> int:
+def _first(script: TokenScript, end_of_turn: int) -> int:
     return script.chunks[0] if script.chunks else end_of_turn
 
 

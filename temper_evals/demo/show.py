@@ -9,7 +9,7 @@ from rich.text import Text
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from temper_evals.demo.answers import Answer, Comparison, Kind
+from temper_evals.demo.answers import AnswerKind, ClientAnswer, Comparison
 
 _WIDEST = 120
 _COLUMNS = {"what the model writes": 20, "without Temper": 11, "with Temper": 25}  # and widths
@@ -114,7 +114,7 @@ def _curl(url: str, prompt: str, *, stream: bool = False, headers: str = "") -> 
     )
 
 
-def _cell(comparison: Comparison, answer: Answer) -> Text:
+def _cell(comparison: Comparison, answer: ClientAnswer) -> Text:
     is_wrong = answer.is_usable and comparison.is_wrong(answer)
     style = "yellow" if is_wrong else "green" if answer.is_usable else "red"
     cell = Text(_in_words(answer, comparison.written), style)
@@ -122,17 +122,17 @@ def _cell(comparison: Comparison, answer: Answer) -> Text:
     return cell.append(f"\n({answer.effort})", "dim") if answer.effort else cell
 
 
-def _in_words(answer: Answer, written: str) -> str:
+def _in_words(answer: ClientAnswer, written: str) -> str:
     match answer.kind:
-        case Kind.CALL:
+        case AnswerKind.CALL:
             return answer.words
-        case Kind.UNUSABLE_CALL:
+        case AnswerKind.UNUSABLE_CALL:
             return f"a call that cannot be run: {answer.words}"
-        case Kind.TEXT if answer.words == written:
+        case AnswerKind.TEXT if answer.words == written:
             return "no call, only this text"
-        case Kind.TEXT:
+        case AnswerKind.TEXT:
             return f"no call, only text: {answer.words}"
-        case Kind.ERROR:
+        case AnswerKind.ERROR:
             return f"no call, but an error: {answer.words}"
 
 
@@ -142,7 +142,7 @@ def _usable(comparisons: Sequence[Comparison]) -> tuple[int, int]:
     return without, through
 
 
-def _members(answer: Answer) -> JsonObject:
+def _members(answer: ClientAnswer) -> JsonObject:
     return {
         "kind": answer.kind.value,
         "usable": answer.is_usable,

@@ -4,13 +4,13 @@ With the wrong template llama-server learns no syntax of calls and hands them on
 commonest mismatch of models and servers. What the model writes is its own, right or wrong.
 """
 
-from temper_evals.demo.scenarios import Demonstration, Scenario
+from temper_evals.demo.scenarios import Demonstration, DemoScenario
 from temper_evals.tiny_model import chat_template, shipped
 from temper_evals.tiny_model.tools import tool_named
 
 
-def _asked(title: str, prompt: str, right: str) -> Scenario:
-    return Scenario(title, prompt, right=right)
+def _asked(title: str, prompt: str, right: str) -> DemoScenario:
+    return DemoScenario(title, prompt, right=right)
 
 
 _SCENARIOS = (
@@ -44,7 +44,7 @@ def demonstration() -> Demonstration:
         model,
         "what is asked",
         _SCENARIOS,
-        [tool_named(name).described() for name in _TOOLS],
+        [tool_named(name).describe() for name in _TOOLS],
         shipped.MODEL_FILE,
         shipped.WINDOW,
         (*shipped.FLAGS, "--chat-template", chat_template.MUTE),

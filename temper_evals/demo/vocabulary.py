@@ -25,7 +25,7 @@ MERGES = ("i n", "e r", "t h", "o n")
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class TokenScript:
     """An answer as the tokens it is made of; `repeats` if the last one comes again and again."""
 
     chunks: tuple[int, ...]
@@ -41,7 +41,6 @@ class Vocabulary:
     texts: set[str] = field(default_factory=set)
 
     def add(self, token: str, kind: TokenType, text: str) -> int:
-        """Add a token and return its number."""
         self.tokens.append(token)
         self.kinds.append(kind)
         self.texts.add(text)
@@ -118,10 +117,10 @@ def trigger_token(vocabulary: Vocabulary, trigger: str) -> int:
 
 def write_scripts(
     vocabulary: Vocabulary, scripts: Mapping[str, str | Sequence[str]]
-) -> dict[str, Script]:
+) -> dict[str, TokenScript]:
     """Turn the chunks of all scripts into tokens; scripts that agree entirely share theirs."""
-    written: dict[str, Script] = {}
-    known: dict[tuple[str, ...], Script] = {}
+    written: dict[str, TokenScript] = {}
+    known: dict[tuple[str, ...], TokenScript] = {}
     for trigger, script in scripts.items():
         pieces = tuple(script)
         if pieces not in known:
@@ -130,6 +129,6 @@ def write_scripts(
             length = _CHUNK_LENGTH if isinstance(script, str) else 1
             chunks = cut([piece for piece in spoken if piece], length, vocabulary.texts)
             tokens = (vocabulary.add(_spell(text), TokenType.NORMAL, text) for text in chunks)
-            known[pieces] = Script(tuple(tokens), repeats)
+            known[pieces] = TokenScript(tuple(tokens), repeats)
         written[trigger] = known[pieces]
     return written

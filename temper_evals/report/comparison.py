@@ -7,14 +7,14 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from temper_evals.records import RunRecord, read_protocol, read_runs
 from temper_evals.report.table import points
-from temper_evals.results import Paired, paired
+from temper_evals.results import Paired, compare_runs
 from temper_evals.statistics import RESAMPLES
 
 _SURE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ArmChange:
     """What became of an arm from one evaluation to the next."""
 
     bed: str
@@ -50,7 +50,7 @@ class Change:
         }
 
 
-def compare_folders(before: Path, after: Path) -> list[Change]:
+def compare_folders(before: Path, after: Path) -> list[ArmChange]:
     """Compare two folders; raises InvalidConfiguration if their cases are not the same."""
     hashes = [read_protocol(one).get("hash") for one in (before, after)]
     if hashes[0] != hashes[1]:
@@ -61,7 +61,7 @@ def compare_folders(before: Path, after: Path) -> list[Change]:
     if not both:
         problem = f"{before} and {after} have no arm of a bed in common"
         raise InvalidConfiguration("temper eval compare", problem)
-    return [Change(*key, paired(old[key], new[key], RESAMPLES)) for key in both]
+    return [ArmChange(*key, compare_runs(old[key], new[key], RESAMPLES)) for key in both]
 
 
 def _by_arm(folder: Path) -> dict[tuple[str, str], list[RunRecord]]:

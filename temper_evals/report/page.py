@@ -55,7 +55,7 @@ def _options(protocol: JsonObject) -> str:
     return f"{what}, {seeds} seed" + ("" if seeds == 1 else "s")
 
 
-def _pictures(results: Sequence[ArmResult]) -> list[plots.Picture]:
+def _pictures(results: Sequence[ArmResult]) -> list[plots.ResultPicture]:
     beds = list(dict.fromkeys(one.bed for one in results))
     drawn = [plots.lifts(results), plots.help_and_harm(results)]
     for bed in beds:
@@ -75,8 +75,8 @@ def _harms(
             "title": f"{run.bed} {run.arm} {run.scenario}/{run.seed}",
             "why": run.why,
             "arm": run.arm,
-            "direct": _told(read_transcript(folder, direct[run.bed, run.pair])),
-            "said": _told(read_transcript(folder, run)),
+            "direct": _messages_text(read_transcript(folder, direct[run.bed, run.pair])),
+            "said": _messages_text(read_transcript(folder, run)),
         }
         for one in results
         if one.against is not None
@@ -84,7 +84,7 @@ def _harms(
     ]
 
 
-def _told(messages: Sequence[JsonValue]) -> str:
+def _messages_text(messages: Sequence[JsonValue]) -> str:
     return "\n".join(map(json.dump_text, messages))[:_MOST_CHARACTERS]
 
 

@@ -31,7 +31,7 @@ Row: TypeAlias = tuple[str, Interval, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ResultPicture:
     """A picture as SVG, and what it shows."""
 
     title: str
@@ -52,12 +52,12 @@ def _axes(title: str, rows: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _drawn(figure: Figure, axes: Axes) -> Picture:
+def _draw(figure: Figure, axes: Axes) -> ResultPicture:
     """Draw it, with its text as text; what is drawn twice has the same bytes."""
     svg = io.StringIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(svg, format="svg", metadata=_NO_METADATA)
-    return Picture(axes.get_title(loc="left"), svg.getvalue())
+    return ResultPicture(axes.get_title(loc="left"), svg.getvalue())
 
 
 def _draw_rows(axes: Axes, names: Sequence[str], endings: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ def _draw_intervals(axes: Axes, rows: Sequence[Row]) -> None:
     _draw_rows(axes, [row[0] for row in rows], [row[2] for row in rows])
 
 
-def forest(results: Sequence[ArmResult], bed: str) -> Picture:
+def forest(results: Sequence[ArmResult], bed: str) -> ResultPicture:
     """Draw the success of direct, Temper and the ceiling in each family, with intervals."""
     arms = [one for one in results if one.bed == bed and one.arm in (DIRECT, TEMPER, CEILING)]
     families = dict.fromkeys(name for one in arms for name in one.families)
@@ -88,10 +88,10 @@ def forest(results: Sequence[ArmResult], bed: str) -> Picture:
     figure, axes = _axes(f"{bed}: success by family, 95 % intervals", len(rows))
     _draw_intervals(axes, rows)
     axes.set_xlim(0, 1)
-    return _drawn(figure, axes)
+    return _draw(figure, axes)
 
 
-def lifts(results: Sequence[ArmResult]) -> Picture:
+def lifts(results: Sequence[ArmResult]) -> ResultPicture:
     """Draw the lift of every arm over direct, with intervals."""
     rows: list[Row] = []
     for arm in results:
@@ -104,14 +104,14 @@ def lifts(results: Sequence[ArmResult]) -> Picture:
     axes.axvline(0, color="#888888", linestyle=":")
     reach = max([5.0, *(abs(edge) for row in rows for edge in (row[1].low, row[1].high))])
     axes.set_xlim(-reach, reach)
-    return _drawn(figure, axes)
+    return _draw(figure, axes)
 
 
 def _bounds(one: Interval) -> tuple[float, float, float]:
     return one.estimate, one.low, one.high
 
 
-def help_and_harm(results: Sequence[ArmResult]) -> Picture:
+def help_and_harm(results: Sequence[ArmResult]) -> ResultPicture:
     """Draw how many runs each arm helped, to the right, and harmed, to the left."""
     shown = [(one, one.against) for one in results if one.against is not None]
     figure, axes = _axes("Runs helped and harmed against direct", len(shown))
@@ -122,10 +122,10 @@ def help_and_harm(results: Sequence[ArmResult]) -> Picture:
     _draw_rows(axes, names, [f"+{one.helped} / -{one.harmed}" for _, one in shown])
     most = max([1, *(max(one.helped, one.harmed) for _, one in shown)])
     axes.set_xlim(-most, most)
-    return _drawn(figure, axes)
+    return _draw(figure, axes)
 
 
-def cost_against_success(results: Sequence[ArmResult], bed: str) -> Picture:
+def cost_against_success(results: Sequence[ArmResult], bed: str) -> ResultPicture:
     """Draw generations a request against success."""
     arms = [one for one in results if one.bed == bed]
     figure, axes = _axes(f"{bed}: success (up) against generations a request", 12)
@@ -141,7 +141,7 @@ def cost_against_success(results: Sequence[ArmResult], bed: str) -> Picture:
         )
     axes.set_xlim(0.9, most)
     axes.set_ylim(0, 1)
-    return _drawn(figure, axes)
+    return _draw(figure, axes)
 
 
 def _near(place: Point, others: Iterable[Point], width: float) -> Point:
@@ -153,7 +153,7 @@ def _near(place: Point, others: Iterable[Point], width: float) -> Point:
     return next(close, place)
 
 
-def grid_map(results: Sequence[ArmResult], profile: str) -> Picture:
+def grid_map(results: Sequence[ArmResult], profile: str) -> ResultPicture:
     """Draw the lift in each cell of the grid: rates down, correction and constraint across."""
     cells = {one.bed: one.against for one in results if one.arm == TEMPER}
     figure, axes = _axes(f"{profile}: lift in points by rates, correction/constraint", 6)
@@ -170,4 +170,4 @@ def grid_map(results: Sequence[ArmResult], profile: str) -> Picture:
     axes.imshow(lift, cmap="RdYlGn", vmin=-most, vmax=most, alpha=0.5, aspect="auto")
     axes.set_xticks(range(len(columns)), ["/".join(one) for one in columns])
     axes.set_yticks(range(len(levels)), [f"rates {one}" for one in levels])
-    return _drawn(figure, axes)
+    return _draw(figure, axes)

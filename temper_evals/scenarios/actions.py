@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from temper_evals.scenarios.catalogue import Values
+from temper_evals.scenarios.catalogue import SampleValues
 from temper_evals.scenarios.scenario import PlannedCall
 
 
@@ -21,10 +21,10 @@ class Wish:
     lacking: str
 
 
-Maker: TypeAlias = Callable[[Values], Wish]
+Maker: TypeAlias = Callable[[SampleValues], Wish]
 
 
-def _refund(values: Values) -> Wish:
+def _refund(values: SampleValues) -> Wish:
     order, amount = values.code("O"), values.number(5, 400)
     return Wish(
         f"Refund order {order} with {amount} euros.",
@@ -34,7 +34,7 @@ def _refund(values: Values) -> Wish:
     )
 
 
-def _message(values: Values) -> Wish:
+def _message(values: SampleValues) -> Wish:
     name, text = values.name(), f"Please look at {values.topic()} ({values.number(100, 999)})."
     return Wish(
         f'Send {name} the chat message "{text}"',
@@ -44,7 +44,7 @@ def _message(values: Values) -> Wish:
     )
 
 
-def _email(values: Values) -> Wish:
+def _email(values: SampleValues) -> Wish:
     name = values.name().split()[0].lower()
     subject, body = values.topic(), f"It is settled on {values.date()}."
     return Wish(
@@ -55,7 +55,7 @@ def _email(values: Values) -> Wish:
     )
 
 
-def _sms(values: Values) -> Wish:
+def _sms(values: SampleValues) -> Wish:
     number, text = values.phone(), f"Your code is {values.number(1000, 9999)}."
     return Wish(
         f'Text the phone {number}: "{text}"',
@@ -65,7 +65,7 @@ def _sms(values: Values) -> Wish:
     )
 
 
-def _ticket(values: Values) -> Wish:
+def _ticket(values: SampleValues) -> Wish:
     title = f"{values.topic()} in {values.city()}"
     priority = values.choice(["low", "normal", "high"])
     return Wish(
@@ -76,7 +76,7 @@ def _ticket(values: Values) -> Wish:
     )
 
 
-def _task(values: Values) -> Wish:
+def _task(values: SampleValues) -> Wish:
     title, owner = f"check {values.sku()}", values.name()
     return Wish(
         f'Put the task "{title}" on the list of {owner}.',
@@ -86,7 +86,7 @@ def _task(values: Values) -> Wish:
     )
 
 
-def _event(values: Values) -> Wish:
+def _event(values: SampleValues) -> Wish:
     title, date = f"review of {values.topic()}", values.date()
     return Wish(
         f'Put "{title}" into the calendar on {date}.',
@@ -96,7 +96,7 @@ def _event(values: Values) -> Wish:
     )
 
 
-def _heat(values: Values) -> Wish:
+def _heat(values: SampleValues) -> Wish:
     (room,), degrees = values.rooms(1), values.number(15, 25)
     return Wish(
         f"Set the thermostat of the {room} to {degrees} degrees.",
@@ -106,7 +106,7 @@ def _heat(values: Values) -> Wish:
     )
 
 
-def _book(values: Values) -> Wish:
+def _book(values: SampleValues) -> Wish:
     (room,), date, people = values.rooms(1), values.date(), values.number(2, 12)
     return Wish(
         f"Book the {room} on {date} for {people} people.",
@@ -116,7 +116,7 @@ def _book(values: Values) -> Wish:
     )
 
 
-def _label(values: Values) -> Wish:
+def _label(values: SampleValues) -> Wish:
     parcel, label = values.code("P"), values.choice(["shipped", "waiting", "review"])
     return Wish(
         f"Label parcel {parcel} as {label}.",
@@ -126,7 +126,7 @@ def _label(values: Values) -> Wish:
     )
 
 
-def _archive(values: Values) -> Wish:
+def _archive(values: SampleValues) -> Wish:
     path = f"reports/{values.date()}/{values.sku()}.pdf"
     return Wish(
         f"Archive the file {path}.",
@@ -136,7 +136,7 @@ def _archive(values: Values) -> Wish:
     )
 
 
-def _reorder(values: Values) -> Wish:
+def _reorder(values: SampleValues) -> Wish:
     sku, quantity = values.sku(), values.number(2, 90)
     return Wish(
         f"Order {quantity} more of {sku}.",
@@ -162,6 +162,6 @@ WISHES: Mapping[str, Maker] = {
 }
 
 
-def any_wish(values: Values) -> Wish:
+def any_wish(values: SampleValues) -> Wish:
     """Draw something to ask for."""
     return WISHES[values.choice([*WISHES])](values)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.catalogue import WRITING
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Expected, PlannedStep, Task
-from temper_evals.scenarios.worlds import Outcome, Setting, key_of, reference
+from temper_evals.scenarios.task import ExpectedEnd, PlannedStep, PlannedTask
+from temper_evals.scenarios.worlds import CannedOutcome, Setting, key_of, reference
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class TaskBuilder:
     index: int
     tools: tuple[JsonObject, ...]
     writers: frozenset[str] = WRITING
-    outcomes: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
+    outcomes: dict[str, tuple[CannedOutcome, ...]] = field(default_factory=dict)
     steps: list[PlannedStep] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
 
@@ -29,9 +29,9 @@ class TaskBuilder:
 
     def returns(self, name: str, arguments: JsonObject, result: JsonValue) -> PlannedCall:
         """Let a call return this."""
-        return self.ends(name, arguments, Outcome(result))
+        return self.ends(name, arguments, CannedOutcome(result))
 
-    def ends(self, name: str, arguments: JsonObject, *ends: Outcome) -> PlannedCall:
+    def ends(self, name: str, arguments: JsonObject, *ends: CannedOutcome) -> PlannedCall:
         """Let a call end so, the first time, the second time and so on."""
         call = PlannedCall(name, arguments)
         self.outcomes[key_of(name, arguments)] = ends
@@ -46,13 +46,13 @@ class TaskBuilder:
         self.step(*calls, needs=needs)
         self.facts += [reference(self.name, one.name, one.arguments) for one in calls]
 
-    def done(self, user: str, expected: Expected | None = None, answer: str = "") -> Task:
+    def done(self, user: str, expected: ExpectedEnd | None = None, answer: str = "") -> PlannedTask:
         """Finish the task; its answer tells every fact."""
-        expected = expected or Expected()
+        expected = expected or ExpectedEnd()
         facts = (*expected.facts, *self.facts)
         setting = Setting(self.name, self.tools, self.outcomes, self.writers)
         said = answer or f"It is done: {', '.join(facts)}."
-        return Task(
+        return PlannedTask(
             self.family,
             self.index,
             user,

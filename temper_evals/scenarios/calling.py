@@ -3,9 +3,9 @@
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.actions import WISHES, any_wish
 from temper_evals.scenarios.building import TaskBuilder
-from temper_evals.scenarios.catalogue import Values, tools_with
+from temper_evals.scenarios.catalogue import SampleValues, tools_with
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 
 _TELL = "Then tell me the reference."
 _TEXTS = (
@@ -19,18 +19,18 @@ _TEXTS = (
 )
 
 
-def single(index: int) -> Task:
+def single(index: int) -> PlannedTask:
     """One call, of one of few tools."""
-    values = Values(f"single-{index}")
+    values = SampleValues(f"single-{index}")
     wish = any_wish(values)
     builder = TaskBuilder("single", index, tools_with([wish.call.name], values, 3))
     builder.change(wish.call)
     return builder.done(f"{wish.said} {_TELL}")
 
 
-def choose(index: int) -> Task:
+def choose(index: int) -> PlannedTask:
     """One call, of one of many tools with near synonyms among them."""
-    values = Values(f"choose-{index}")
+    values = SampleValues(f"choose-{index}")
     wish = any_wish(values)
     count = values.number(8, 25)
     builder = TaskBuilder("choose", index, tools_with([*WISHES], values, max(count, len(WISHES))))
@@ -38,9 +38,9 @@ def choose(index: int) -> Task:
     return builder.done(f"{wish.said} {_TELL}")
 
 
-def parallel(index: int) -> Task:
+def parallel(index: int) -> PlannedTask:
     """Several calls that do not depend on each other, in one reply."""
-    values = Values(f"parallel-{index}")
+    values = SampleValues(f"parallel-{index}")
     rooms = values.rooms(values.number(2, 4))
     calls = [
         PlannedCall("set_thermostat", {"room": room, "degrees": values.number(15, 25)})
@@ -52,9 +52,9 @@ def parallel(index: int) -> Task:
     return builder.done(f"Set the thermostats, all at once: {wished} degrees. {_TELL}")
 
 
-def schema(index: int) -> Task:
+def schema(index: int) -> PlannedTask:
     """One call with nested objects, numbers, a value that may be null, and nothing else."""
-    values = Values(f"schema-{index}")
+    values = SampleValues(f"schema-{index}")
     host, port = f"{values.sku()}.example.org", values.number(1024, 65000)
     scheme, limit = values.choice(["http", "https"]), values.number(128, 4096)
     has_limit = values.number(0, 2) > 0
@@ -79,9 +79,9 @@ def schema(index: int) -> Task:
     )
 
 
-def verbatim(index: int) -> Task:
+def verbatim(index: int) -> PlannedTask:
     """One call with a text that has to arrive as it is."""
-    values = Values(f"verbatim-{index}")
+    values = SampleValues(f"verbatim-{index}")
     text = values.choice([*_TEXTS]).format(name=values.name(), number=values.number(10, 999))
     path = f"drafts/{values.sku()}.txt"
     builder = TaskBuilder("verbatim", index, tools_with(["write_file"], values, 3))

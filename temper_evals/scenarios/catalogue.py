@@ -110,26 +110,22 @@ TOOLS: Mapping[str, JsonObject] = {
 WRITING = frozenset(name for name, one in TOOLS.items() if one in WRITERS)
 
 
-class Values:
+class SampleValues:
     """Draws values for an instance, the same for the same instance."""
 
     def __init__(self, instance: str) -> None:
         self.draw = random.Random(instance)  # noqa: S311 - made-up values
 
     def name(self) -> str:
-        """Draw a person."""
         return self.draw.choice(_NAMES)
 
     def city(self) -> str:
-        """Draw a city."""
         return self.draw.choice(_CITIES)
 
     def rooms(self, count: int) -> list[str]:
-        """Draw different rooms."""
         return self.draw.sample(_ROOMS, count)
 
     def sku(self) -> str:
-        """Draw an article."""
         return f"{self.draw.choice(_GOODS)}-{self.number(100, 999)}"
 
     def topic(self) -> str:
@@ -137,27 +133,22 @@ class Values:
         return self.draw.choice(_TOPICS)
 
     def date(self) -> str:
-        """Draw a day."""
         return f"2027-{self.draw.choice(_MONTHS):02}-{self.number(1, 28):02}"
 
     def code(self, prefix: str) -> str:
-        """Draw an id."""
         return f"{prefix}-{self.number(10_000, 99_999)}"
 
     def number(self, least: int, most: int) -> int:
-        """Draw a number."""
         return self.draw.randint(least, most)
 
     def phone(self) -> str:
-        """Draw a phone number."""
         return f"+999 555 {self.number(1000, 9999)}"
 
     def choice(self, of: list[str]) -> str:
-        """Draw one of several texts."""
         return self.draw.choice(of)
 
 
-def tools_with(needed: list[str], values: Values, count: int) -> tuple[JsonObject, ...]:
+def tools_with(needed: list[str], values: SampleValues, count: int) -> tuple[JsonObject, ...]:
     """Return the tools that are needed amid others, `count` in all, in a drawn order."""
     others = [name for name in TOOLS if name not in needed]
     extra = values.draw.sample(others, max(0, min(count - len(needed), len(others))))

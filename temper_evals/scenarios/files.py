@@ -18,7 +18,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
-from temper_evals.scenarios.worlds import CannedWorld, Outcome, Setting, key_of, objection
+from temper_evals.scenarios.worlds import CannedOutcome, CannedWorld, Setting, key_of, objection
 
 
 class _Table(BaseModel):
@@ -88,7 +88,6 @@ class FileScenario:
         self._own = own
 
     def request(self, seed: int) -> JsonObject:
-        """Return the members of every request."""
         system: list[JsonValue] = [{"role": "system", "content": self._own.system}]
         said: JsonValue = {"role": "user", "content": self._own.user}
         messages = [*(system if self._own.system else []), said]
@@ -96,11 +95,9 @@ class FileScenario:
         return {"messages": messages, "seed": seed, **tools}
 
     def first_fields(self) -> JsonObject:
-        """Return nothing: the first request is as all others."""
         return {}
 
     def world(self) -> CannedWorld:
-        """Make the world as it is before the run."""
         return CannedWorld(self.setting)
 
     def judge(self, end: World, said: Transcript) -> Judgement:
@@ -216,10 +213,10 @@ def _tools(own: OwnScenario) -> tuple[JsonObject, ...]:
     )
 
 
-def _outcomes(own: OwnScenario) -> dict[str, tuple[Outcome, ...]]:
+def _outcomes(own: OwnScenario) -> dict[str, tuple[CannedOutcome, ...]]:
     return {
         key_of(tool.name, one.arguments): (
-            Outcome(one.fails, fails=True) if one.fails else Outcome(one.returns),
+            CannedOutcome(one.fails, fails=True) if one.fails else CannedOutcome(one.returns),
         )
         for tool in own.tool
         for one in tool.result

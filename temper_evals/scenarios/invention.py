@@ -7,20 +7,20 @@ from proxy.conversation.json import JsonObject, JsonValue
 _WORDS = ("alpha", "report", "main", "test", "value", "north")
 
 
-def invented(schema: JsonObject, draw: random.Random) -> JsonValue:
+def invent_value(schema: JsonObject, draw: random.Random) -> JsonValue:
     """Make up a value that satisfies a simple schema."""
     choices = schema.get("enum")
     if isinstance(choices, list) and choices:
         return draw.choice(choices)
     either = schema.get("anyOf")
     if isinstance(either, list) and either and isinstance(either[0], dict):
-        return invented(either[0], draw)
+        return invent_value(either[0], draw)
     if schema.get("type") == "object":
-        return invented_arguments(schema, draw)
-    return _invented_scalar(str(schema.get("type")), draw)
+        return invent_arguments(schema, draw)
+    return _invent_scalar(str(schema.get("type")), draw)
 
 
-def _invented_scalar(kind: str, draw: random.Random) -> JsonValue:
+def _invent_scalar(kind: str, draw: random.Random) -> JsonValue:
     match kind:
         case "array":
             return []
@@ -34,7 +34,7 @@ def _invented_scalar(kind: str, draw: random.Random) -> JsonValue:
             return f"{draw.choice(_WORDS)}-{draw.randint(100, 999)}"
 
 
-def invented_arguments(schema: JsonObject, draw: random.Random) -> JsonObject:
+def invent_arguments(schema: JsonObject, draw: random.Random) -> JsonObject:
     """Make up an object with the members that a schema requires."""
     properties = schema.get("properties")
     required = schema.get("required")
@@ -42,7 +42,7 @@ def invented_arguments(schema: JsonObject, draw: random.Random) -> JsonObject:
         return {}
     names = required if isinstance(required, list) else []
     return {
-        name: invented(kind if isinstance(kind, dict) else {}, draw)
+        name: invent_value(kind if isinstance(kind, dict) else {}, draw)
         for name, kind in properties.items()
         if name in names
     }

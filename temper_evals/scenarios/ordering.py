@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from proxy.conversation.json import JsonObject
 from temper_evals.scenarios.building import TaskBuilder
-from temper_evals.scenarios.catalogue import Values, tools_with
+from temper_evals.scenarios.catalogue import SampleValues, tools_with
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 
 
-def ordered(index: int) -> Task:
+def ordered(index: int) -> PlannedTask:
     """Ask for a page to be read and a colleague told before an order is cancelled."""
-    values = Values(f"ordered-{index}")
+    values = SampleValues(f"ordered-{index}")
     order, colleague = values.code("O"), values.name()
     document = f"rules-{values.number(100, 999)}"
     needed = ["read_page", "send_message", "cancel_order"]

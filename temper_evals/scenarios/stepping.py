@@ -2,16 +2,16 @@
 
 from proxy.conversation.json import JsonObject
 from temper_evals.scenarios.building import TaskBuilder
-from temper_evals.scenarios.catalogue import Values, tools_with
+from temper_evals.scenarios.catalogue import SampleValues, tools_with
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Expected, Task
-from temper_evals.scenarios.worlds import Outcome
+from temper_evals.scenarios.task import ExpectedEnd, PlannedTask
+from temper_evals.scenarios.worlds import CannedOutcome
 
 _CHAIN = ("find_customer", "latest_order", "order_items", "get_stock", "get_supplier")
 _PAGE_WORDS = 220
 
 
-def _chain(builder: TaskBuilder, values: Values) -> tuple[str, str, str]:
+def _chain(builder: TaskBuilder, values: SampleValues) -> tuple[str, str, str]:
     """Let three tools lead from a customer to an article; returns the name, order and article."""
     name, customer, order = values.name(), values.code("C"), values.code("O")
     sku = values.sku()
@@ -26,9 +26,9 @@ def _chain(builder: TaskBuilder, values: Values) -> tuple[str, str, str]:
     return name, order, sku
 
 
-def chain(index: int) -> Task:
+def chain(index: int) -> PlannedTask:
     """Two to six steps, each with a value from the one before, and a change at the end."""
-    values = Values(f"chain-{index}")
+    values = SampleValues(f"chain-{index}")
     ends = ("refund_order", "reorder_article", "send_message")
     tools = tools_with([*_CHAIN, *ends], values, 10)
     builder = TaskBuilder("chain", index, tools)
@@ -63,9 +63,9 @@ def _stock_step(builder: TaskBuilder, sku: str, stock: int) -> None:
     builder.step(builder.returns("get_stock", {"sku": sku}, {"in_stock": stock}), needs=[sku])
 
 
-def branch(index: int) -> Task:
+def branch(index: int) -> PlannedTask:
     """Let a result decide what is to be done."""
-    values = Values(f"branch-{index}")
+    values = SampleValues(f"branch-{index}")
     sku, stock, least = values.sku(), values.number(1, 40), values.number(10, 30)
     builder = TaskBuilder(
         "branch", index, tools_with(["get_stock", "reorder_article", "create_task"], values, 6)
@@ -83,9 +83,9 @@ def branch(index: int) -> Task:
     )
 
 
-def failing(index: int) -> Task:
+def failing(index: int) -> PlannedTask:
     """Let a tool reject a value, be busy once, or find nothing: each has a right end."""
-    values = Values(f"failing-{index}")
+    values = SampleValues(f"failing-{index}")
     tools = tools_with(["book_room", "find_customer", "reorder_article"], values, 5)
     builder = TaskBuilder("failing", index, tools)
     match index % 3:
@@ -97,20 +97,20 @@ def failing(index: int) -> Task:
             name = values.name()
             problem = f"no customer is called {name}; error N{values.number(1000, 9999)}"
             builder.step(
-                builder.ends("find_customer", {"name": name}, Outcome(problem, fails=True))
+                builder.ends("find_customer", {"name": name}, CannedOutcome(problem, fails=True))
             )
             code = problem.rpartition(" ")[2]
             return builder.done(
                 f"What is the customer id of {name}? If there is none, tell me the error's code.",
-                Expected((code,)),
+                ExpectedEnd((code,)),
             )
 
 
-def _taken(builder: TaskBuilder, values: Values) -> Task:
+def _taken(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
     (room, other), date, people = values.rooms(2), values.date(), values.number(2, 9)
     wanted: JsonObject = {"room": room, "date": date, "people": people}
     problem = f"the {room} is taken on that day; free is: {other}"
-    builder.step(builder.ends("book_room", {**wanted}, Outcome(problem, fails=True)))
+    builder.step(builder.ends("book_room", {**wanted}, CannedOutcome(problem, fails=True)))
     builder.change(PlannedCall("book_room", {**wanted, "room": other}), needs=[f"free is: {other}"])
     return builder.done(
         f"Book the {room} on {date} for {people} people, or a free room if it is taken. "
@@ -118,18 +118,20 @@ def _taken(builder: TaskBuilder, values: Values) -> Task:
     )
 
 
-def _busy(builder: TaskBuilder, values: Values) -> Task:
+def _busy(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
     sku, quantity = values.sku(), values.number(2, 80)
-    busy = Outcome("the system is busy, call it once more", fails=True)
-    call = builder.ends("reorder_article", {"sku": sku, "quantity": quantity}, busy, Outcome(None))
+    busy = CannedOutcome("the system is busy, call it once more", fails=True)
+    call = builder.ends(
+        "reorder_article", {"sku": sku, "quantity": quantity}, busy, CannedOutcome(None)
+    )
     builder.step(call)
     builder.change(call)
     return builder.done(f"Order {quantity} more of {sku}, and tell me the reference.")
 
 
-def long(index: int) -> Task:
+def long(index: int) -> PlannedTask:
     """Thirty steps and more with large results; what the first page says is needed at the end."""
-    values = Values(f"long-{index}")
+    values = SampleValues(f"long-{index}")
     pages, document = values.number(30, 36), f"manual-{values.number(100, 999)}"
     builder = TaskBuilder("long", index, tools_with(["read_page", "create_ticket"], values, 4))
     code = values.code("K")

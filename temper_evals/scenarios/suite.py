@@ -9,9 +9,9 @@ from temper_evals.scenarios.held_out.calendar import calendar
 from temper_evals.scenarios.held_out.refactoring import refactoring
 from temper_evals.scenarios.held_out.travel import travel
 from temper_evals.scenarios.held_out.triage import triage
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 
-FAMILIES: Mapping[str, Callable[[int], Task]] = {
+FAMILIES: Mapping[str, Callable[[int], PlannedTask]] = {
     "single": calling.single,
     "choose": calling.choose,
     "chain": stepping.chain,
@@ -28,7 +28,7 @@ FAMILIES: Mapping[str, Callable[[int], Task]] = {
     "ordered": ordering.ordered,
 }
 # by a second author, and for publication only: nobody may develop by what they show
-HELD_OUT: Mapping[str, Callable[[int], Task]] = {
+HELD_OUT: Mapping[str, Callable[[int], PlannedTask]] = {
     "calendar": calendar,
     "refactoring": refactoring,
     "travel": travel,
@@ -42,7 +42,7 @@ FULL = {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
 
 
 @lru_cache(maxsize=4096)
-def task_named(name: str) -> Task | None:
+def task_named(name: str) -> PlannedTask | None:
     """Make the task of a name such as `chain-3`; None if there is no such family."""
     family, _, number = name.rpartition("-")
     if family not in ALL_FAMILIES or not number.isdecimal():
@@ -50,7 +50,7 @@ def task_named(name: str) -> Task | None:
     return ALL_FAMILIES[family](int(number))
 
 
-def suite(name: str, families: Sequence[str] = ()) -> tuple[Task, ...]:
+def suite(name: str, families: Sequence[str] = ()) -> tuple[PlannedTask, ...]:
     """Return the tasks of a suite, of these families alone where any are named."""
     sizes = {"quick": QUICK, "full": FULL}.get(name)
     if sizes is None:

@@ -43,7 +43,7 @@ class PlannedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedEnd:
     """How a run has to end.
 
     The answer has all of `facts`; with `no_calls` nothing may be called at all. A `quoted` call
@@ -59,7 +59,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PlannedTask:
     """A scenario of one of the families."""
 
     family: str
@@ -68,14 +68,13 @@ class Task:
     setting: Setting
     steps: tuple[PlannedStep, ...]
     answer: str
-    expected: Expected
+    expected: ExpectedEnd
     fields: JsonObject = field(default_factory=dict)
     first: JsonObject = field(default_factory=dict)
     system: str = ""
 
     @property
     def name(self) -> str:
-        """The family and the number of the instance."""
         return f"{self.family}-{self.index}"
 
     @property
@@ -97,11 +96,9 @@ class Task:
         return {"messages": messages, "tools": [*self.setting.tools], **self.fields}
 
     def first_fields(self) -> JsonObject:
-        """Return the members that only the first request has."""
         return self.first
 
     def world(self) -> CannedWorld:
-        """Make the world as it is before the run."""
         return CannedWorld(self.setting)
 
     def position(self, seen: Transcript) -> Position:
@@ -179,7 +176,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
+class _StepResult:
     """A result that a step brought: of which call, where, and whether it is a planned failure."""
 
     key: str
@@ -188,11 +185,11 @@ class _Result:
     fails: bool
 
 
-def _results(setting: Setting, seen: Transcript) -> list[_Result]:
+def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
     """Find the results of steps; what else answers a call says that it was never made."""
     asked = {str(call.get("id")): call for message in seen for call in calls_of(message)}
     latest = max((place for place, one in enumerate(seen) if calls_of(one)), default=0)
-    found: list[_Result] = []
+    found: list[_StepResult] = []
     for place, message in enumerate(seen):
         call = read_call(asked.get(str(message.get("tool_call_id")), {}))
         if message.get("role") != "tool" or call is None:
@@ -203,7 +200,7 @@ def _results(setting: Setting, seen: Transcript) -> list[_Result]:
         # an old result may have been shortened; a new one is as the tool returned it
         if text in possible or (possible and place < latest and not text.startswith(_ERROR)):
             fails = possible.get(text, False)
-            found.append(_Result(key_of(call.name, call.arguments), text, place, fails))
+            found.append(_StepResult(key_of(call.name, call.arguments), text, place, fails))
     return found
 
 
@@ -211,9 +208,9 @@ def _key(call: PlannedCall) -> str:
     return key_of(call.name, call.arguments)
 
 
-def _new(results: Sequence[_Result]) -> list[_Result]:
+def _new(results: Sequence[_StepResult]) -> list[_StepResult]:
     """Leave out what only repeats an earlier result: it brought nobody further."""
-    first: dict[tuple[str, str], _Result] = {}
+    first: dict[tuple[str, str], _StepResult] = {}
     for one in results:
         first.setdefault((one.key, one.text), one)
     return [*first.values()]

@@ -20,7 +20,7 @@ _NOTHING_FOUND = "nothing was found for these arguments"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CannedOutcome:
     """What a tool returns, or why it fails."""
 
     result: JsonValue
@@ -29,15 +29,15 @@ class Outcome:
 
 def key_of(name: str, arguments: JsonObject) -> str:
     """Return the same text for the same call, however its arguments are ordered."""
-    return f"{name} {json.dump_text(_sorted(arguments))}"
+    return f"{name} {json.dump_text(_sort_members(arguments))}"
 
 
-def _sorted(value: JsonValue) -> JsonValue:
+def _sort_members(value: JsonValue) -> JsonValue:
     match value:
         case dict():
-            return {name: _sorted(value[name]) for name in sorted(value)}
+            return {name: _sort_members(value[name]) for name in sorted(value)}
         case list():
-            return [_sorted(one) for one in value]
+            return [_sort_members(one) for one in value]
         case _:
             return value
 
@@ -57,7 +57,7 @@ class Setting:
 
     case: str
     tools: tuple[JsonObject, ...]
-    outcomes: Mapping[str, tuple[Outcome, ...]]
+    outcomes: Mapping[str, tuple[CannedOutcome, ...]]
     writers: frozenset[str]
 
 
@@ -71,12 +71,11 @@ class CannedWorld:
     _times: Counter[str] = field(default_factory=Counter)
 
     def call(self, name: str, arguments: JsonObject) -> str:
-        """Run a tool; raises ToolFailed."""
         self._check(name, arguments)
         self.calls.append(PlannedCall(name, arguments))
         key = key_of(name, arguments)
         is_change = name in self.setting.writers
-        usual = Outcome(None if is_change else _NOTHING_FOUND, fails=not is_change)
+        usual = CannedOutcome(None if is_change else _NOTHING_FOUND, fails=not is_change)
         outcomes = self.setting.outcomes.get(key, (usual,))
         outcome = outcomes[min(self._times[key], len(outcomes) - 1)]
         self._times[key] += 1
@@ -84,7 +83,7 @@ class CannedWorld:
             raise ToolFailed(str(outcome.result))
         if is_change:
             self.changes.append(self.calls[-1])
-        return _returned(self.setting, self.calls[-1], outcome)
+        return _return_value(self.setting, self.calls[-1], outcome)
 
     def snapshot(self) -> JsonValue:
         """Return all changes, in an order of their own."""
@@ -123,19 +122,19 @@ def possible_results(setting: Setting, call: PlannedCall) -> dict[str, bool]:
     outcomes = setting.outcomes.get(key_of(call.name, call.arguments))
     if outcomes is None:
         is_change = call.name in setting.writers
-        return {_marked(setting, call): False} if is_change else {}
+        return {_mark(setting, call): False} if is_change else {}
     return {
-        error_text(str(one.result)) if one.fails else _returned(setting, call, one): one.fails
+        error_text(str(one.result)) if one.fails else _return_value(setting, call, one): one.fails
         for one in outcomes
     }
 
 
-def _returned(setting: Setting, call: PlannedCall, outcome: Outcome) -> str:
+def _return_value(setting: Setting, call: PlannedCall, outcome: CannedOutcome) -> str:
     is_change = call.name in setting.writers
-    return _marked(setting, call) if is_change else outcome_text(outcome.result)
+    return _mark(setting, call) if is_change else outcome_text(outcome.result)
 
 
-def _marked(setting: Setting, call: PlannedCall) -> str:
+def _mark(setting: Setting, call: PlannedCall) -> str:
     return json.dump_text({"reference": reference(setting.case, call.name, call.arguments)})
 
 

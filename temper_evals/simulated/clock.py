@@ -10,7 +10,7 @@ GENERATED_PER_SECOND = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ReplyCost:
     """Tokens of a request, and the seconds that the prompt and the reply took on the clock."""
 
     prompt: int

@@ -50,7 +50,7 @@ def _other_key(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonObject, 
         first, *rest = name.split("_")
         other = _OTHER_KEYS.get(name, first + "".join(map(str.title, rest)))
         if other != name and other not in arguments:
-            return _renamed(arguments, name, other), other
+            return _rename(arguments, name, other), other
     return None
 
 
@@ -58,10 +58,10 @@ def _marked_key(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonObject,
     if not arguments:
         return None
     name = next(iter(arguments))
-    return _renamed(arguments, name, f"{name}</arg_key>"), f"{name}</arg_key>"
+    return _rename(arguments, name, f"{name}</arg_key>"), f"{name}</arg_key>"
 
 
-def _renamed(arguments: JsonObject, name: str, other: str) -> JsonObject:
+def _rename(arguments: JsonObject, name: str, other: str) -> JsonObject:
     return {other if key == name else key: one for key, one in arguments.items()}
 
 

@@ -11,14 +11,14 @@ import jsonschema_rs
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.scenarios.invention import invented_arguments
+from temper_evals.scenarios.invention import invent_arguments
 from temper_evals.scenarios.scenario import CallTools, GiveAnswer, PlannedCall, Position
 from temper_evals.scenarios.suite import HELD_OUT
 from temper_evals.scenarios.worlds import schema_of, tool_name
 from temper_evals.simulated import renderings
 from temper_evals.simulated.draws import draws_of, uniform
 from temper_evals.simulated.profiles import OF_FORM, OF_PROSE, Flaw, ModelProfile, Reaction
-from temper_evals.simulated.request import SeenRequest, text_parameter
+from temper_evals.simulated.request import SimulatedRequest, text_parameter
 
 _OTHER = "I do not know how to go on: a part of the conversation is missing."
 _UNCALLED = ("none", "ask")
@@ -37,7 +37,7 @@ class WrittenReply:
 class _Moment:
     """A request, where its conversation stands, and the luck of this reply."""
 
-    seen: SeenRequest
+    seen: SimulatedRequest
     at: Position
     profile: ModelProfile
     is_constrained: bool
@@ -65,35 +65,35 @@ class SimulatedModel:
 
     profile: ModelProfile
 
-    def reply(self, seen: SeenRequest) -> WrittenReply:
+    def reply(self, seen: SimulatedRequest) -> WrittenReply:
         """Write the reply to a request."""
         at = seen.task.position(seen.messages)
         moment = _Moment(seen, at, self.profile, _is_constrained(seen, at))
         match at.action:
             case CallTools(calls):
-                reply = _calling(moment, calls)
+                reply = _write_calls(moment, calls)
             case GiveAnswer(text):
-                reply = _answering(moment, text)
+                reply = _write_answer(moment, text)
             case _:
                 reply = WrittenReply(_OTHER)
         return _in_form(reply, moment)
 
 
-def _calling(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
+def _write_calls(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
     """Write a reply in which calls are due."""
     if moment.seen.task.expected.single:
         calls = calls[:1]
-    flaw = _flaw(moment, _possible(moment, calls))
+    flaw = _flaw(moment, _possible_flaws(moment, calls))
     if flaw is not None and moment.is_constrained and flaw is not Flaw.WRONG_VALUE:
         flaw = _constrained_flaw(moment, flaw)
-    return _right(calls) if flaw is None else _flawed(moment, calls, flaw)
+    return _right(calls) if flaw is None else _write_flawed(moment, calls, flaw)
 
 
 def _right(calls: Sequence[PlannedCall]) -> WrittenReply:
     return WrittenReply(calls=tuple((one.name, json.dump_text(one.arguments)) for one in calls))
 
 
-def _possible(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Flaw]:
+def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Flaw]:
     """List the flaws that a reply can have here, in the order in which luck goes through them."""
     is_first = moment.at.progress == 0
     flaws = [Flaw.PROSE_FIRST if is_first else Flaw.PROSE_LATER]
@@ -105,18 +105,18 @@ def _possible(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Flaw]:
 
 def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
     """Decide what is wrong with a reply: by the luck of the first, and of each correction."""
-    first = _drawn(moment, possible, 0)
+    first = _draw_flaw(moment, possible, 0)
     if moment.at.after_failure and first is None:
-        first = _given_up(moment)
+        first = _gives_up(moment)
     if moment.at.tries == 0 or first is None:
-        return first if moment.at.tries == 0 else _drawn(moment, possible, moment.at.tries)
+        return first if moment.at.tries == 0 else _draw_flaw(moment, possible, moment.at.tries)
     if first is Flaw.WRONG_VALUE and moment.is_constrained:
         return first
     chance = moment.chance(_reaction(moment.seen))
     return None if moment.luck("correction") < chance else first
 
 
-def _drawn(moment: _Moment, possible: list[Flaw], tries: int) -> Flaw | None:
+def _draw_flaw(moment: _Moment, possible: list[Flaw], tries: int) -> Flaw | None:
     luck = moment.luck("flaw", tries)
     for flaw in possible:
         luck -= moment.profile.rates.get(flaw, 0.0)
@@ -131,7 +131,7 @@ def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
     return is_held or (flaw in OF_PROSE and moment.seen.forces_call)
 
 
-def _given_up(moment: _Moment) -> Flaw | None:
+def _gives_up(moment: _Moment) -> Flaw | None:
     """Decide whether the failure of a tool is the end of it; a model without flaws goes on."""
     if not moment.profile.rates.get(Flaw.EARLY_STOP):
         return None
@@ -139,7 +139,7 @@ def _given_up(moment: _Moment) -> Flaw | None:
     return None if has_recovered or moment.seen.forces_call else Flaw.EARLY_STOP
 
 
-def _reaction(seen: SeenRequest) -> Reaction:
+def _reaction(seen: SimulatedRequest) -> Reaction:
     """Tell what a model was told since its last reply."""
     places = [place for place, one in enumerate(seen.messages) if one.get("role") == "assistant"]
     told = seen.messages[places[-1] + 1 :] if places else ()
@@ -149,15 +149,15 @@ def _reaction(seen: SeenRequest) -> Reaction:
     names = [tool_name(one) for one in seen.tools]
     calls = (call for step in seen.task.steps for call in step.calls)
     parameters = [name for call in calls for name in call.arguments]
-    is_specific = any(_says(text, name) for name in (*names, *parameters))
+    is_specific = any(_mentions(text, name) for name in (*names, *parameters))
     return Reaction.SPECIFIC if is_specific else Reaction.GENERIC
 
 
-def _says(text: str, name: str) -> bool:
+def _mentions(text: str, name: str) -> bool:
     """Return whether a text names something: as a word of its own, however it is quoted."""
     before, found, behind = text.partition(name)
     is_word = bool(found) and not (before[-1:].isalnum() or behind[:1].isalnum())
-    return is_word or (bool(found) and _says(behind, name))
+    return is_word or (bool(found) and _mentions(behind, name))
 
 
 def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
@@ -169,27 +169,27 @@ def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
     return flaw if flaw in OF_PROSE and may_answer else None
 
 
-def _flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -> WrittenReply:
+def _write_flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -> WrittenReply:
     """Write a reply with a flaw."""
     draw = draws_of(*moment.key, "rendering")
     call = calls[0]
     if flaw in OF_PROSE:
         kind = "early" if flaw is Flaw.EARLY_STOP else "prose"
-        return _said(moment, renderings.prose(kind, call, draw, held_out=moment.is_held_out), flaw)
+        return _say(moment, renderings.prose(kind, call, draw, held_out=moment.is_held_out), flaw)
     if flaw is Flaw.FOREIGN:
         text = renderings.foreign(calls, draw, held_out=moment.is_held_out)
         return WrittenReply(text, flaw=flaw)
     if flaw is Flaw.REPEATED:
-        return _repeated(moment, calls)
+        return _repeat_call(moment, calls)
     if flaw is Flaw.WRONG_COUNT:
         changed = calls[:1] if moment.luck("count") < 0.5 else (*calls, calls[0])
         return WrittenReply(calls=_right(changed).calls, flaw=flaw)
-    name, text = _spoiled(moment, call, flaw)
+    name, text = _spoil_call(moment, call, flaw)
     rest = _right(calls[1:]).calls
     return WrittenReply(calls=((name, text), *rest), flaw=flaw)
 
 
-def _spoiled(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, str]:
+def _spoil_call(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, str]:
     """Write the first of the calls with a flaw in its name or its arguments."""
     draw, held_out = draws_of(*moment.key, "rendering"), moment.is_held_out
     schema = schema_of(moment.seen.task.setting.tools, call.name) or {}
@@ -208,32 +208,32 @@ def _spoiled(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, str]:
             return call.name, json.dump_text(renderings.wrong_value(call, schema, draw))
 
 
-def _repeated(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
+def _repeat_call(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
     """Make the last step's call again."""
     done = moment.seen.task.calls[: moment.at.progress]
     again = done[-1:] or calls
     return WrittenReply(calls=_right(again).calls, flaw=Flaw.REPEATED)
 
 
-def _answering(moment: _Moment, text: str) -> WrittenReply:
+def _write_answer(moment: _Moment, text: str) -> WrittenReply:
     """Write a reply in which an answer is due."""
     task, at = moment.seen.task, moment.at
     if moment.seen.forces_call:
-        return _needless(moment)
+        return _call_needlessly(moment)
     rate = moment.profile.rates.get(Flaw.NEEDLESS_CALL, 0.0)
     if task.family in _UNCALLED and at.progress == 0 and moment.luck("needless", 0) < rate:
         helps = moment.chance(Reaction.ANSWER_TOOL_RESTRAINT)
         if moment.seen.answer_tool is None or moment.luck("restraint", 0) >= helps:
-            return _needless(moment)
+            return _call_needlessly(moment)
     quoted = task.expected.quoted
     if quoted is not None and moment.luck("quoted") < moment.profile.rates.get(Flaw.QUOTED, 0.0):
         draw = draws_of(*moment.key, "rendering")
         form = renderings.foreign((quoted,), draw, held_out=moment.is_held_out)
-        return _said(moment, f"{text}\n\n{form}", Flaw.QUOTED)
-    return _said(moment, text, None)
+        return _say(moment, f"{text}\n\n{form}", Flaw.QUOTED)
+    return _say(moment, text, None)
 
 
-def _needless(moment: _Moment) -> WrittenReply:
+def _call_needlessly(moment: _Moment) -> WrittenReply:
     """Call a tool though none is due."""
     draw = draws_of(*moment.key, "needless")
     known = [one for one in moment.seen.tools if one != moment.seen.answer_tool]
@@ -242,11 +242,11 @@ def _needless(moment: _Moment) -> WrittenReply:
         return WrittenReply(_OTHER)
     name = draw.choice(names)
     schema = schema_of(moment.seen.tools, name) or {}
-    arguments = json.dump_text(invented_arguments(schema, draw))
+    arguments = json.dump_text(invent_arguments(schema, draw))
     return WrittenReply(calls=((name, arguments),), flaw=Flaw.NEEDLESS_CALL)
 
 
-def _said(moment: _Moment, text: str, flaw: Flaw | None) -> WrittenReply:
+def _say(moment: _Moment, text: str, flaw: Flaw | None) -> WrittenReply:
     """Say something, by the tool for answering where there is one."""
     tool = moment.seen.answer_tool
     uses_it = moment.luck("answer tool") < moment.chance(Reaction.ANSWER_TOOL)
@@ -259,7 +259,7 @@ def _answer_call(tool: JsonObject, text: str) -> tuple[str, str]:
     return tool_name(tool), json.dump_text({text_parameter(tool): text})
 
 
-def _is_constrained(seen: SeenRequest, at: Position) -> bool:
+def _is_constrained(seen: SimulatedRequest, at: Position) -> bool:
     """Return whether only a call can come out: a schema that is none of the task's own."""
     form = seen.task.fields.get("response_format")
     own = json.dump_text(form) if form else ""
@@ -269,10 +269,10 @@ def _is_constrained(seen: SeenRequest, at: Position) -> bool:
 def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
     """Write a reply as the request wants it: in a schema, or as text that nobody parses."""
     if moment.is_constrained and moment.seen.schema is not None:
-        return WrittenReply(_fitting(reply, moment), flaw=reply.flaw)
+        return WrittenReply(_fit_schema(reply, moment), flaw=reply.flaw)
     if moment.seen.choice != "none" or not reply.calls:
         return reply
-    parsed = [(name, _parsed(text)) for name, text in reply.calls]
+    parsed = [(name, _parse_schema(text)) for name, text in reply.calls]
     lines = [
         f"<tool_call>\n{json.dump_text({'name': name, 'arguments': one})}\n</tool_call>"
         for name, one in parsed
@@ -280,19 +280,19 @@ def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
     return WrittenReply("\n".join((reply.text, *lines)).strip(), flaw=reply.flaw)
 
 
-def _parsed(text: str) -> JsonValue:
+def _parse_schema(text: str) -> JsonValue:
     try:
         return json.parse(text)
     except ValueError:
         return text
 
 
-def _fitting(reply: WrittenReply, moment: _Moment) -> str:
+def _fit_schema(reply: WrittenReply, moment: _Moment) -> str:
     """Write the first call in the form that a schema allows; a needless one if none fits."""
-    for calls in (reply.calls, _needless(moment).calls):
+    for calls in (reply.calls, _call_needlessly(moment).calls):
         if (form := _form_of(calls, moment)) is not None:
             return json.dump_text(form)
-    return json.dump_text(invented_arguments(moment.seen.schema or {}, draws_of(*moment.key)))
+    return json.dump_text(invent_arguments(moment.seen.schema or {}, draws_of(*moment.key)))
 
 
 def _form_of(calls: Sequence[tuple[str, str]], moment: _Moment) -> JsonValue:
@@ -303,7 +303,7 @@ def _form_of(calls: Sequence[tuple[str, str]], moment: _Moment) -> JsonValue:
 
 def _forms(calls: Sequence[tuple[str, str]]) -> list[JsonValue]:
     """List the usual ways in which calls are written as JSON."""
-    parsed = [(name, _parsed(text)) for name, text in calls]
+    parsed = [(name, _parse_schema(text)) for name, text in calls]
     forms: list[JsonValue] = []
     for member in ("arguments", "parameters"):
         each: list[JsonValue] = [{"name": name, member: one} for name, one in parsed]

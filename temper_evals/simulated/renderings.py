@@ -10,7 +10,7 @@ from functools import cache
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.scenarios.invention import invented
+from temper_evals.scenarios.invention import invent_value
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.worlds import outcome_text
 from temper_evals.simulated import held_out_edits
@@ -44,10 +44,10 @@ def as_text(call: PlannedCall, form: str) -> str:
     if is_loop:
         inner, _, behind = rest.partition("{end_argument}")
         return as_text(call, before) + _each_argument(call, inner) + as_text(call, behind)
-    return _filled(call, form)
+    return _fill(call, form)
 
 
-def _filled(call: PlannedCall, form: str) -> str:
+def _fill(call: PlannedCall, form: str) -> str:
     """Put the parts of a call in the places that a form has for them."""
     arguments = json.dump_text(call.arguments)
     whole = json.dump_text({"name": call.name, "arguments": call.arguments})
@@ -75,7 +75,7 @@ def _filled(call: PlannedCall, form: str) -> str:
     for mark, text in parts.items():
         if mark in form:
             before, _, behind = form.partition(mark)
-            return _filled(call, before) + text + _filled(call, behind)
+            return _fill(call, before) + text + _fill(call, behind)
     return form
 
 
@@ -178,7 +178,7 @@ def wrong_value(call: PlannedCall, schema: JsonObject, draw: random.Random) -> J
     properties = schema.get("properties")
     for name in names:
         kind = properties.get(name) if isinstance(properties, dict) else None
-        value = invented(kind if isinstance(kind, dict) else {}, draw)
+        value = invent_value(kind if isinstance(kind, dict) else {}, draw)
         if value != call.arguments[name]:
             return {**call.arguments, name: value}
     return call.arguments
@@ -218,7 +218,7 @@ _NAMES: Mapping[str, Callable[[str], str]] = {
 }
 
 
-def _changed(
+def _change_first(
     arguments: JsonObject, change: Callable[[str, JsonValue], JsonValue]
 ) -> tuple[JsonObject, str] | None:
     """Change the first argument that a change applies to."""
@@ -250,15 +250,17 @@ def _enum_in_capitals(arguments: JsonObject, schema: JsonObject) -> tuple[JsonOb
     if not isinstance(properties, dict):
         return None
     enums = [name for name, one in properties.items() if isinstance(one, dict) and "enum" in one]
-    return _changed(arguments, lambda name, one: str(one).upper() if name in enums and one else one)
+    return _change_first(
+        arguments, lambda name, one: str(one).upper() if name in enums and one else one
+    )
 
 
 _TYPES: Mapping[str, held_out_edits.TypeEdit] = {
     **held_out_edits.TYPES,
-    "number_as_text": lambda arguments, _: _changed(arguments, _number_as_text),
-    "text_as_number": lambda arguments, _: _changed(arguments, _text_as_number),
-    "list_as_text": lambda arguments, _: _changed(arguments, _list_as_text),
-    "object_as_text": lambda arguments, _: _changed(arguments, _object_as_text),
+    "number_as_text": lambda arguments, _: _change_first(arguments, _number_as_text),
+    "text_as_number": lambda arguments, _: _change_first(arguments, _text_as_number),
+    "list_as_text": lambda arguments, _: _change_first(arguments, _list_as_text),
+    "object_as_text": lambda arguments, _: _change_first(arguments, _object_as_text),
     "enum_in_capitals": _enum_in_capitals,
     "extra_member": lambda arguments, _: ({**arguments, "reason": "as asked"}, "reason"),
     "wrapped": lambda arguments, _: ({"arguments": arguments}, "arguments"),

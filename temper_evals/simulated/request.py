@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from temper_evals.scenarios.suite import task_named
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 from temper_evals.scenarios.worlds import function_of, tool_name
 
 _CASE = re.compile(r"\[case ([a-z_]+-\d+)/(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class SeenRequest:
+class SimulatedRequest:
     """A request as a model sees it; `key` is the name of its case and the seed."""
 
-    task: Task
+    task: PlannedTask
     seed: int
     messages: tuple[JsonObject, ...]
     tools: tuple[JsonObject, ...]
@@ -54,7 +54,7 @@ def text_parameter(tool: JsonObject) -> str:
     return ""
 
 
-def see(body: JsonObject) -> SeenRequest | None:
+def read_request(body: JsonObject) -> SimulatedRequest | None:
     """Read a request; None if it is of no known case."""
     messages = _objects(body.get("messages"))
     found = next((hit for one in messages if (hit := _CASE.search(_text(one)))), None)
@@ -62,12 +62,12 @@ def see(body: JsonObject) -> SeenRequest | None:
     if found is None or task is None:
         return None
     choice, named = _choice(body.get("tool_choice"))
-    return SeenRequest(
+    return SimulatedRequest(
         task, int(found[2]), messages, _objects(body.get("tools")), choice, named, _schema(body)
     )
 
 
-def rendered_prompt(body: JsonObject) -> str:
+def render_prompt(body: JsonObject) -> str:
     """Write a request as a prompt, tools first."""
     tools = json.dump_text(body.get("tools", []))
     return tools + "".join(

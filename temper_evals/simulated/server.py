@@ -15,11 +15,11 @@ from starlette.routing import Route
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.simulated.clock import Cost, Slots, tokens_in
+from temper_evals.simulated.clock import ReplyCost, Slots, tokens_in
 from temper_evals.simulated.draws import draws_of
 from temper_evals.simulated.model import SimulatedModel, WrittenReply
 from temper_evals.simulated.profiles import Flaw, ModelProfile
-from temper_evals.simulated.request import SeenRequest, rendered_prompt, see
+from temper_evals.simulated.request import SimulatedRequest, read_request, render_prompt
 
 WINDOW = 8192
 SLOTS = 4
@@ -29,7 +29,7 @@ _STRANGER = WrittenReply("I know nothing of this case.")
 
 
 @dataclass(slots=True)
-class Spent:
+class CaseUsage:
     """What a case cost so far, and what went wrong in its replies."""
 
     generations: int = 0
@@ -39,8 +39,7 @@ class Spent:
     seconds: float = 0.0
     flaws: list[Flaw] = field(default_factory=list)
 
-    def add(self, cost: Cost, flaw: Flaw | None) -> None:
-        """Add a request."""
+    def add(self, cost: ReplyCost, flaw: Flaw | None) -> None:
         self.generations += 1
         self.prompt += cost.prompt
         self.cached += cost.cached
@@ -57,15 +56,14 @@ class SimulatedServer:
         self._window = window
         self._pace = pace
         self._slots = Slots(SLOTS)
-        self._ledger: dict[str, Spent] = {}
+        self._ledger: dict[str, CaseUsage] = {}
         self.url = ""
 
-    def spent_on(self, case: str) -> Spent:
+    def usage_of(self, case: str) -> CaseUsage:
         """Tell what a case has cost so far."""
-        return self._ledger.setdefault(case, Spent())
+        return self._ledger.setdefault(case, CaseUsage())
 
     def app(self) -> Starlette:
-        """Make the application."""
         routes = [
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
             Route("/v1/chat/completions/input_tokens", self._count, methods=["POST"]),
@@ -79,13 +77,13 @@ class SimulatedServer:
 
     async def _chat(self, request: Request) -> Response:
         body = _object(await request.body())
-        prompt = rendered_prompt(body)
+        prompt = render_prompt(body)
         if tokens_in(prompt) >= self._window:
             return JSONResponse(_overflow(tokens_in(prompt), self._window), status_code=400)
-        seen = see(body)
+        seen = read_request(body)
         reply = _STRANGER if seen is None else self._model.reply(seen)
         pieces = _pieces(reply, "" if seen is None else f"{seen.key} {len(seen.messages)}")
-        cost = Cost(tokens_in(prompt), self._slots.take(prompt), len(pieces))
+        cost = ReplyCost(tokens_in(prompt), self._slots.take(prompt), len(pieces))
         if seen is not None:
             self._note(seen, cost, reply.flaw)
         if body.get("stream") is not True:
@@ -93,11 +91,11 @@ class SimulatedServer:
             return JSONResponse(_whole(reply, cost))
         return StreamingResponse(self._stream(pieces, reply, cost), media_type="text/event-stream")
 
-    def _note(self, seen: SeenRequest, cost: Cost, flaw: Flaw | None) -> None:
-        self.spent_on(seen.key).add(cost, flaw)
+    def _note(self, seen: SimulatedRequest, cost: ReplyCost, flaw: Flaw | None) -> None:
+        self.usage_of(seen.key).add(cost, flaw)
 
     async def _stream(
-        self, pieces: list[JsonObject], reply: WrittenReply, cost: Cost
+        self, pieces: list[JsonObject], reply: WrittenReply, cost: ReplyCost
     ) -> AsyncIterator[bytes]:
         """Stream a reply, eight tokens at a time: a timer for each would cost more than they do."""
         await asyncio.sleep(cost.prompt_seconds * self._pace)
@@ -111,11 +109,11 @@ class SimulatedServer:
         yield _event(end) + b"data: [DONE]\n\n"
 
     async def _count(self, request: Request) -> Response:
-        prompt = rendered_prompt(_object(await request.body()))
+        prompt = render_prompt(_object(await request.body()))
         return JSONResponse({"input_tokens": tokens_in(prompt)})
 
     async def _render(self, request: Request) -> Response:
-        return JSONResponse({"prompt": rendered_prompt(_object(await request.body()))})
+        return JSONResponse({"prompt": render_prompt(_object(await request.body()))})
 
     async def _tokenize(self, request: Request) -> Response:
         content = _object(await request.body()).get("content")
@@ -186,7 +184,7 @@ def _event(value: JsonObject) -> bytes:
     return b"data: " + json.dump(value) + b"\n\n"
 
 
-def _account(cost: Cost) -> JsonObject:
+def _account(cost: ReplyCost) -> JsonObject:
     usage: JsonObject = {
         "prompt_tokens": cost.prompt,
         "completion_tokens": cost.generated,
@@ -203,7 +201,7 @@ def _account(cost: Cost) -> JsonObject:
     return {"usage": usage, "timings": timings}
 
 
-def _whole(reply: WrittenReply, cost: Cost) -> JsonObject:
+def _whole(reply: WrittenReply, cost: ReplyCost) -> JsonObject:
     draw = draws_of(reply.text, *(text for _, text in reply.calls))
     calls: list[JsonValue] = [
         {
@@ -247,17 +245,15 @@ class _QuietServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture nothing."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
         await super().startup(sockets)
         self.ready.set()
 
 
 @asynccontextmanager
-async def served(server: SimulatedServer) -> AsyncGenerator[str, None]:
+async def serve(server: SimulatedServer) -> AsyncGenerator[str, None]:
     """Serve on a free port of this machine; yields the URL."""
     config = uvicorn.Config(server.app(), log_config=None, access_log=False, ws="none")
     running = _QuietServer(config)

@@ -17,7 +17,7 @@ from temper_evals.tiny_model.tools import (
     composed_tool,
     tool_named,
 )
-from temper_evals.tiny_model.values import Values
+from temper_evals.tiny_model.values import ValueDraw
 
 BUSY = "busy, try again"
 NOTHING_FITS = "None of my tools can do that."
@@ -67,21 +67,18 @@ class TaskDraw:
     held_out: bool = False
 
     def task(self, family: str) -> TinyTask:
-        """Draw a task of a family."""
         return FAMILIES[family](self)
 
     @property
-    def values(self) -> Values:
+    def values(self) -> ValueDraw:
         """Where values come from."""
-        return Values(self.draw, held_out=self.held_out)
+        return ValueDraw(self.draw, held_out=self.held_out)
 
     def arguments(self, tool: TinyTool) -> JsonObject:
-        """Draw arguments for a tool."""
         values = self.values
         return {name: values.value(kind) for name, kind in tool.parameters.items()}
 
     def result(self, tool: TinyTool) -> str:
-        """Draw what a tool returns."""
         return str(self.values.value(tool.result))
 
     def one_call(self, family: str, tool: TinyTool, count: int) -> TinyTask:
@@ -162,6 +159,6 @@ FAMILIES: dict[str, Callable[[TaskDraw], TinyTask]] = {
 }
 
 
-def offered(task: TinyTask) -> list[JsonValue]:
+def offer_tools(task: TinyTask) -> list[JsonValue]:
     """Return the tools of a task as a request offers them."""
-    return [one.described() for one in task.tools]
+    return [one.describe() for one in task.tools]

@@ -31,7 +31,7 @@ class TinyTool:
         """Return the JSON type of a parameter."""
         return "integer" if self.parameters[parameter] in NUMBERS else "string"
 
-    def described(self) -> JsonObject:
+    def describe(self) -> JsonObject:
         """Return the tool as a request offers it."""
         properties: JsonObject = {name: {"type": self.type_of(name)} for name in self.parameters}
         schema: JsonObject = {

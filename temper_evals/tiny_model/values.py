@@ -18,7 +18,7 @@ _HELD_OUT: dict[str, list[str]] = DOMAIN["held_out"]
 NUMBERS = {"count": (2, 60), "degrees": (15, 28)}
 
 
-class Values:
+class ValueDraw:
     """Draws values; `held_out` ones never occur in training, as far as their kind has any."""
 
     def __init__(self, draw: random.Random, *, held_out: bool = False) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from temper_evals.evaluation import Choice, evaluate
+from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_runs
 from temper_evals.results import ArmResult, results_of
-from temper_evals.runs import Progress
+from temper_evals.runs import ArmProgress
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -21,12 +21,12 @@ TEMPER = (sys.executable, "-m", "proxy", "eval")
 CONTROLS = ("temper", "temper-off", "temper-observe", "temper-accept")
 
 
-def ignored(_progress: Progress) -> None:
+def ignored(_progress: ArmProgress) -> None:
     """Nobody looks."""
 
 
 async def measured(folder: Path, profile: str, *arms: str) -> dict[str, ArmResult]:
-    choice = Choice(
+    choice = EvaluationChoice(
         families=FAMILIES, profiles=(profile,), arms=("direct", *arms, "ceiling"), pace=0.0
     )
     records = await evaluate(choice, folder, ignored)

@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from temper_evals.evaluation import Choice, evaluate
-from temper_evals.runs import Progress
+from temper_evals.evaluation import EvaluationChoice, evaluate
+from temper_evals.runs import ArmProgress
 from temper_evals.simulated.profiles import load_profile
-from temper_evals.simulated.server import SimulatedServer, served
+from temper_evals.simulated.server import SimulatedServer, serve
 
 inspect_log = pytest.importorskip("inspect_ai.log", reason="needs the extra `inspect`")
 
@@ -25,7 +25,7 @@ async def inspected(
     profile: str, families: tuple[str, ...], folder: Path
 ) -> dict[str, tuple[bool, str]]:
     """Let Inspect run these families; returns what is right, and why not."""
-    async with served(SimulatedServer(load_profile(profile), 0.0)) as url:
+    async with serve(SimulatedServer(load_profile(profile), 0.0)) as url:
         command = [
             *(
                 sys.executable,
@@ -53,10 +53,10 @@ def scores_in(folder: Path) -> dict[str, tuple[bool, str]]:
 
 
 async def test_inspect_finds_right_what_the_plain_loop_finds_right(tmp_path: Path) -> None:
-    def ignore(_progress: Progress) -> None:
+    def ignore(_progress: ArmProgress) -> None:
         """Nobody looks."""
 
-    choice = Choice(families=FAMILIES, profiles=("p-small",), arms=("direct",), pace=0.0)
+    choice = EvaluationChoice(families=FAMILIES, profiles=("p-small",), arms=("direct",), pace=0.0)
     records = await evaluate(choice, tmp_path / "own", ignore)
     expected = {one.scenario: one.right for one in records.runs}
     assert {*expected.values()} == {True, False}

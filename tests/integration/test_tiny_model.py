@@ -9,9 +9,9 @@ import pytest
 from proxy.conversation import json
 from proxy.processes.launch import LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
-from temper_evals.evaluation import Choice, evaluate
+from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.results import ArmResult, results_of
-from temper_evals.runs import Progress
+from temper_evals.runs import ArmProgress
 from temper_evals.tiny_model.shipped import MODEL_FILE, WINDOW
 from temper_evals.tiny_model.tools import tool_named
 from tests.patience import PATIENCE_SECONDS
@@ -35,14 +35,14 @@ async def server() -> AsyncGenerator[httpx.AsyncClient, None]:
         yield client
 
 
-def ignored(_progress: Progress) -> None:
+def ignored(_progress: ArmProgress) -> None:
     """Nobody looks."""
 
 
 async def test_it_calls_a_tool_that_it_knows(server: httpx.AsyncClient) -> None:
     asked: json.JsonObject = {
         "messages": [{"role": "user", "content": "Set a timer for 25 minutes."}],
-        "tools": [tool_named(name).described() for name in ("get_time", "set_timer")],
+        "tools": [tool_named(name).describe() for name in ("get_time", "set_timer")],
         "temperature": 0,
     }
     answer = await server.post("/v1/chat/completions", json=asked)
@@ -54,7 +54,9 @@ async def test_it_calls_a_tool_that_it_knows(server: httpx.AsyncClient) -> None:
 async def test_what_a_mismatched_server_leaks_is_found_and_off_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    choice = Choice(tiny=True, families=("single",), arms=("direct", "temper-off", "temper"))
+    choice = EvaluationChoice(
+        tiny=True, families=("single",), arms=("direct", "temper-off", "temper")
+    )
     found = results_of((await evaluate(choice, tmp_path, ignored)).runs, 100)
     by_name: dict[tuple[str, str], ArmResult] = {(one.bed, one.arm): one for one in found}
     native, mute = by_name["tiny", "direct"], by_name["tiny-mute", "direct"]

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.building import TaskBuilder
-from temper_evals.scenarios.catalogue import Values, describe_tool
+from temper_evals.scenarios.catalogue import SampleValues, describe_tool
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Task
-from temper_evals.scenarios.worlds import Outcome
+from temper_evals.scenarios.task import PlannedTask
+from temper_evals.scenarios.worlds import CannedOutcome
 
 _TIMES = tuple(f"{hour:02}:{minute:02}" for hour in range(8, 18) for minute in (0, 30))
 _PEOPLE: JsonObject = {"type": "array", "items": {"type": "string"}}
@@ -45,9 +45,9 @@ _WRITERS = (
 _CHANGING = frozenset({"send_invitation", "move_meeting", "cancel_meeting", "block_time"})
 
 
-def calendar(index: int) -> Task:
+def calendar(index: int) -> PlannedTask:
     """Find the first time that suits all; every second time the room is taken then."""
-    values = Values(f"calendar-{index}")
+    values = SampleValues(f"calendar-{index}")
     tools = tuple(values.draw.sample((*_READERS, *_WRITERS), len(_READERS) + len(_WRITERS)))
     builder = TaskBuilder("calendar", index, tools, _CHANGING)
     people, day = _people(values, 2 + index % 3 // 2), values.date()
@@ -66,14 +66,14 @@ def calendar(index: int) -> Task:
     if index % 2:
         free = shared[values.number(1, 2) :]
         problem = _problem(values, wanted, shared, free)
-        taken = builder.ends("send_invitation", {**wanted}, Outcome(problem, fails=True))
+        taken = builder.ends("send_invitation", {**wanted}, CannedOutcome(problem, fails=True))
         builder.step(taken, needs=seen)
         wanted, seen = {**wanted, "start": free[0]}, [*seen, problem]
     builder.change(PlannedCall("send_invitation", wanted), needs=seen)
     return builder.done(_wish(wanted, people))
 
 
-def _people(values: Values, count: int) -> list[str]:
+def _people(values: SampleValues, count: int) -> list[str]:
     drawn: dict[str, None] = {}
     while len(drawn) < count:
         drawn[values.name()] = None
@@ -81,7 +81,7 @@ def _people(values: Values, count: int) -> list[str]:
 
 
 def _read_calendars(
-    builder: TaskBuilder, values: Values, wanted: JsonObject, shared: Sequence[str]
+    builder: TaskBuilder, values: SampleValues, wanted: JsonObject, shared: Sequence[str]
 ) -> list[str]:
     """Look everybody's times up at once; returns the results, which are all needed."""
     people, day = wanted["attendees"], wanted["day"]
@@ -98,7 +98,9 @@ def _read_calendars(
     return seen
 
 
-def _problem(values: Values, wanted: JsonObject, shared: Sequence[str], free: Sequence[str]) -> str:
+def _problem(
+    values: SampleValues, wanted: JsonObject, shared: Sequence[str], free: Sequence[str]
+) -> str:
     """Say that the room is taken, and when it is free: also at a time that does not suit all."""
     other = values.draw.choice([one for one in _TIMES if one not in shared])
     times = ", ".join(sorted((*free, other)))

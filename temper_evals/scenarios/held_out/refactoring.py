@@ -2,10 +2,10 @@
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.building import TaskBuilder
-from temper_evals.scenarios.catalogue import Values, describe_tool
+from temper_evals.scenarios.catalogue import SampleValues, describe_tool
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Expected, Task
-from temper_evals.scenarios.worlds import Outcome
+from temper_evals.scenarios.task import ExpectedEnd, PlannedTask
+from temper_evals.scenarios.worlds import CannedOutcome
 
 _EDIT: JsonObject = {
     "type": "object",
@@ -51,9 +51,9 @@ _LANGUAGES = (
 )
 
 
-def refactoring(index: int) -> Task:
+def refactoring(index: int) -> PlannedTask:
     """Rename a function where it stands and where it is called; every third time a file changed."""
-    values = Values(f"refactoring-{index}")
+    values = SampleValues(f"refactoring-{index}")
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("refactoring", index, tools, _CHANGING)
     ending, definition, caller = values.draw.choice(_LANGUAGES)
@@ -66,17 +66,17 @@ def refactoring(index: int) -> Task:
     ]
     reads = [PlannedCall("read_file", {"path": path}) for path in paths]
     changed = "".join(f"\t{line}\n" for line in texts[0].splitlines())
-    versions = [Outcome(texts[0]), Outcome(changed)]
+    versions = [CannedOutcome(texts[0]), CannedOutcome(changed)]
     builder.ends("read_file", {"path": paths[0]}, *versions)
-    builder.ends("read_file", {"path": paths[1]}, Outcome(texts[1]))
+    builder.ends("read_file", {"path": paths[1]}, CannedOutcome(texts[1]))
     builder.step(*reads)
     first, second = (_edit(path, text, old, new) for path, text in zip(paths, texts, strict=True))
     if index % 3 == 0:
-        _changed_meanwhile(builder, first, reads[0], texts[0])
+        _change_meanwhile(builder, first, reads[0], texts[0])
         first = _edit(paths[0], changed, old, new)
         texts[0] = changed
     builder.change(first, second, needs=texts)
-    return _tested(builder, values, (old, new), paths)
+    return _run_tests(builder, values, (old, new), paths)
 
 
 def _edit(path: str, text: str, old: str, new: str) -> PlannedCall:
@@ -89,17 +89,19 @@ def _edit(path: str, text: str, old: str, new: str) -> PlannedCall:
     return PlannedCall("edit_file", {"path": path, "edits": edits})
 
 
-def _changed_meanwhile(
+def _change_meanwhile(
     builder: TaskBuilder, edit: PlannedCall, read: PlannedCall, text: str
 ) -> None:
     """Let the first edit fail, since somebody has changed the file: it has to be read again."""
     problem = f"{read.arguments['path']} was changed since it was read: read it again"
-    failed = builder.ends(edit.name, edit.arguments, Outcome(problem, fails=True))
+    failed = builder.ends(edit.name, edit.arguments, CannedOutcome(problem, fails=True))
     builder.step(failed, needs=[text])
     builder.step(read, needs=[problem])
 
 
-def _tested(builder: TaskBuilder, values: Values, names: tuple[str, str], paths: list[str]) -> Task:
+def _run_tests(
+    builder: TaskBuilder, values: SampleValues, names: tuple[str, str], paths: list[str]
+) -> PlannedTask:
     """Run the tests in the end; the answer tells the run."""
     suite, run = f"tests-{values.sku()}", values.code("RUN")
     result: JsonObject = {"run": run, "failed": 0}
@@ -111,4 +113,4 @@ def _tested(builder: TaskBuilder, values: Values, names: tuple[str, str], paths:
         "end, and no other line. If a file has changed meanwhile, read it again. Then run the "
         f"suite {suite}, not verbose. Tell me the references of the edits and the run of the tests."
     )
-    return builder.done(said, Expected((run,)))
+    return builder.done(said, ExpectedEnd((run,)))

@@ -3,10 +3,10 @@
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.building import TaskBuilder
-from temper_evals.scenarios.catalogue import Values, describe_tool
+from temper_evals.scenarios.catalogue import SampleValues, describe_tool
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Task
-from temper_evals.scenarios.worlds import Outcome, reference
+from temper_evals.scenarios.task import PlannedTask
+from temper_evals.scenarios.worlds import CannedOutcome, reference
 
 _CLASSES: list[JsonValue] = ["first", "second", "sleeper"]
 _SEAT: JsonObject = {"train": "string", "day": "string", "class": _CLASSES, "quiet": "boolean"}
@@ -29,9 +29,9 @@ _CHANGING = frozenset(
 )
 
 
-def travel(index: int) -> Task:
+def travel(index: int) -> PlannedTask:
     """Book a train and a hotel; two times of three the hotel is full, and the seat is released."""
-    values = Values(f"travel-{index}")
+    values = SampleValues(f"travel-{index}")
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("travel", index, tools, _CHANGING)
     day, later = f"2027-05-{values.number(10, 15)}", f"2027-05-{values.number(16, 28)}"
@@ -46,7 +46,7 @@ def travel(index: int) -> Task:
     reserved = _seat(builder, values, cities, {**seat, "day": day})
     if index % 3:
         problem = f"no room is free on {day}, one is from {later} on"
-        full = builder.ends("reserve_hotel", hotel, Outcome(problem, fails=True))
+        full = builder.ends("reserve_hotel", hotel, CannedOutcome(problem, fails=True))
         builder.step(full)
         mark = reference(builder.name, reserved.name, reserved.arguments)
         release = PlannedCall("release_seat", {"reservation": mark})
@@ -64,7 +64,7 @@ def travel(index: int) -> Task:
 
 
 def _seat(
-    builder: TaskBuilder, values: Values, cities: list[str], wanted: JsonObject
+    builder: TaskBuilder, values: SampleValues, cities: list[str], wanted: JsonObject
 ) -> PlannedCall:
     """Look for trains, and reserve a seat in the first to arrive, which is never listed first."""
     hours = values.draw.sample(range(9, 23), 3)

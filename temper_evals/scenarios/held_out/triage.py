@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.building import TaskBuilder
-from temper_evals.scenarios.catalogue import Values, describe_tool
+from temper_evals.scenarios.catalogue import SampleValues, describe_tool
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Expected, Task
+from temper_evals.scenarios.task import ExpectedEnd, PlannedTask
 
 _TEAMS: list[JsonValue] = ["network", "billing", "mobile"]
 _URGENCIES: list[JsonValue] = ["today", "this_week", "whenever"]
@@ -63,9 +63,9 @@ class _Ticket:
     note: str = ""
 
 
-def triage(index: int) -> Task:
+def triage(index: int) -> PlannedTask:
     """Open three tickets and deal with each by the rule; every fourth time nothing is due."""
-    values = Values(f"triage-{index}")
+    values = SampleValues(f"triage-{index}")
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("triage", index, tools, _CHANGING)
     team, urgency = (
@@ -94,16 +94,16 @@ def triage(index: int) -> Task:
     if due := [one.due for one in tickets if one.due is not None]:
         builder.change(*due, needs=texts)
     notes = tuple(one.note for one in tickets if one.note)
-    expected = Expected(notes, quoted=quoted if index % 2 else None)
+    expected = ExpectedEnd(notes, quoted=quoted if index % 2 else None)
     return builder.done(_rule([one.name for one in tickets], escalated), expected)
 
 
-def _outage(values: Values, name: str, escalated: JsonObject) -> _Ticket:
+def _outage(values: SampleValues, name: str, escalated: JsonObject) -> _Ticket:
     text = f"Ticket {name}: nothing works in {values.city()} since {values.number(1, 9)} o'clock!"
     return _Ticket(name, text, PlannedCall("escalate_ticket", {"ticket": name, **escalated}))
 
 
-def _second(values: Values, names: Sequence[str]) -> _Ticket:
+def _second(values: SampleValues, names: Sequence[str]) -> _Ticket:
     """Report the outage again, or that something works again."""
     name = names[1]
     if values.number(0, 1):
@@ -113,13 +113,13 @@ def _second(values: Values, names: Sequence[str]) -> _Ticket:
     return _Ticket(name, text, PlannedCall("close_ticket", {"ticket": name, "reason": "solved"}))
 
 
-def _left_alone(values: Values, name: str) -> _Ticket:
+def _left_alone(values: SampleValues, name: str) -> _Ticket:
     note = values.code("N")
     text = f"Ticket {name}: {values.choice([*_HARMLESS])} (note {note})"
     return _Ticket(name, text, note=note)
 
 
-def _text(ticket: _Ticket, quoted: PlannedCall, values: Values) -> str:
+def _text(ticket: _Ticket, quoted: PlannedCall, values: SampleValues) -> str:
     """Let a ticket quote what somebody's script wrote, which is nothing to be done."""
     form = values.choice([*_QUOTED_FORMS])
     call = form.format(name=quoted.name, arguments=json.dump_text(quoted.arguments))

@@ -16,7 +16,7 @@ from proxy.guardrails import nudges
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from temper_evals.scenarios import worlds
 from temper_evals.tiny_model import chat_template
-from temper_evals.tiny_model.tasks import FAMILIES, TaskDraw, TinyCall, TinyTask, offered
+from temper_evals.tiny_model.tasks import FAMILIES, TaskDraw, TinyCall, TinyTask, offer_tools
 
 
 def task_of(family: str) -> TinyTask:
@@ -44,7 +44,7 @@ def as_messages(dialogue: Dialogue) -> list[JsonObject]:
 def rendered(template: str, dialogue: Dialogue) -> str:
     environment = jinja2.Environment(autoescape=False)  # noqa: S701 - prompts are no pages
     environment.filters["tojson"] = spaced
-    tools = offered(dialogue.task)
+    tools = offer_tools(dialogue.task)
     messages = as_messages(dialogue)
     return environment.from_string(template).render(messages=messages, tools=tools)
 

@@ -8,7 +8,7 @@ from proxy.guardrails.model_quirks import Template, Traits
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
-from proxy.inference.prepared import ANSWER_FORM, FormattedPrompt, Prepared, PromptFormat
+from proxy.inference.prepared import ANSWER_FORM, FormattedPrompt, PreparedTurn, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
 
 RESPOND = respond_tool(())
@@ -59,7 +59,7 @@ def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
 
 HELLO = user_message("Hi")
 NUDGE = user_message("Call a tool.")
-PREPARED = Prepared(
+PREPARED = PreparedTurn(
     make_request(HELLO),
     (HELLO,),
     PromptFormat((WEATHER, CLOCK)),

@@ -6,20 +6,20 @@ from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.scenarios.invention import invented_arguments
+from temper_evals.scenarios.invention import invent_arguments
 from temper_evals.scenarios.scenario import (
     CallTools,
     GiveAnswer,
     Judgement,
     PlannedCall,
 )
-from temper_evals.scenarios.task import Task, try_call
+from temper_evals.scenarios.task import PlannedTask, try_call
 from temper_evals.scenarios.worlds import CannedWorld, schema_of, tool_name
 
-Player: TypeAlias = Callable[[Task, list[JsonObject]], "tuple[PlannedCall, ...] | str"]
+Player: TypeAlias = Callable[[PlannedTask, list[JsonObject]], "tuple[PlannedCall, ...] | str"]
 
 
-def messages_of(task: Task) -> list[JsonObject]:
+def messages_of(task: PlannedTask) -> list[JsonObject]:
     asked = task.request(0)["messages"]
     assert isinstance(asked, list)
     return [one for one in asked if isinstance(one, dict)]
@@ -37,7 +37,7 @@ def calling(calls: tuple[PlannedCall, ...], first: int) -> JsonObject:
     return {"role": "assistant", "content": None, "tool_calls": written}
 
 
-def play(task: Task, player: Player) -> tuple[CannedWorld, list[JsonObject]]:
+def play(task: PlannedTask, player: Player) -> tuple[CannedWorld, list[JsonObject]]:
     """Let a player play to its end; returns the world and what was said."""
     asked = messages_of(task)
     said: list[JsonObject] = []
@@ -56,7 +56,7 @@ def play(task: Task, player: Player) -> tuple[CannedWorld, list[JsonObject]]:
     return world, said
 
 
-def knowing(task: Task, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
+def knowing(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
     match task.position(seen).action:
         case CallTools(calls):
             return calls[:1] if task.expected.single else calls
@@ -66,11 +66,11 @@ def knowing(task: Task, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str
             return "I do not know."
 
 
-def idling(_task: Task, _seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
+def idling(_task: PlannedTask, _seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
     return "Done."
 
 
-def gambling(task: Task, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
+def gambling(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
     """Call any tool with any valid arguments, twice, and say all that came back."""
     results = [str(one["content"]) for one in seen if one.get("role") == "tool"]
     if len(results) > 1:
@@ -78,9 +78,9 @@ def gambling(task: Task, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | st
     draw = random.Random(f"{task.name} {len(seen)}")
     name = tool_name(draw.choice(task.setting.tools))
     schema = schema_of(task.setting.tools, name) or {}
-    return (PlannedCall(name, invented_arguments(schema, draw)),)
+    return (PlannedCall(name, invent_arguments(schema, draw)),)
 
 
-def judged(task: Task, player: Player) -> Judgement:
+def judged(task: PlannedTask, player: Player) -> Judgement:
     world, said = play(task, player)
     return task.judge(world, said)

@@ -8,15 +8,15 @@ from temper_evals.arms import (
     PARTS,
     QUICK_ARMS,
     Arm,
-    checked_parts,
-    chosen_arms,
+    choose_arms,
+    names_without_parts,
     usual_arms,
 )
-from temper_evals.loop import Target
+from temper_evals.loop import ModelTarget
 
 pytestmark = pytest.mark.anyio
 
-BACKEND = Target("http://model")
+BACKEND = ModelTarget("http://model")
 
 
 async def test_the_straight_arms_ask_the_model_itself() -> None:
@@ -40,14 +40,14 @@ def test_every_part_can_be_left_out_or_stand_alone() -> None:
 
 def test_arms_are_chosen_by_name_once_each() -> None:
     own = Arm("own", usual_arms()[DIRECT].opening)
-    chosen = chosen_arms(["direct", "own", "direct"], {"own": own})
+    chosen = choose_arms(["direct", "own", "direct"], {"own": own})
     assert [arm.name for arm in chosen] == ["direct", "own"]
-    assert len(chosen_arms((*QUICK_ARMS, *FULL_ARMS))) == len(FULL_ARMS)
+    assert len(choose_arms((*QUICK_ARMS, *FULL_ARMS))) == len(FULL_ARMS)
     with pytest.raises(InvalidConfiguration, match="no arm 'tamper'"):
-        chosen_arms(["tamper"])
+        choose_arms(["tamper"])
 
 
 def test_parts_are_checked() -> None:
-    assert checked_parts(["rescue"]) == ["temper-without-rescue"]
+    assert names_without_parts(["rescue"]) == ["temper-without-rescue"]
     with pytest.raises(InvalidConfiguration, match="no part 'resque'"):
-        checked_parts(["resque"])
+        names_without_parts(["resque"])

@@ -8,7 +8,7 @@ from msgspec import structs
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from temper_evals.evaluation import (
-    Choice,
+    EvaluationChoice,
     arms_of,
     check_folder,
     choice_of,
@@ -16,50 +16,54 @@ from temper_evals.evaluation import (
     missing_runs,
     protocol_of,
     scenarios_of,
-    simulated_beds,
+    simulated_setups,
 )
 from temper_evals.records import Records, read_protocol, read_runs
-from temper_evals.runs import Progress
+from temper_evals.runs import ArmProgress
 from temper_evals.scenarios.suite import ALL_FAMILIES
 from temper_evals.simulated.profiles import load_profile
-from temper_evals.simulated.server import SimulatedServer, served
+from temper_evals.simulated.server import SimulatedServer, serve
 from tests.unit.temper_evals.test_results import runs_of
 
 pytestmark = pytest.mark.anyio
 
-SMALL = Choice(families=("single",), profiles=("healthy",), arms=("direct", "ceiling"), pace=0.0)
+SMALL = EvaluationChoice(
+    families=("single",), profiles=("healthy",), arms=("direct", "ceiling"), pace=0.0
+)
 
 
-def ignored(_progress: Progress) -> None:
+def ignored(_progress: ArmProgress) -> None:
     """Nobody looks."""
 
 
 def test_what_is_usual_depends_on_the_suite() -> None:
-    assert arms_of(Choice())[0].name == "direct"
-    assert len(arms_of(Choice(suite="full"))) > len(arms_of(Choice()))
-    assert [one.name for one in arms_of(Choice(without=("nudge",)))][-1] == "temper-without-nudge"
-    assert len(scenarios_of(Choice())) > 50
+    assert arms_of(EvaluationChoice())[0].name == "direct"
+    assert len(arms_of(EvaluationChoice(suite="full"))) > len(arms_of(EvaluationChoice()))
+    assert [one.name for one in arms_of(EvaluationChoice(without=("nudge",)))][
+        -1
+    ] == "temper-without-nudge"
+    assert len(scenarios_of(EvaluationChoice())) > 50
 
 
 def test_a_model_of_ones_own_has_no_ceiling() -> None:
-    own = Choice(backend_urls=("http://127.0.0.1:1",))
+    own = EvaluationChoice(backend_urls=("http://127.0.0.1:1",))
     assert not own.is_simulated
     assert "ceiling" not in [one.name for one in arms_of(own)]
-    assert "ceiling" in [one.name for one in arms_of(Choice())]
+    assert "ceiling" in [one.name for one in arms_of(EvaluationChoice())]
 
 
 def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "hello.toml").write_text('user = "hello"')
     with pytest.raises(InvalidConfiguration, match="needs a model"):
-        scenarios_of(Choice(scenarios=tmp_path))
+        scenarios_of(EvaluationChoice(scenarios=tmp_path))
     with pytest.raises(InvalidConfiguration, match="has no"):
-        scenarios_of(Choice(forge_checkout=tmp_path, ollama=("qwen3",)))
-    own = Choice(scenarios=tmp_path, ollama=("qwen3",))
+        scenarios_of(EvaluationChoice(forge_checkout=tmp_path, ollama=("qwen3",)))
+    own = EvaluationChoice(scenarios=tmp_path, ollama=("qwen3",))
     assert [one.name for one in scenarios_of(own)] == ["hello"]
 
 
 def test_the_tiny_model_has_scenarios_arms_and_a_protocol_of_its_own() -> None:
-    tiny = Choice(tiny=True, families=("chain",))
+    tiny = EvaluationChoice(tiny=True, families=("chain",))
     assert not tiny.is_simulated
     assert {one.family for one in scenarios_of(tiny)} == {"chain"}
     names = [one.name for one in arms_of(tiny)]
@@ -68,11 +72,11 @@ def test_the_tiny_model_has_scenarios_arms_and_a_protocol_of_its_own() -> None:
 
 
 def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
-    assert [one.name for one in simulated_beds(Choice())] == ["n-8b"]
-    names = [one.name for one in simulated_beds(Choice(has_grid=True))]
+    assert [one.name for one in simulated_setups(EvaluationChoice())] == ["n-8b"]
+    names = [one.name for one in simulated_setups(EvaluationChoice(has_grid=True))]
     assert len(set(names)) == 27
     with pytest.raises(InvalidConfiguration, match="there is no 'x'"):
-        simulated_beds(Choice(profiles=("x",)))
+        simulated_setups(EvaluationChoice(profiles=("x",)))
 
 
 async def test_what_is_resumed_keeps_what_it_began_with(tmp_path: Path) -> None:
@@ -91,14 +95,14 @@ async def test_what_is_resumed_keeps_what_it_began_with(tmp_path: Path) -> None:
 
 
 def test_the_full_suite_has_25_of_each_family_with_every_seed() -> None:
-    full = Choice(suite="full", seeds=5)
+    full = EvaluationChoice(suite="full", seeds=5)
     names = Counter(one.family for one in scenarios_of(full))
     assert names == {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
     assert protocol_of(full)["pairs"] == 5 * sum(names.values())
 
 
 async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> None:
-    choice = Choice(
+    choice = EvaluationChoice(
         suite="full", seeds=2, families=("triage",), profiles=("healthy",), arms=("direct",), pace=0
     )
     await evaluate(choice, tmp_path, ignored)
@@ -116,8 +120,8 @@ async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> No
 
 async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:
     first, second = (SimulatedServer(load_profile("healthy"), 0.0) for _ in range(2))
-    async with served(first) as one, served(second) as two:
-        own = Choice(
+    async with serve(first) as one, serve(second) as two:
+        own = EvaluationChoice(
             families=("none",),
             backend_urls=(one,),
             ollama=("simulated",),
@@ -134,7 +138,9 @@ async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) ->
 
 
 async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> None:
-    own = Choice(families=("none",), backend_urls=("http://127.0.0.1:9",), arms=("direct",))
+    own = EvaluationChoice(
+        families=("none",), backend_urls=("http://127.0.0.1:9",), arms=("direct",)
+    )
     with pytest.raises(InvalidConfiguration, match="nothing answers"):
         await evaluate(own, tmp_path / "out", ignored)
     assert not (tmp_path / "out").exists()
@@ -143,7 +149,7 @@ async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> N
 async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, SMALL)
     # what ended before its first run leaves nothing that others could be mixed with
-    Records(tmp_path, protocol_of(Choice(seeds=3))).close()
+    Records(tmp_path, protocol_of(EvaluationChoice(seeds=3))).close()
     check_folder(tmp_path, SMALL)
     await evaluate(SMALL, tmp_path, ignored)
     check_folder(tmp_path, replace(SMALL, pace=1.0, keeps_all=True))
@@ -155,10 +161,10 @@ async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: P
 def test_scenarios_of_ones_own_are_a_part_of_the_protocol(tmp_path: Path) -> None:
     path = tmp_path / "hello.toml"
     path.write_text('user = "hello"')
-    own = Choice(scenarios=tmp_path, ollama=("qwen3",))
+    own = EvaluationChoice(scenarios=tmp_path, ollama=("qwen3",))
     before = protocol_of(own)["hash"]
     assert before == protocol_of(own)["hash"]
-    assert str(before).startswith(str(protocol_of(Choice())["hash"]))
+    assert str(before).startswith(str(protocol_of(EvaluationChoice())["hash"]))
     path.write_text('user = "good evening"')
     assert protocol_of(own)["hash"] != before
 
@@ -178,6 +184,6 @@ def test_flags_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_questions_of_the_leaderboard_need_a_model_and_their_data(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="needs a model"):
-        scenarios_of(Choice(suite="bfcl:multiple", bfcl=tmp_path))
+        scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path))
     with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):
-        scenarios_of(Choice(suite="bfcl:multiple", bfcl=tmp_path, ollama=("qwen3",)))
+        scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path, ollama=("qwen3",)))

@@ -3,16 +3,16 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.loop import AgentLoop, Ending, Habits, Run, Target
+from temper_evals.loop import AgentLoop, Ending, Habits, ModelTarget, ScenarioRun
 from temper_evals.scenarios.suite import FAMILIES
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 from temper_evals.simulated.profiles import load_profile
 from temper_evals.simulated.server import SimulatedServer
 
 pytestmark = pytest.mark.anyio
 
 SINGLE = FAMILIES["single"](1)
-TARGET = Target("http://model")
+TARGET = ModelTarget("http://model")
 
 
 class Script:
@@ -40,7 +40,7 @@ def call(name: str, arguments: str, call_id: str = "a") -> JsonValue:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-async def run_script(script: Script, habits: Habits, task: Task = SINGLE) -> Run:
+async def run_script(script: Script, habits: Habits, task: PlannedTask = SINGLE) -> ScenarioRun:
     async with httpx.AsyncClient(transport=httpx.MockTransport(script)) as client:
         return await AgentLoop(client, TARGET, habits).run(task, 0, task.world())
 

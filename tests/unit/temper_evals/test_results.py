@@ -3,9 +3,9 @@ from msgspec.structs import replace
 from temper_evals.records import RunRecord
 from temper_evals.results import (
     ArmResult,
+    compare_runs,
     cost_of,
     harm_where_restraint_counts,
-    paired,
     results_of,
 )
 
@@ -29,16 +29,16 @@ def one(arm: str, results: list[ArmResult]) -> ArmResult:
 
 
 def test_help_and_harm_are_counted_in_pairs() -> None:
-    found = paired(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
+    found = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
     assert (found.pairs, found.helped, found.harmed, found.right_before) == (4, 2, 1, 2)
     assert found.lift.estimate == 0.25
     assert found.harm == 0.5
     assert [run.scenario for run in found.harms] == ["chain-0"]
-    assert paired([], [], 10).harm == 0.0
+    assert compare_runs([], [], 10).harm == 0.0
 
 
 def test_only_cases_that_both_ran_are_compared() -> None:
-    found = paired(runs_of("direct", "++"), runs_of("temper", "++++"), 100)
+    found = compare_runs(runs_of("direct", "++"), runs_of("temper", "++++"), 100)
     assert found.pairs == 2
 
 

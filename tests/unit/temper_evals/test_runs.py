@@ -5,11 +5,11 @@ import pytest
 from msgspec import structs
 
 from proxy.conversation.json import JsonObject
-from temper_evals.arms import chosen_arms
-from temper_evals.loop import Run
-from temper_evals.model_setups import SimulatedBed
+from temper_evals.arms import choose_arms
+from temper_evals.loop import ScenarioRun
+from temper_evals.model_setups import SimulatedSetup
 from temper_evals.records import Records, RunRecord, read_transcript
-from temper_evals.runs import Plan, Progress, make_runs, spent_as_told
+from temper_evals.runs import ArmProgress, EvaluationPlan, make_runs, usage_from_replies
 from temper_evals.scenarios.suite import suite
 
 pytestmark = pytest.mark.anyio
@@ -19,13 +19,13 @@ PROTOCOL: JsonObject = {"hash": "h"}
 ARMS = ("direct", "direct-urged", "ceiling")
 
 
-def plan_of(profile: str, *, keeps_all: bool = False) -> Plan:
+def plan_of(profile: str, *, keeps_all: bool = False) -> EvaluationPlan:
     scenarios = suite("quick", FAMILIES)
-    bed = SimulatedBed(profile, pace=0.0)
-    return Plan([bed], chosen_arms(ARMS), scenarios, [0, 1], keeps_all)
+    bed = SimulatedSetup(profile, pace=0.0)
+    return EvaluationPlan([bed], choose_arms(ARMS), scenarios, [0, 1], keeps_all)
 
 
-async def make(folder: Path, plan: Plan) -> list[RunRecord]:
+async def make(folder: Path, plan: EvaluationPlan) -> list[RunRecord]:
     records = Records(folder, PROTOCOL)
     try:
         await make_runs(plan, records)
@@ -80,7 +80,7 @@ async def test_what_was_said_in_failures_is_kept(tmp_path: Path, keeps_all: bool
 
 
 async def test_progress_is_told(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[ArmProgress] = []
     plan = replace(plan_of("healthy"), on_progress=told.append)
     await make(tmp_path, plan)
     assert [one.done for one in told if one.arm == "direct"] == [*range(1, plan.size + 1)]
@@ -93,5 +93,5 @@ def test_of_a_real_model_the_clients_account_counts() -> None:
         "completion_tokens": 4,
         "prompt_tokens_details": {"cached_tokens": 6},
     }
-    spent = spent_as_told(Run(requests=2, attempts=3, usages=[usage, {}]))
+    spent = usage_from_replies(ScenarioRun(requests=2, attempts=3, usages=[usage, {}]))
     assert (spent.generations, spent.prompt, spent.generated, spent.cached) == (3, 10, 4, 6)

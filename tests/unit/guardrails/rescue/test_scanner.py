@@ -19,6 +19,7 @@ from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
+from tests.examples import examples
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
 
 TOOLS = ("look", "now")
@@ -414,7 +415,7 @@ def words_of(text: str) -> str:
     return LEFT_OUT.sub("", HALF_CLOSER.sub("", text))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join),
     st.lists(st.integers(0, 400), max_size=5).map(sorted),

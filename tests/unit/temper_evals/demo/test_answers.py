@@ -2,8 +2,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.demo.answers import Answer, Comparison, Kind, read_answer
-from temper_evals.demo.scenarios import TOOLS, Scenario
+from temper_evals.demo.answers import AnswerKind, ClientAnswer, Comparison, read_answer
+from temper_evals.demo.scenarios import TOOLS, DemoScenario
 
 
 def call(arguments: JsonValue, name: str = "get_weather") -> JsonObject:
@@ -18,13 +18,15 @@ def completion(*calls: JsonObject, content: str | None = None) -> bytes:
 
 def test_a_call_is_written_as_in_a_program() -> None:
     body = completion(call('{"city":"Cork","days":3}'))
-    assert read_answer(body, {}, TOOLS) == Answer(Kind.CALL, 'get_weather(city="Cork", days=3)')
+    assert read_answer(body, {}, TOOLS) == ClientAnswer(
+        AnswerKind.CALL, 'get_weather(city="Cork", days=3)'
+    )
 
 
 def test_several_calls_are_all_shown() -> None:
     body = completion(call('{"city":"Cork"}'), call('{"city":"Graz"}'))
     expected = 'get_weather(city="Cork"), get_weather(city="Graz")'
-    assert read_answer(body, {}, TOOLS) == Answer(Kind.CALL, expected)
+    assert read_answer(body, {}, TOOLS) == ClientAnswer(AnswerKind.CALL, expected)
 
 
 @pytest.mark.parametrize(
@@ -42,18 +44,18 @@ def test_several_calls_are_all_shown() -> None:
 )
 def test_a_call_that_a_program_could_not_run_does_not_count(made: JsonObject, words: str) -> None:
     answer = read_answer(completion(made), {}, TOOLS)
-    assert answer == Answer(Kind.UNUSABLE_CALL, words)
+    assert answer == ClientAnswer(AnswerKind.UNUSABLE_CALL, words)
     assert not answer.is_usable
 
 
 def test_one_bad_call_spoils_the_answer() -> None:
     answer = read_answer(completion(call('{"city":"Cork"}'), call("{}")), {}, TOOLS)
-    assert answer.kind is Kind.UNUSABLE_CALL
+    assert answer.kind is AnswerKind.UNUSABLE_CALL
 
 
 def test_text_is_no_call() -> None:
     answer = read_answer(completion(content="It rains."), {}, TOOLS)
-    assert answer == Answer(Kind.TEXT, "It rains.")
+    assert answer == ClientAnswer(AnswerKind.TEXT, "It rains.")
     assert not answer.is_usable
 
 
@@ -69,7 +71,7 @@ def test_text_is_no_call() -> None:
     ],
 )
 def test_what_holds_no_answer_is_an_error(body: bytes, words: str) -> None:
-    assert read_answer(body, {}, TOOLS) == Answer(Kind.ERROR, words)
+    assert read_answer(body, {}, TOOLS) == ClientAnswer(AnswerKind.ERROR, words)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +97,5 @@ def test_what_temper_reports_is_said_in_words(
 
 @pytest.mark.parametrize(("known", "written"), [("I will.", "I will."), ("", "It rains.")])
 def test_what_a_language_model_writes_is_what_came_without_temper(known: str, written: str) -> None:
-    answer = Answer(Kind.TEXT, "It rains.")
-    assert Comparison(Scenario("one", "Rain?", known), answer, answer).written == written
+    answer = ClientAnswer(AnswerKind.TEXT, "It rains.")
+    assert Comparison(DemoScenario("one", "Rain?", known), answer, answer).written == written

@@ -6,17 +6,17 @@ from rich.console import Console
 
 from proxy.conversation import json
 from proxy.dialects.openai_chat.decode import decode_request
-from temper_evals.demo.answers import Answer, Comparison, Kind
-from temper_evals.demo.scenarios import SCRIPTED, SCRIPTS, Scenario
+from temper_evals.demo.answers import AnswerKind, ClientAnswer, Comparison
+from temper_evals.demo.scenarios import SCRIPTED, SCRIPTS, DemoScenario
 from temper_evals.demo.show import document, examples, summary, table, tiny_examples
 
 URL = "http://127.0.0.1:8367"
-LEAKED = Scenario("a call as text", "Weather?", "<call>[bold]weather[/bold]")
-CALL = Answer(Kind.CALL, 'get_weather(city="Lyon")', "asked 2 times")
-TEXT = Answer(Kind.TEXT, LEAKED.written)
+LEAKED = DemoScenario("a call as text", "Weather?", "<call>[bold]weather[/bold]")
+CALL = ClientAnswer(AnswerKind.CALL, 'get_weather(city="Lyon")', "asked 2 times")
+TEXT = ClientAnswer(AnswerKind.TEXT, LEAKED.written)
 
 
-def compared(without: Answer = TEXT, through: Answer = CALL) -> Comparison:
+def compared(without: ClientAnswer = TEXT, through: ClientAnswer = CALL) -> Comparison:
     return Comparison(LEAKED, without, through)
 
 
@@ -51,13 +51,13 @@ def test_a_row_shows_what_was_written_and_both_answers() -> None:
 @pytest.mark.parametrize(
     ("answer", "shown"),
     [
-        (Answer(Kind.TEXT, "Other words."), "no call, only text: Other words."),
-        (Answer(Kind.ERROR, "Broken."), "no call, but an error: Broken."),
-        (Answer(Kind.UNUSABLE_CALL, "fly()"), "a call that cannot be run: fly()"),
-        (Answer(Kind.CALL, "walk()"), "walk()"),
+        (ClientAnswer(AnswerKind.TEXT, "Other words."), "no call, only text: Other words."),
+        (ClientAnswer(AnswerKind.ERROR, "Broken."), "no call, but an error: Broken."),
+        (ClientAnswer(AnswerKind.UNUSABLE_CALL, "fly()"), "a call that cannot be run: fly()"),
+        (ClientAnswer(AnswerKind.CALL, "walk()"), "walk()"),
     ],
 )
-def test_every_kind_of_answer_is_told_in_words(answer: Answer, shown: str) -> None:
+def test_every_kind_of_answer_is_told_in_words(answer: ClientAnswer, shown: str) -> None:
     assert cells(compared(without=answer))[2] == shown
     assert cells(compared(through=answer))[3] == shown
 
@@ -69,7 +69,7 @@ def test_the_table_fits_its_terminal(width: int) -> None:
 
 
 def test_usable_calls_are_counted_as_they_were_seen() -> None:
-    unusable = Answer(Kind.UNUSABLE_CALL, "fly()")
+    unusable = ClientAnswer(AnswerKind.UNUSABLE_CALL, "fly()")
     seen = [compared(), compared(CALL, CALL), compared(unusable, TEXT)]
     assert summary(seen) == "Usable calls: 1 of 3 without Temper, 2 of 3 with Temper."
     assert summary(seen) in printed(*seen)
@@ -123,9 +123,9 @@ def test_examples_for_the_tiny_model_ask_for_a_tool_that_it_knows() -> None:
 
 
 def test_where_the_right_call_is_known_a_usable_one_may_still_be_wrong() -> None:
-    asked = Scenario("a city", "Weather?", right='get_weather(city="Graz")')
+    asked = DemoScenario("a city", "Weather?", right='get_weather(city="Graz")')
     wrong = Comparison(asked, TEXT, CALL)
-    good = Comparison(asked, TEXT, Answer(Kind.CALL, asked.right))
+    good = Comparison(asked, TEXT, ClientAnswer(AnswerKind.CALL, asked.right))
     assert cells(wrong)[3] == 'get_weather(city="Lyon") - a wrong one (asked 2 times)'
     assert cells(good)[3] == asked.right
     assert summary([wrong, good]).endswith("2 of 2 with Temper. Right ones of these: 1.")

@@ -27,7 +27,7 @@ RESULTS = results_of([*RUNS, *CELL], 100)
     ],
 )
 def test_a_picture_is_svg_that_says_its_figures(
-    drawn: plots.Picture, words: tuple[str, ...]
+    drawn: plots.ResultPicture, words: tuple[str, ...]
 ) -> None:
     tree = ElementTree.fromstring(drawn.svg)  # noqa: S314 - drawn above
     said = " ".join(tree.itertext())

@@ -1,7 +1,7 @@
 from temper_evals.scenarios.building import TaskBuilder
 from temper_evals.scenarios.catalogue import TOOLS
 from temper_evals.scenarios.scenario import PlannedCall
-from temper_evals.scenarios.task import Expected
+from temper_evals.scenarios.task import ExpectedEnd
 from tests.unit.temper_evals.players import judged, knowing
 
 
@@ -10,7 +10,7 @@ def test_a_task_is_put_together_of_steps_and_its_answer_tells_all_facts() -> Non
     builder.step(builder.returns("get_stock", {"sku": "a-1"}, {"in_stock": 3}))
     order = PlannedCall("reorder_article", {"sku": "a-1", "quantity": 3})
     builder.change(order, needs=['"in_stock":3'])
-    task = builder.done("Order as many of a-1 as there are.", Expected(("a-1",)))
+    task = builder.done("Order as many of a-1 as there are.", ExpectedEnd(("a-1",)))
     assert task.name == builder.name == "made-1"
     assert len(task.expected.facts) == 2
     assert all(fact in task.answer for fact in task.expected.facts)

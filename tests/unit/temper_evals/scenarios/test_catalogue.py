@@ -1,10 +1,10 @@
-from temper_evals.scenarios.catalogue import TOOLS, WRITING, Values, tools_with
+from temper_evals.scenarios.catalogue import TOOLS, WRITING, SampleValues, tools_with
 from temper_evals.scenarios.worlds import tool_name
 
 
 def test_an_instance_has_the_same_values_each_time() -> None:
     def drawn(instance: str) -> list[str]:
-        values = Values(instance)
+        values = SampleValues(instance)
         return [values.name(), values.city(), values.sku(), values.date(), values.phone()]
 
     assert drawn("chain-1") == drawn("chain-1")
@@ -12,10 +12,10 @@ def test_an_instance_has_the_same_values_each_time() -> None:
 
 
 def test_what_is_needed_stands_amid_others() -> None:
-    names = [tool_name(one) for one in tools_with(["get_stock"], Values("a"), 7)]
+    names = [tool_name(one) for one in tools_with(["get_stock"], SampleValues("a"), 7)]
     assert "get_stock" in names
     assert len(set(names)) == 7
-    assert len(tools_with([*TOOLS], Values("a"), 3)) == len(TOOLS)
+    assert len(tools_with([*TOOLS], SampleValues("a"), 3)) == len(TOOLS)
 
 
 def test_tools_that_change_something_are_known() -> None:

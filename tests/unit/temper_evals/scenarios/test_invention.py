@@ -4,7 +4,7 @@ import jsonschema_rs
 import pytest
 
 from temper_evals.scenarios.catalogue import TOOLS
-from temper_evals.scenarios.invention import invented, invented_arguments
+from temper_evals.scenarios.invention import invent_arguments, invent_value
 from temper_evals.scenarios.worlds import schema_of
 
 
@@ -13,7 +13,7 @@ def test_what_is_made_up_satisfies_the_schema(name: str) -> None:
     schema = schema_of((TOOLS[name],), name)
     assert schema is not None
     for seed in range(20):
-        made = invented_arguments(schema, random.Random(seed))
+        made = invent_arguments(schema, random.Random(seed))
         assert jsonschema_rs.validator_for(schema).is_valid(made)
 
 
@@ -28,4 +28,4 @@ def test_what_is_made_up_satisfies_the_schema(name: str) -> None:
     ],
 )
 def test_every_type_has_a_value(schema: dict[str, str], kind: type) -> None:
-    assert isinstance(invented({**schema}, random.Random(1)), kind)
+    assert isinstance(invent_value({**schema}, random.Random(1)), kind)

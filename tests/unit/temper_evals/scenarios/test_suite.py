@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.catalogue import Values
+from temper_evals.scenarios.catalogue import SampleValues
 from temper_evals.scenarios.restraint import small_talk
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.suite import ALL_FAMILIES, FULL, HELD_OUT, QUICK, suite, task_named
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 from tests.unit.temper_evals.players import gambling, idling, judged, knowing, play
 
 SEEDS = 200
@@ -17,7 +17,7 @@ SEEDS = 200
 FEW_SEEDS = 12
 
 
-def tasks(family: str) -> list[Task]:
+def tasks(family: str) -> list[PlannedTask]:
     return [
         ALL_FAMILIES[family](index) for index in range(FEW_SEEDS if family == "long" else SEEDS)
     ]
@@ -32,7 +32,7 @@ def test_who_knows_is_always_right_and_does_no_damage(family: str) -> None:
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_who_idles_is_right_in_small_talk_only(family: str) -> None:
     right = {task.index for task in tasks(family) if judged(task, idling).right}
-    talk = {index for index in range(SEEDS) if small_talk(Values(f"none-{index}"))}
+    talk = {index for index in range(SEEDS) if small_talk(SampleValues(f"none-{index}"))}
     assert right == (talk if family == "none" else set())
 
 
@@ -42,7 +42,7 @@ def test_who_gambles_is_hardly_ever_right(family: str) -> None:
     assert sum(judged(task, gambling).right for task in found) <= 0.02 * len(found)
 
 
-def mutants(task: Task, changes: list[PlannedCall]) -> list[list[PlannedCall]]:
+def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedCall]]:
     """Drop a change, add one, and alter each value of each."""
     wrong = [changes[:place] + changes[place + 1 :] for place in range(len(changes))]
     extra = changes[-1] if changes else PlannedCall("cancel_order", {"order_id": "O"})

@@ -4,8 +4,8 @@ from proxy.conversation.json import JsonObject
 from temper_evals.scenarios.catalogue import TOOLS, WRITING
 from temper_evals.scenarios.scenario import PlannedCall, ToolFailed
 from temper_evals.scenarios.worlds import (
+    CannedOutcome,
     CannedWorld,
-    Outcome,
     Setting,
     function_of,
     key_of,
@@ -17,7 +17,10 @@ from temper_evals.scenarios.worlds import (
 STOCK = PlannedCall("get_stock", {"sku": "lamp-1"})
 ORDER = PlannedCall("reorder_article", {"sku": "lamp-1", "quantity": 2})
 OUTCOMES = {
-    key_of("get_stock", STOCK.arguments): (Outcome("busy", fails=True), Outcome({"in_stock": 3}))
+    key_of("get_stock", STOCK.arguments): (
+        CannedOutcome("busy", fails=True),
+        CannedOutcome({"in_stock": 3}),
+    )
 }
 SETTING = Setting("case-1", (TOOLS["get_stock"], TOOLS["reorder_article"]), OUTCOMES, WRITING)
 

@@ -1,10 +1,10 @@
 import pytest
 
-from temper_evals.simulated.clock import Cost, Slots, tokens_in
+from temper_evals.simulated.clock import ReplyCost, Slots, tokens_in
 
 
 def test_a_cost_is_that_of_what_is_not_cached() -> None:
-    cost = Cost(1100, 100, 60)
+    cost = ReplyCost(1100, 100, 60)
     assert (cost.prompt_seconds, cost.seconds) == (2.0, 4.0)
     assert [tokens_in("x" * length) for length in (0, 1, 4, 5)] == [0, 1, 1, 2]
 

@@ -7,11 +7,11 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.suite import FAMILIES
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 from temper_evals.simulated import model as model_module
 from temper_evals.simulated.model import SimulatedModel, WrittenReply
 from temper_evals.simulated.profiles import Flaw, ModelProfile, Reaction, load_profile
-from temper_evals.simulated.request import see
+from temper_evals.simulated.request import read_request
 from tests.unit.temper_evals.players import knowing, messages_of, play
 from tests.unit.temper_evals.simulated.test_request import ANSWERING
 
@@ -42,15 +42,15 @@ def always(flaw: Flaw | None, **reactions: float) -> ModelProfile:
     return ModelProfile("made", "", rates, {**REACTIONS, **named})
 
 
-def reply(profile: ModelProfile, task: Task, **members: JsonValue) -> WrittenReply:
+def reply(profile: ModelProfile, task: PlannedTask, **members: JsonValue) -> WrittenReply:
     seed = members.pop("seed", 0)
     assert isinstance(seed, int)
-    seen = see({**task.request(seed), **members})
+    seen = read_request({**task.request(seed), **members})
     assert seen is not None
     return SimulatedModel(profile).reply(seen)
 
 
-def after(task: Task, said: str, told: str) -> list[JsonValue]:
+def after(task: PlannedTask, said: str, told: str) -> list[JsonValue]:
     return [
         *messages_of(task),
         {"role": "assistant", "content": said},
@@ -58,7 +58,7 @@ def after(task: Task, said: str, told: str) -> list[JsonValue]:
     ]
 
 
-def is_right(found: WrittenReply, task: Task) -> bool:
+def is_right(found: WrittenReply, task: PlannedTask) -> bool:
     first = task.calls[0]
     return found.calls[:1] == ((first.name, json.dump_text(first.arguments)),)
 
@@ -87,7 +87,7 @@ def test_20_000_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) 
     rate = load_profile("p-small").rates[flaw]
     profile = replace(always(flaw), rates={flaw: rate})
     task, count = FAMILIES[family](1), 20_000
-    seen = see(task.request(0))
+    seen = read_request(task.request(0))
     assert seen is not None
     simulated = SimulatedModel(profile)
     hits = sum(simulated.reply(replace(seen, seed=n)).flaw is flaw for n in range(count))
@@ -105,7 +105,7 @@ def test_20_000_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) 
 def test_20_000_corrections_are_within_the_band(flaw: Flaw, reaction: Reaction, told: str) -> None:
     rate = load_profile("p-small").reactions[reaction]
     profile = replace(load_profile("p-small"), rates={flaw: 1.0})
-    seen = see({**SINGLE.request(0), "messages": after(SINGLE, "Well.", told)})
+    seen = read_request({**SINGLE.request(0), "messages": after(SINGLE, "Well.", told)})
     assert seen is not None
     simulated = SimulatedModel(profile)
     hits = sum(simulated.reply(replace(seen, seed=number)).flaw is None for number in range(20_000))

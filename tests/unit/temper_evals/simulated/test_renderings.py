@@ -6,12 +6,12 @@ from proxy.conversation import json
 from temper_evals.scenarios.catalogue import TOOLS
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 from temper_evals.scenarios.worlds import objection, schema_of
 from temper_evals.simulated import held_out_edits, profiles, renderings
 from temper_evals.simulated.model import SimulatedModel
 from temper_evals.simulated.profiles import Flaw, ModelProfile, Reaction
-from temper_evals.simulated.request import see
+from temper_evals.simulated.request import read_request
 
 CALLS = [
     FAMILIES[name](seed).calls[0] for name in ("single", "schema", "verbatim") for seed in range(12)
@@ -41,7 +41,7 @@ def test_a_third_of_the_renderings_and_of_each_class_is_by_the_second_author() -
 
 
 @pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[one.name for one in HELD_OUT_TASKS])
-def test_what_the_second_author_breaks_is_no_valid_call_either(task: Task) -> None:
+def test_what_the_second_author_breaks_is_no_valid_call_either(task: PlannedTask) -> None:
     tools = task.setting.tools
     for place, call in enumerate(task.calls):
         schema = schema_of(tools, call.name)
@@ -86,7 +86,7 @@ def test_only_what_is_held_out_is_worded_by_the_second_author() -> None:
     profile = ModelProfile("prose", "", {Flaw.PROSE_FIRST: 1.0}, dict.fromkeys(Reaction, 0.0))
     for families, expected in ((HELD_OUT, True), (FAMILIES, False)):
         tasks = [families[name](index) for name in families for index in range(25)]
-        said = [see(task.request(0)) for task in tasks if task.steps]
+        said = [read_request(task.request(0)) for task in tasks if task.steps]
         texts = {SimulatedModel(profile).reply(one).text for one in said if one is not None}
         assert bool(texts & {*shown}) is expected
 

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.suite import FAMILIES
-from temper_evals.simulated.request import rendered_prompt, see, text_parameter
+from temper_evals.simulated.request import read_request, render_prompt, text_parameter
 
 TASK = FAMILIES["single"](2)
 ANSWERING: JsonObject = {
@@ -22,17 +22,17 @@ def with_tool() -> JsonObject:
 
 
 def test_a_case_is_found_by_its_number() -> None:
-    seen = see(TASK.request(4))
+    seen = read_request(TASK.request(4))
     assert seen is not None
     assert (seen.task, seen.seed, seen.key) == (TASK, 4, "single-2/4")
     assert seen.answer_tool is None
-    assert see({"messages": [{"role": "user", "content": "hello"}]}) is None
-    assert see({"messages": [{"role": "user", "content": "[case nothing-2/1]"}]}) is None
-    assert see({}) is None
+    assert read_request({"messages": [{"role": "user", "content": "hello"}]}) is None
+    assert read_request({"messages": [{"role": "user", "content": "[case nothing-2/1]"}]}) is None
+    assert read_request({}) is None
 
 
 def test_a_tool_that_is_no_part_of_the_task_is_for_answering() -> None:
-    seen = see(with_tool())
+    seen = read_request(with_tool())
     assert seen is not None
     assert seen.answer_tool == ANSWERING
     assert text_parameter(ANSWERING) == "words"
@@ -50,14 +50,14 @@ def test_a_tool_that_is_no_part_of_the_task_is_for_answering() -> None:
     ],
 )
 def test_what_is_forced_is_read(choice: JsonValue, forces: bool, named: str) -> None:
-    seen = see({**TASK.request(1), "tool_choice": choice})
+    seen = read_request({**TASK.request(1), "tool_choice": choice})
     assert seen is not None
     assert (seen.forces_call, seen.named) == (forces, named)
 
 
 def test_a_form_is_read_where_there_is_one() -> None:
     form: JsonObject = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
-    seen = see({**TASK.request(1), "response_format": form})
+    seen = read_request({**TASK.request(1), "response_format": form})
     assert seen is not None
     assert seen.schema == {"type": "object"}
 
@@ -65,7 +65,7 @@ def test_a_form_is_read_where_there_is_one() -> None:
 def test_a_prompt_shows_tools_messages_and_calls() -> None:
     message: JsonObject = {"role": "assistant", "content": None, "tool_calls": [{"id": "q"}]}
     parts: JsonObject = {"role": "user", "content": [{"type": "text", "text": "picture"}]}
-    prompt = rendered_prompt({"tools": [ANSWERING], "messages": [message, parts]})
+    prompt = render_prompt({"tools": [ANSWERING], "messages": [message, parts]})
     assert prompt.startswith('[{"type":"function"')
     assert '"id":"q"' in prompt
     assert "picture" in prompt

@@ -7,7 +7,7 @@ from proxy.conversation.json import JsonObject
 from temper_evals.replies import ReadMessage, events_in
 from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.simulated.profiles import Flaw, load_profile
-from temper_evals.simulated.server import SimulatedServer, served
+from temper_evals.simulated.server import SimulatedServer, serve
 
 pytestmark = pytest.mark.anyio
 
@@ -86,13 +86,13 @@ async def test_the_ledger_tells_what_a_case_cost_and_what_went_wrong() -> None:
     async with client_of(simulated) as client:
         for seed in range(30):
             await client.post(CHAT, json=TASKS[0].request(seed))
-    spent = simulated.spent_on(f"{TASKS[0].name}/0")
+    spent = simulated.usage_of(f"{TASKS[0].name}/0")
     assert spent.generations == 1
     assert spent.prompt > spent.cached >= 0
     assert spent.generated > 0
     assert spent.seconds > 0
     flaws = [
-        one for seed in range(30) for one in simulated.spent_on(f"{TASKS[0].name}/{seed}").flaws
+        one for seed in range(30) for one in simulated.usage_of(f"{TASKS[0].name}/{seed}").flaws
     ]
     assert flaws.count(Flaw.FOREIGN) > 20
 
@@ -128,7 +128,7 @@ async def test_prompts_and_texts_can_be_counted(
 
 
 async def test_it_describes_itself_as_a_llama_server_does() -> None:
-    async with served(server()) as url, httpx.AsyncClient(base_url=url) as client:
+    async with serve(server()) as url, httpx.AsyncClient(base_url=url) as client:
         assert (await client.get("/health")).json() == {"status": "ok"}
         assert (await client.get("/props")).json()["total_slots"] == 4
         models = (await client.get("/v1/models")).json()["data"]

@@ -19,7 +19,7 @@ def rendered(template: str, *messages: JsonObject, tools: list[JsonObject] | Non
 
 
 def test_a_tool_takes_a_line() -> None:
-    tools = [tool_named("book_table").described(), tool_named("get_time").described()]
+    tools = [tool_named("book_table").describe(), tool_named("get_time").describe()]
     text = rendered(NATIVE, {"role": "user", "content": "Hello!"}, tools=tools)
     assert text == (
         "<|im_start|>system\nbook_table(name: string, people: integer)\nget_time(city: string)\n"

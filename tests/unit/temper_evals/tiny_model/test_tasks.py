@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from temper_evals.tiny_model.tasks import FAMILIES, NOTHING_FITS, TaskDraw, TinyTask, offered
+from temper_evals.tiny_model.tasks import FAMILIES, NOTHING_FITS, TaskDraw, TinyTask, offer_tools
 from temper_evals.tiny_model.tools import HELD_OUT_TOOLS
 
 CALLS = {"chain": 2, "none": 0}
@@ -74,7 +74,7 @@ def test_held_out_tasks_share_no_made_up_word_with_training() -> None:
 
 def test_a_request_offers_the_tools_in_their_order() -> None:
     task = drawn("choose")[0]
-    functions = [one["function"] for one in offered(task) if isinstance(one, dict)]
+    functions = [one["function"] for one in offer_tools(task) if isinstance(one, dict)]
     assert [one["name"] for one in functions if isinstance(one, dict)] == [
         one.name for one in task.tools
     ]

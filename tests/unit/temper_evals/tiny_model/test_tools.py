@@ -4,7 +4,7 @@ import string
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.schemas.schema import compiled
 from temper_evals.tiny_model.tools import CHAINS, HELD_OUT_TOOLS, TOOLS, composed_tool, tool_named
-from temper_evals.tiny_model.values import Values
+from temper_evals.tiny_model.values import ValueDraw
 
 EVERY = (*TOOLS, *HELD_OUT_TOOLS)
 
@@ -17,9 +17,9 @@ def test_every_wording_names_every_value_and_no_other() -> None:
 
 
 def test_drawn_arguments_fit_the_schema_and_others_do_not() -> None:
-    values = Values(random.Random(3))
+    values = ValueDraw(random.Random(3))
     for tool in EVERY:
-        function = tool.described()["function"]
+        function = tool.describe()["function"]
         assert isinstance(function, dict)
         parameters = function["parameters"]
         assert isinstance(parameters, dict)

@@ -2,13 +2,13 @@ import random
 
 import pytest
 
-from temper_evals.tiny_model.values import DOMAIN, NUMBERS, Values, is_held_out
+from temper_evals.tiny_model.values import DOMAIN, NUMBERS, ValueDraw, is_held_out
 
 KINDS = [*DOMAIN["values"], *NUMBERS, "word", "path", "code", "sentence"]
 
 
 def drawn(kind: str, *, held_out: bool = False) -> list[str | int]:
-    values = Values(random.Random(1), held_out=held_out)
+    values = ValueDraw(random.Random(1), held_out=held_out)
     return [values.value(kind) for _ in range(200)]
 
 
@@ -33,7 +33,7 @@ def test_what_is_held_out_is_never_drawn_for_training(kind: str) -> None:
 
 
 def test_about_every_sixth_word_is_held_out() -> None:
-    values = Values(random.Random(2)), Values(random.Random(2), held_out=True)
+    values = ValueDraw(random.Random(2)), ValueDraw(random.Random(2), held_out=True)
     shown, kept = ([one.word() for _ in range(100)] for one in values)
     assert not any(map(is_held_out, shown))
     assert all(map(is_held_out, kept))

@@ -1,10 +1,10 @@
 from proxy.conversation import json
 from temper_evals.scenarios.held_out.calendar import calendar
-from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.task import PlannedTask
 from tests.unit.temper_evals.players import knowing, play
 
 
-def free_times(task: Task) -> list[set[str]]:
+def free_times(task: PlannedTask) -> list[set[str]]:
     _, said = play(task, knowing)
     results = [json.parse(str(one["content"])) for one in said if one.get("role") == "tool"]
     found = [one["free"] for one in results if isinstance(one, dict) and "free" in one]
