@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import Tool
-from proxy.guardrails.nudges import may_be_done
+from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, Prose, Reasoned, RespondText
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
@@ -245,5 +245,5 @@ class LookaheadGate:
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         written = "".join(one.text for one in self._held)
-        is_confirmed = self._is_asked_again and may_be_done(written)
+        is_confirmed = self._is_asked_again and can_become_done(written)
         return is_confirmed or may_become_call(written, self._tools)

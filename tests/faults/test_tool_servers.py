@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.fleet import ToolServerFleet, open_fleet

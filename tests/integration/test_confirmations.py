@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue

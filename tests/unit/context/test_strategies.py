@@ -16,6 +16,7 @@ from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted
 from proxy.guardrails.history_repair.history import heal_messages
+from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import history
 from tests.unit.context.conversations import (
@@ -37,7 +38,7 @@ from tests.unit.context.conversations import (
 COUNTS = Pieces()
 WRITTEN = TextCache()
 MANY = settings(
-    max_examples=max(1_000, settings.default.max_examples) if settings.default else 1_000,
+    max_examples=max(examples(1_000), settings.default.max_examples if settings.default else 0),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -318,7 +319,7 @@ def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
     return FIXED + sum(spared.values()) + results + room // 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(sorted(TOKENIZERS)),
     st.lists(st.sampled_from(sorted(MATERIALS)), min_size=1, max_size=3),

@@ -15,6 +15,7 @@ from proxy.errors import ToolFailed, ToolRetry
 from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from proxy.tools.execution import Approve, Execution
 from proxy.tools.function import FunctionTool, ToolContext, tool
+from tests.examples import examples
 from tests.patience import PATIENCE_SECONDS
 
 AT_ONCE = 1e-9
@@ -170,7 +171,7 @@ def test_no_more_run_at_once_than_there_may() -> None:
 
 
 @given(st.permutations(range(6)))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_outcomes_stand_in_the_order_of_the_calls_whoever_ends_first(order: list[int]) -> None:
     ended: list[int] = []
 
