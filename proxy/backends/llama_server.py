@@ -35,7 +35,7 @@ from proxy.errors import (
     BackendUnavailable,
     InvalidRequest,
 )
-from proxy.guardrails.schemas.schema import simplified
+from proxy.guardrails.schemas.schema import simplify
 
 PROPERTIES = "/props"
 HEALTH = "/health"
@@ -211,7 +211,7 @@ class LlamaServer(OpenAICompatible):
 
 def acceptable(question: Question) -> Question:
     """Simplify what the server refuses."""
-    tools = tuple(map(simplified, question.tools))
+    tools = tuple(map(simplify, question.tools))
     return question if tools == question.tools else structs.replace(question, tools=tools)
 
 

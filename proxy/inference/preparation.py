@@ -17,23 +17,28 @@ from proxy.guardrails.formats.json_contract import JsonContract, JsonContractCon
 from proxy.guardrails.formats.react import ReActContract, ReActConvention
 from proxy.guardrails.history_repair.history import heal_messages, heal_tools
 from proxy.guardrails.model_quirks import GENERIC, Traits
-from proxy.guardrails.nudges import about_failures, about_last_round, about_loop, about_rounds
+from proxy.guardrails.nudges import (
+    demand_answer,
+    demand_last_answer,
+    warn_of_failures,
+    warn_of_loop,
+)
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS, AttemptKind
 from proxy.guardrails.review import NewId
-from proxy.guardrails.tool_prompts.conventions import convention
+from proxy.guardrails.tool_prompts.conventions import find_convention
 from proxy.guardrails.transcript import (
     MOST_FAILURES,
     MOST_REPEATS,
     MOST_ROUNDS,
     completed_calls,
     failed_rounds,
+    find_loop,
     is_stuck,
-    loop_at_end,
     rounds_since_user,
 )
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
@@ -53,8 +58,9 @@ class Policy(msgspec.Struct, frozen=True):
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
     last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
     a row that failed it is told so. `workflow` are the operator's rules of order for the model.
-    With `streams_calls` a client that streams sees calls while they are written. What the
-    guardrails do `without` is left out in order to measure what it is worth.
+    With `streams_calls` a client that streams sees calls while they are written, and with
+    `shows_pieces` pieces are shown as they came also where nobody streams. What the guardrails do
+    `without` is left out in order to measure what it is worth.
     """
 
     traits: Traits = GENERIC
@@ -68,6 +74,7 @@ class Policy(msgspec.Struct, frozen=True):
     streams_calls: bool = True
     most_failures: int = MOST_FAILURES
     without: frozenset[Part] = frozenset()
+    shows_pieces: bool = False
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
@@ -122,7 +129,7 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
     healed, facts = heal_messages(request.messages, traits.template)
     tools, mended = heal_tools(request.tools)
     offer = _make_offer(request, healed, policy)
-    told = convention(traits.convention) if traits.convention else None
+    told = find_convention(traits.convention) if traits.convention else None
     prompt_format = PromptFormat(
         tools, offer.respond if offer is not None else None, told, traits.template
     )
@@ -173,6 +180,7 @@ def begin(
         # a call that is shown is shown repaired
         streams_calls=policy.streams_calls and request.stream and Part.REPAIR not in policy.without,
         left_out=policy.left_out,
+        shows_pieces=request.stream or policy.shows_pieces,
     )
     is_strict = policy.is_strict and not plan.is_untouchable
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
@@ -182,20 +190,20 @@ def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     """Decide what to tell a model before it goes on calling tools."""
     offer, rounds = plan.offer, rounds_since_user(plan.request.messages)
     if is_last:
-        notes = (about_last_round(rounds.made),) if rounds.made else ()
+        notes = (demand_last_answer(rounds.made),) if rounds.made else ()
         return _Ending(notes, (RoundsExceeded(rounds.made),), is_final=True)
     is_left_out = Part.LOOPS in plan.policy.without
     if offer is None or offer.choice is not ToolUse.AUTO or is_left_out:
         return _Ending()
     if is_stuck(rounds, plan.policy.most_rounds):
-        note = about_rounds(rounds.made)
+        note = demand_answer(rounds.made)
         return _Ending((note,), (RoundsExceeded(rounds.made),), is_final=True)
     if offer.loop is not None:
         name, times = offer.loop.name, offer.loop.times
-        return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
+        return _Ending((warn_of_loop(name, times),), (LoopNoticed(name, times),))
     failed = failed_rounds(plan.request.messages)
     if failed >= plan.policy.most_failures:
-        return _Ending((about_failures(failed),), (FailuresNoticed(failed),))
+        return _Ending((warn_of_failures(failed),), (FailuresNoticed(failed),))
     return _Ending()
 
 
@@ -220,7 +228,7 @@ def _make_offer(
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
-        None if Part.LOOPS in policy.without else loop_at_end(completed, policy.most_repeats),
+        None if Part.LOOPS in policy.without else find_loop(completed, policy.most_repeats),
         policy.traits.aliases,
         request.allowed_tools,
         Part.REPAIR not in policy.without,
@@ -251,15 +259,15 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
 
 @lru_cache(maxsize=256)
 def _respond_beside(names: tuple[str, ...]) -> Tool:
-    return respond_tool(names)
+    return make_respond_tool(names)
 
 
 def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
     """List what counts as a call: first what the model was asked for, then its habits."""
     if not traits.convention:
-        return in_order(traits.syntaxes)
-    asked_for = convention(traits.convention).syntaxes
-    usual = in_order(dict.fromkeys((*asked_for, *traits.syntaxes)))
+        return order_syntaxes(traits.syntaxes)
+    asked_for = find_convention(traits.convention).syntaxes
+    usual = order_syntaxes(dict.fromkeys((*asked_for, *traits.syntaxes)))
     if traits.convention == ReActConvention.name:
         return (ReActContract(), *usual)
     if traits.convention == JsonContractConvention.name:

@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import Tool
-from proxy.guardrails.nudges import may_be_done
+from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, Prose, Reasoned, RespondText
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
@@ -98,7 +98,8 @@ class FirstReplyGate:
         return self._hold(heard.text) if self._holds(heard) else self._show_text(heard.text)
 
     def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
-        if self._is_holding or not self._is_answer_due or self._sent.has_calls:
+        sent = self._sent
+        if self._is_holding or not self._is_answer_due or sent.calls or sent.open_call:
             return True
         # white space alone commits to nothing
         return isinstance(heard, Prose) and (not self._shows_prose or heard.text.isspace())
@@ -245,5 +246,5 @@ class LookaheadGate:
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         written = "".join(one.text for one in self._held)
-        is_confirmed = self._is_asked_again and may_be_done(written)
+        is_confirmed = self._is_asked_again and can_become_done(written)
         return is_confirmed or may_become_call(written, self._tools)

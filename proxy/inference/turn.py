@@ -54,11 +54,11 @@ from proxy.facts import (
     RejectedReply,
     Withheld,
 )
-from proxy.guardrails.nudges import about_another_call, insist_on_json, keep_calls
+from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.retry import FIRST, AttemptKind, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
-from proxy.guardrails.schemas.members import pinned
+from proxy.guardrails.schemas.members import pin_members
 from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.call_gate import CallGate
@@ -313,7 +313,12 @@ class Turn:
         if self._attempt.kind is AttemptKind.CONSTRAINED:
             offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
         return GuardedReader(
-            offer, self._release(offer), self._new_id, self._sent, insistence=len(self._failures)
+            offer,
+            self._release(offer),
+            self._new_id,
+            self._sent,
+            insistence=len(self._failures),
+            shows_pieces=self._prepared.shows_pieces,
         )
 
     def _release(self, offer: OfferedTools) -> ReplyGate:
@@ -343,7 +348,7 @@ class Turn:
             return None
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
-            return call_schema([pinned(tool, open_call.arguments.members) for tool in tools])
+            return call_schema([pin_members(tool, open_call.arguments.members) for tool in tools])
         return call_schema(offer.due)
 
     def _most_tokens(self) -> int | None:
@@ -384,7 +389,7 @@ class Turn:
             return answer
         if Refused("cut_off") in answer.facts:
             return replace(answer, reason=CUT_OFF)
-        nudge = about_another_call(answer.text)
+        nudge = demand_open_call(answer.text)
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
     def _prefer_confirmed(self, answer: Candidate) -> Candidate:

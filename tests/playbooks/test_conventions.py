@@ -16,7 +16,7 @@ from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.facts import Asked, Dropped, Outcome, RejectedReply, Rescued, outcome
 from proxy.guardrails.model_quirks import Traits
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, convention
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, find_convention
 from proxy.inference.preparation import Policy
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write
@@ -50,9 +50,9 @@ def test_a_call_in_the_convention_is_a_call(name: str) -> None:
     assert book.question is not None
     assert book.question.tools == ()
     assert {"tools", "tool_choice"} <= book.question.omits
-    write(book, convention(name).write_calls("", [CALL]))
-    book << ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
-    book << ReplyFinished("tool_calls")
+    write(book, find_convention(name).write_calls("", [CALL]))
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}')))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -60,7 +60,7 @@ def test_a_call_in_the_convention_is_a_call(name: str) -> None:
 def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: str) -> None:
     book = Playbook.of(make_request(), told(name)).ask()
     before = sent(book)
-    write(book, convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
+    write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
     book.ask()
     after = sent(book)
     assert after[: len(before)] == before
@@ -70,7 +70,7 @@ def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: 
         "assistant",
         "user",
     ]
-    write(book, convention(name).write_calls("", [CALL]))
+    write(book, find_convention(name).write_calls("", [CALL]))
     assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
     assert outcome(book.turn.facts) is Outcome.RETRIED
 
@@ -79,7 +79,7 @@ def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: 
 def test_the_constrained_attempt_needs_no_tools(name: str) -> None:
     book = Playbook.of(make_request(), told(name)).ask()
     for _ in range(2):
-        write(book, convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
+        write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
         book.ask()
     assert book.schema() is not None
     write(book, json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}}))
@@ -98,9 +98,9 @@ def test_a_final_answer_under_the_contract_is_plain_text(policy: TextPolicy) -> 
 
 def test_a_final_answer_is_shown_while_it_is_written() -> None:
     book = Playbook.of(make_request(), CONTRACT).ask()
-    book >> TextDelta('{"type": "final", "content": "It is ')
+    book.receive(TextDelta('{"type": "final", "content": "It is '))
     assert answer(book) == "It is "
-    book >> TextDelta('no\\u006fn."')
+    book.receive(TextDelta('no\\u006fn."'))
     assert answer(book) == "It is noon."
 
 
@@ -121,10 +121,10 @@ def test_where_no_call_is_allowed_the_final_form_is_still_understood() -> None:
 
 def test_where_no_call_is_allowed_none_gets_through_under_the_contract() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
-    write(book, convention("json").write_calls("", [CALL]))
+    write(book, find_convention("json").write_calls("", [CALL]))
     book.ask()
     assert RejectedReply("unknown_tool") in book.turn.facts
-    write(book, "Noon.") << TextDelta("Noon.") << ReplyFinished("stop")
+    write(book, "Noon.").expect(TextDelta("Noon."), ReplyFinished("stop"))
 
 
 def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> None:
@@ -137,12 +137,12 @@ def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> Non
 def test_an_answer_in_a_form_of_the_clients_own_needs_no_final_form() -> None:
     book = Playbook.of(make_request(answer_schema=True), CONTRACT).ask()
     assert '"final"' not in sent(book)[0]
-    write(book, FINAL) << TextDelta(FINAL) << ReplyFinished("stop")
+    write(book, FINAL).expect(TextDelta(FINAL), ReplyFinished("stop"))
     book.end()
 
 
 REACT = told("react")
-ACTION = convention("react").write_calls("A tool will know.", [CALL])
+ACTION = find_convention("react").write_calls("A tool will know.", [CALL])
 ANSWERED = "Thought: Now I know.\nFinal Answer: It is noon.\n"
 CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
 
@@ -151,8 +151,8 @@ def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEve
     """Return the thoughts, the text and everything else that a client gets of a reply."""
     book = Playbook.of(make_request(), policy).ask()
     for piece in pieces:
-        book >> TextDelta(piece)
-    book >> ReplyFinished("stop")
+        book.receive(TextDelta(piece))
+    book.receive(ReplyFinished("stop"))
     thoughts = "".join(one.text for one in book.shown if isinstance(one, ReasoningDelta))
     rest: list[ReplyEvent] = []
     rest += (one for one in book.shown if not isinstance(one, ReasoningDelta | TextDelta))
@@ -181,9 +181,9 @@ def test_a_reply_in_labelled_lines_reaches_the_client_as_if_it_had_none(
 
 def test_thoughts_and_the_final_answer_are_shown_while_they_are_written() -> None:
     book = Playbook.of(make_request(), REACT).ask()
-    book >> TextDelta("Thought: Now") << ReasoningDelta("Now")
-    book >> TextDelta(" I know.\nFinal Answer: It is") << ReasoningDelta(" I know.")
-    book << TextDelta("It is")
+    book.receive(TextDelta("Thought: Now")).expect(ReasoningDelta("Now"))
+    book.receive(TextDelta(" I know.\nFinal Answer: It is")).expect(ReasoningDelta(" I know."))
+    book.expect(TextDelta("It is"))
 
 
 def test_a_model_that_acts_in_lines_is_stopped_before_it_invents_a_result() -> None:

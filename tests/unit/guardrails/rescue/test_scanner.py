@@ -8,9 +8,9 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
-    Dropped,
     Finding,
     Found,
+    LeftOut,
     Prose,
     Refused,
 )
@@ -383,15 +383,15 @@ def test_a_marked_call_to_a_tool_that_is_not_offered_is_left_to_the_name_check()
 )
 def test_a_result_behind_a_call_is_dropped(result: str) -> None:
     text = f"{CALL}\n{result}\nIt is 42.\n{CALL}{result}{result}"
-    dropped = Dropped("invented_result")
+    dropped = LeftOut("invented_result")
     assert found_in(text) == [look(), dropped, Prose("It is 42."), look(), dropped, dropped]
 
 
 def test_a_result_without_end_is_dropped_to_the_end_of_the_reply() -> None:
     for end in ("", "4", "4</tool_resp"):
         text = f"{CALL}<tool_response>{end}"
-        assert found_in(text) == [look(), Dropped("invented_result")]
-        assert found_in(text, cut_off=True) == [look(), Dropped("invented_result")]
+        assert found_in(text) == [look(), LeftOut("invented_result")]
+        assert found_in(text, cut_off=True) == [look(), LeftOut("invented_result")]
 
 
 def test_a_result_without_a_call_is_prose() -> None:
@@ -453,7 +453,7 @@ class Stubborn:
     """A syntax that breaks the contract: it waits although the text is finished."""
 
     name = "stubborn"
-    openings = ("<x>",)
+    openings: tuple[str, ...] = ("<x>",)
     place = Place.ANYWHERE
     is_marked = True
 
