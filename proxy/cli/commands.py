@@ -122,7 +122,6 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
 
 
 def show_cached_models(*, as_json: bool) -> None:
-    """Print the models that lie on this machine."""
     from proxy.cli import getting_models
 
     found = getting_models.found_models()
@@ -221,7 +220,6 @@ async def _look_at_backend(address: "Address") -> None:
 
 
 def version() -> str:
-    """Return Temper's own version."""
     try:
         return version_of("temper-proxy")
     except PackageNotFoundError:
@@ -234,5 +232,4 @@ def _say(sentence: str) -> None:
 
 
 def print_json(value: JsonObject) -> None:
-    """Print a result for programs."""
     click.echo(json.dump_text(value))

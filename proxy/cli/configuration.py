@@ -51,7 +51,6 @@ def what_was_read(loaded: LoadedSettings) -> str:
 
 
 def model_files(settings: Settings) -> int:
-    """Count the files of models that are named."""
     return sum(one.path is not None for one in (settings.model, *settings.models.values()))
 
 
@@ -96,7 +95,6 @@ def problems_document(error: TemperError) -> list[JsonValue]:
 
 
 def effective_document(settings: list[EffectiveSetting]) -> JsonObject:
-    """Describe settings as an object of JSON."""
     return {one.name: {"value": one.value, "origin": one.origin} for one in settings}
 
 

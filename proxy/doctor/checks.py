@@ -51,7 +51,6 @@ def judge_descriptors(limit: int, needed: int) -> Finding:
 
 
 def memory(_: Settings) -> Finding:
-    """Measure what is left for models."""
     return judge_memory(snapshot())
 
 

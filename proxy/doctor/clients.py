@@ -39,7 +39,6 @@ class Client:
     words: Callable[[Target, int | None], str]
 
     async def answers(self, target: Target) -> Finding:
-        """Have it answer in words."""
         told = await target.ask(self.answer, path=self.path)
         if told.status >= 400:
             return wrong(f"{self.path} failed: {told.error_message}", _LOG)
@@ -59,7 +58,7 @@ class Client:
         return fine("a streamed call came whole")
 
     async def window(self, target: Target) -> Finding:
-        """Hold the window against what the client needs, and the name against what it guesses."""
+        """Check that the window is large enough, and that the client does not misjudge the name."""
         window = target.known.window
         if target.model.startswith(self.tricky):
             return doubtful(
@@ -76,12 +75,10 @@ class Client:
         return fine(f"the window has {window} tokens")
 
     async def settings(self, target: Target) -> Finding:
-        """Tell what has to be set."""
         return fine(self.place, self.words(target, target.known.window))
 
 
 def _environment(target: Target, window: int | None) -> str:
-    """Write what Claude Code reads from its environment."""
     model = shlex.quote(target.model)
     values = {
         "ANTHROPIC_BASE_URL": _address(target),
@@ -99,7 +96,6 @@ def _environment(target: Target, window: int | None) -> str:
 
 
 def _config(target: Target, window: int | None) -> str:
-    """Write what Codex reads from its config.toml."""
     model = json.dump_text(target.model)
     lines = [f"model = {model}", 'model_provider = "temper"']
     if window is not None:

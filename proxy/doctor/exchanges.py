@@ -33,7 +33,7 @@ _AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
 async def forced_call(target: Target) -> Finding:
-    """Have it make a call that it has no choice about."""
+    """Force a tool call."""
     answer = await target.ask(
         {
             "messages": [_said("Call the tool `report` and say that you are fine.")],
@@ -64,7 +64,7 @@ async def forced_call(target: Target) -> Finding:
 
 
 async def repeated_prompt(target: Target) -> Finding:
-    """Ask the same twice: the second time most of it should be in the cache."""
+    """Send a prompt twice; the second time most of it should come from the cache."""
     asked = _long_request("repeated")
     first = await target.ask(asked)
     second = await target.ask(asked)
@@ -85,7 +85,7 @@ async def repeated_prompt(target: Target) -> Finding:
 
 
 async def counting(target: Target) -> Finding:
-    """Hold the count of a prompt against what the reply is charged."""
+    """Compare the count of a prompt with the reply's usage."""
     asked = _long_request("counted")
     told = await target.ask(asked, path=COUNT, headers=_AS_IT_IS)
     answer = await target.ask(asked, headers=_AS_IT_IS)
@@ -151,7 +151,7 @@ async def overflow(target: Target) -> Finding:
 
 
 async def hanging_up(target: Target) -> Finding:
-    """Leave in the middle of a reply, and see whether the slot is free soon."""
+    """Hang up in the middle of a reply; the slot should be free soon."""
     if await _busy(target) != 0:
         return skipped("it shows no slots, or somebody else is using them")
     asked: JsonObject = {

@@ -30,7 +30,6 @@ class Finding:
     measured: Mapping[str, Figure] = field(default_factory=dict)
 
     def measuring(self, **measured: Figure) -> "Finding":
-        """Return the finding with figures."""
         return replace(self, measured={**self.measured, **measured})
 
 
@@ -44,20 +43,16 @@ class Examined:
 
 
 def fine(said: str, copy: str = "") -> Finding:
-    """Find nothing wrong."""
     return Finding(Status.OK, said, copy=copy)
 
 
 def doubtful(said: str, remedy: str) -> Finding:
-    """Find something that will hurt some day."""
     return Finding(Status.WARN, said, remedy)
 
 
 def wrong(said: str, remedy: str) -> Finding:
-    """Find something that hurts now."""
     return Finding(Status.FAIL, said, remedy)
 
 
 def skipped(said: str) -> Finding:
-    """Find nothing, and say why."""
     return Finding(Status.SKIPPED, said)

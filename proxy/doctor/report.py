@@ -48,7 +48,6 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
 
 
 def summary(examined: Sequence[Examined]) -> str:
-    """Count the findings in one sentence."""
     found = [one.finding.status for one in examined]
     failures, warnings = found.count(Status.FAIL), found.count(Status.WARN)
     if not failures and not warnings:
@@ -62,7 +61,6 @@ def is_well(examined: Sequence[Examined]) -> bool:
 
 
 def document(examined: Sequence[Examined]) -> JsonObject:
-    """Return everything that was found, for programs."""
     return {
         "ok": is_well(examined),
         "checks": [
@@ -132,7 +130,6 @@ def _environment() -> JsonObject:
 
 
 def _without_home(text: str) -> str:
-    """Hide whose machine it is."""
     return text.replace(str(Path.home()), "~")
 
 

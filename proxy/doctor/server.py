@@ -32,7 +32,6 @@ async def readiness(target: Target) -> Finding:
 
 
 async def version(target: Target) -> Finding:
-    """Ask what it is."""
     props = await target.look("/props")
     build = props.document.get("build_info")
     if isinstance(build, str):
@@ -53,7 +52,6 @@ async def version(target: Target) -> Finding:
 
 
 async def window(target: Target) -> Finding:
-    """Compare the real window with the one that was wanted, and with what agents send."""
     real = target.known.window
     if real is None:
         return skipped("it does not tell its window: set context.window_tokens")

@@ -23,7 +23,6 @@ class Reached:
 
     @property
     def error_message(self) -> str:
-        """What an error says for itself."""
         error = self.document.get("error")
         told = error.get("message") if isinstance(error, dict) else error
         return told if isinstance(told, str) else f"status {self.status}"
@@ -47,7 +46,6 @@ class Target:
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The header that the server wants."""
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
 
     async def look(self, path: str, headers: dict[str, str] | None = None) -> Reached:
@@ -87,7 +85,6 @@ def member(document: JsonValue, *path: str | int) -> JsonValue:
 
 
 def count(document: JsonValue, *path: str | int) -> int | None:
-    """Return the whole number at a path."""
     found = member(document, *path)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 

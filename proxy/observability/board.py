@@ -29,7 +29,7 @@ class LiveSource(Protocol):
     """A living request, as the board asks for it."""
 
     def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
-        """Return what is known so far, what it does, and how much of its prompt was read."""
+        """Return the record so far, the stage, and the share of the prompt that was read."""
 
     def cancel(self) -> bool:
         """End it as if its client had left; False where that is not possible."""
@@ -106,7 +106,6 @@ class Board:
         self._change(entry)
 
     def closed(self, number: int, record: RequestRecord) -> None:
-        """Note that a request is over."""
         entry = self._entries[number]
         entry.source = None
         if _is_small(record):  # most are, and nobody may ever look at them
@@ -136,13 +135,11 @@ class Board:
         return tuple(map(self._row, shown))
 
     def living(self) -> tuple[Row, ...]:
-        """Return the rows of the requests that live."""
         return tuple(
             self._row(number) for number, entry in self._entries.items() if entry.source is not None
         )
 
     def row(self, number: int) -> Row | None:
-        """Return one row, None where it was forgotten."""
         return self._row(number) if number in self._entries else None
 
     def changes(self, since: int, most: int = MOST_ROWS) -> Changes:
@@ -185,7 +182,6 @@ class Board:
         return totals_of((self.counted(), *others), self.clock())
 
     def points(self, most: int) -> tuple[Point, ...]:
-        """Return the last buckets of the series."""
         return self._history.points(self.clock(), most)
 
     def _change(self, entry: _Entry) -> None:

@@ -81,11 +81,11 @@ class ExchangeRecorder:
         self._characters = 0
 
     def behind(self, backend: Backend) -> Backend:
-        """Return the backend, listened to."""
+        """Return a backend whose replies are recorded."""
         return _RecordedBackend(backend, self)
 
     async def before(self, batches: ReplyEvents) -> ReplyEvents:
-        """Pass a client's events on, listening."""
+        """Record a client's events on their way."""
         async with aclosing(batches) as heard:
             async for batch in heard:
                 for event in batch:
@@ -93,7 +93,6 @@ class ExchangeRecorder:
                 yield batch
 
     def begin(self) -> None:
-        """Begin a generation."""
         self._generations.append([])
 
     def begin_round(self) -> None:
@@ -101,7 +100,6 @@ class ExchangeRecorder:
         self._rounds.append(len(self._generations))
 
     def end_run(self, terms: "RunTerms", rounds: "Sequence[Round]") -> None:
-        """Note what became of the calls of all rounds."""
         ends = [*self._rounds[1:], len(self._generations)]
         parts = zip_longest(self._rounds, ends, rounds)
         self._run = RecordedRun(
@@ -127,7 +125,7 @@ class ExchangeRecorder:
     def exchange(
         self, known: KnownModel, plan: RequestPlan, record: RequestRecord
     ) -> RecordedExchange:
-        """Return all of it, once the exchange is over."""
+        """Return the whole exchange, once it is over."""
         return RecordedExchange(
             id=record.id,
             at=record.begun_at,
@@ -145,7 +143,6 @@ class ExchangeRecorder:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing had to be left out."""
         return self._characters <= _MOST_CHARACTERS
 
     def _note_answer(self, event: ReplyEvent) -> None:
@@ -227,7 +224,6 @@ class _RecordedBackend(BackendWrapper):
     async def ask(
         self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply."""
         self._tape.begin()
         try:
             # without the sink: a recording has to see all of the reply

@@ -163,7 +163,6 @@ class LiveRequest:
         self._number = link.board.opened(self) if link is not None else 0
 
     def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
-        """Return what is known so far, what it does, and how much of its prompt was read."""
         facts = self.facts if self.facts_so_far is None else self.facts_so_far()
         so_far = self._record(facts, None)
         tools = (*so_far.tools, *self._calls.values())
@@ -214,7 +213,6 @@ class LiveRequest:
             self.asked = replace(self.asked, backend=backend)
 
     def wait(self, load: Load | None) -> None:
-        """Note that the request waits for a slot."""
         self._load, self._joined, self._waits = load, self._clock(), True
         if load is not None:
             load.wait(1)
@@ -243,7 +241,6 @@ class LiveRequest:
         self._load = self._joined = None
 
     def show(self) -> None:
-        """Note that the client sees something of the answer."""
         if self._first_token is None:
             self._first_token = self._clock()
             self._come_to(Stage.STREAMING)
@@ -284,7 +281,7 @@ class LiveRequest:
         return self._link.board.name_of(self._number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
-        """End the account; to be called once."""
+        """Return the record of a request that is over; to be called once."""
         self._settle()
         record = self._record(self.facts, self.outcome)
         if self._link is not None:
@@ -337,7 +334,7 @@ class LiveRequest:
             self._link.board.advanced(self._number, stage)
 
     def _settle(self) -> None:
-        """Leave the crowd, wherever the request stood in it."""
+        """No longer count towards the load, waiting or running."""
         load = self._load
         if load is None:
             return
@@ -347,13 +344,13 @@ class LiveRequest:
             load.run(-1, -self._share)
 
     def _queued(self, now: float) -> float | None:
-        """Add up what was spent waiting, also by those who were never admitted."""
+        """Return the time spent waiting, also if the request was never admitted."""
         if self._joined is None and self._admitted is None:
             return self._loaded
         return (self._loaded or 0.0) + self._waited + self._since_joined(now)
 
     def _since_joined(self, now: float) -> float:
-        """Return how long it waits, or waited, for the slot it wants now."""
+        """Return how long it has waited for its current slot."""
         if self._joined is None:
             return 0.0
         return (now if self._waits else self._admitted or now) - self._joined
@@ -390,7 +387,7 @@ class LiveRequest:
 
 
 def word_for(error: TemperError) -> str:
-    """Name the kind of an attempt's failure, in a word of a closed list."""
+    """Return the kind of an attempt's failure, a word of a closed list."""
     if isinstance(error, BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")

@@ -132,7 +132,7 @@ def _parts_of(record: RequestRecord) -> Iterator[_Part]:
 
 
 def _work(record: RequestRecord) -> Iterator[_Part]:
-    """Say what it cost, what went wrong, and what was done about it."""
+    """Return tokens, what went wrong, and what was done about it."""
     if tokens := _tokens(record):
         yield _Part(tokens)
     if failed := _failed(record):
@@ -144,7 +144,7 @@ def _work(record: RequestRecord) -> Iterator[_Part]:
 
 
 def _happened(record: RequestRecord) -> _Part:
-    """Say in a word or two how it ended."""
+    """Return how it ended, in a word or two."""
     if record.status == CLIENT_LEFT:
         return _Part("left", _DIM)
     if record.status >= 400 or record.error is not None:
@@ -161,7 +161,7 @@ def _tokens(record: RequestRecord) -> str:
 
 
 def _failed(record: RequestRecord) -> str:
-    """Say what kept an answer from coming, if anything did."""
+    """Return what kept an answer from coming, if anything did."""
     if record.left is not None:
         return f"the client left {DEPARTURES[record.left.value]}"
     return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
@@ -182,7 +182,6 @@ class RequestLog:
     """The sink that writes one line for each request."""
 
     def take(self, record: RequestRecord) -> None:
-        """Write the line."""
         if _requests.isEnabledFor(logging.INFO):
             # as `info` does, without a search for the caller, which is always this
             place = (_requests.name, logging.INFO, __file__, 0)
@@ -213,7 +212,6 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
     @property
     def stream(self) -> TextIO:
-        """The stream of this moment."""
         return sys.stderr
 
     @stream.setter
@@ -256,7 +254,6 @@ class JsonFormatter(_ReplicaFormatter):
     """Lines for programs: one JSON object in pure ASCII each."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one JSON object."""
         values = _values(record, self.replica)
         try:
             line = _ENCODER.encode(values)

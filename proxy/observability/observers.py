@@ -64,20 +64,16 @@ class Observers:
             self.meter.take(record)
 
     def lose(self, reason: str) -> None:
-        """Count a response that could not be stored."""
         if self.meter is not None:
             self.meter.lose(reason)
 
     def find_state(self, server: str, *, is_up: bool) -> None:
-        """Note whether the store that replicas share can be read and written."""
         if self.meter is not None:
             self.meter.find_state(server, is_up=is_up)
 
     def fail_state(self, operation: str) -> None:
-        """Count an operation that the store did not carry out."""
         if self.meter is not None:
             self.meter.fail_state(operation)
 
     def load(self, service: str) -> Load | None:
-        """Return what follows the load of a service, if anybody does."""
         return self.meter.load(service) if self.meter is not None else None

@@ -68,7 +68,6 @@ class Redaction:
                 return value
 
     def text(self, text: str) -> str:
-        """Redact a text."""
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         text = _ASSIGNED.sub(rf"\1{REDACTED}", text)
@@ -90,7 +89,6 @@ class KeptExchanges:
         self._dropped: deque[int] = deque(maxlen=_MOST_REMEMBERED)
 
     def keep(self, number: int, line: bytes) -> None:
-        """Keep a line, unless it is too large."""
         if len(line) > self._most_bytes:
             self.leave_out(number)
             return
@@ -106,15 +104,13 @@ class KeptExchanges:
         self._too_large.append(number)
 
     def has(self, number: int) -> bool:
-        """Whether the exchange of a request is here."""
         return number in self._lines
 
     def line(self, number: int) -> bytes | None:
-        """Return the exchange of a request as it was recorded."""
         return self._lines.get(number)
 
     def reason(self, number: int) -> str:
-        """Tell in a word why the exchange of a request that is over is not here."""
+        """Return the code of why the exchange of a request that is over is not here."""
         if number in self._too_large:
             return "too_large"
         return "dropped" if number in self._dropped else "not_understood"
@@ -278,7 +274,6 @@ class Recording:
             self.kept.leave_out(number)
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             os.close(self._file)
 

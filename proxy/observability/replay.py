@@ -84,13 +84,11 @@ class ReplayedTurns:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What happens."""
         facts = [fact for turn in self._turns for fact in turn.facts]
         return (*facts, *(self._run.facts if self._run is not None else ()), *self._ran)
 
     @property
     def unfinished(self) -> str:
-        """Tell why there is no end, "" if there is one."""
         turn = self._turns[-1]
         is_over = (
             self._run.stop is not None if self._run is not None else turn.state is TurnState.DONE
@@ -125,7 +123,7 @@ class ReplayedTurns:
             yield from self._results(run, part.outcomes)
 
     def _results(self, run: "Run", recorded: Sequence[RecordedOutcome]) -> Sequence[ReplyEvent]:
-        """Tell a run what became of its calls then; it stays where it is if they were others."""
+        """Give a run the recorded results of its calls; it stops if the calls are others."""
         from proxy.tool_rounds.run import Execute, RunState
 
         step = run.next_step() if run.state is RunState.CALLED else None
@@ -156,7 +154,7 @@ class ReplayedTurns:
         leave = iter(range(len(heard) - 1))
 
         def may_retry() -> bool:
-            """Give the same leave as then: it depended on everybody else's requests."""
+            """Answer as it was recorded: this depended on everybody else's requests."""
             return not self._was_withheld or next(leave, None) is not None
 
         plan = plan_request(request, self._policy)
@@ -202,7 +200,6 @@ def lost_generations(exchange: RecordedExchange) -> int:
 def _parts(
     rounds: Sequence[RecordedRound], generations: Generations
 ) -> Iterator[tuple[RecordedRound, Generations]]:
-    """Return each round with its generations."""
     first = 0
     for one in rounds:
         yield one, _heard(generations[first : first + one.generations])
@@ -264,7 +261,6 @@ class Replayed:
 
     @property
     def status(self) -> str:
-        """Tell in a word how it compares."""
         if not self.is_complete:
             return "incomplete"
         return "changed" if self.changes else "same"
@@ -308,7 +304,6 @@ def replay_file(path: Path, folder: Path | None) -> list[Replayed]:
 
 
 def document(replayed: Sequence[Replayed]) -> JsonObject:
-    """Return the outcome for programs."""
     return {
         "changed": sum(bool(one.changes) for one in replayed),
         "exchanges": [
@@ -337,7 +332,7 @@ def summary(replayed: Sequence[Replayed]) -> Iterator[str]:
 
 
 def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
-    """Judge an exchange again and tell what changed; raises ValueError if it makes no sense."""
+    """Judge an exchange again and return what changed; raises ValueError if it makes no sense."""
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
         return Replayed(exchange.id, model, is_complete=False)
@@ -399,7 +394,6 @@ def _worded(attempts: Sequence[tuple[str, str | None]]) -> str:
 
 
 def _shown(value: str) -> str:
-    """Make a value fit for a line."""
     short = value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "..."
     return escaped(short) or "(nothing)"
 
@@ -440,7 +434,6 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
-    """Show a line of a recording."""
     exchange = RecordedExchange.model_validate_json(line)
     generations = [_generation(pieces) for pieces in exchange.generations]
     nudges = _nudges(exchange, profiles)

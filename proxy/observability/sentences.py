@@ -111,7 +111,6 @@ def in_few_words(happened: Iterable[Fact]) -> str:
 
 
 def attempt_sentence(kind: str) -> str:
-    """Return how an attempt was made."""
     return ATTEMPTS.get(kind, f"Asked in another way ({cut(kind)}).")
 
 

@@ -68,7 +68,6 @@ async def start_llama_server(
 async def _started(
     plan: LaunchPlan, ready_seconds: float, on_stage: StageListener, on_line: LineListener
 ) -> AsyncGenerator[RunningServer]:
-    """Start a server, and yield it when it is ready."""
     api_key = secrets.token_urlsafe(32)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     log = StartLog(plan.alias or str(plan.model))

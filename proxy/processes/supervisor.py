@@ -76,7 +76,6 @@ class Supervisor:
 
     @property
     def status(self) -> Status:
-        """How the server does now."""
         return self._status
 
     async def ready(self) -> RunningServer:
@@ -108,7 +107,6 @@ class Supervisor:
             pass
 
     async def close(self) -> None:
-        """Stop the server for good."""
         self._is_closed = True
         await self.stop()
 
@@ -147,7 +145,7 @@ class Supervisor:
             return failure
 
     def _give_notice(self, failure: ProcessFailed) -> float | None:
-        """Tell everybody of a failure; returns the seconds until the next start, None for never."""
+        """Report a failure; returns the seconds until the next start, None for never."""
         chance = random.random()  # noqa: S311 - no secret depends on it
         waiting = self._restarts.fail(_now(), chance, is_lasting=failure.is_lasting)
         told = replace(self._status, address=None, reason=str(failure), log=failure.log)
@@ -173,7 +171,7 @@ class Supervisor:
             self._readiness.set_result(found)
 
     def _note_end(self, owner: "asyncio.Task[None]") -> None:
-        """Let nobody wait for a server whose owner has died of a bug."""
+        """Wake everyone who waits for a server whose owner task crashed."""
         if not owner.cancelled() and (bug := owner.exception()) is not None:
             logger.error("%s is no longer looked after", self.name, exc_info=bug)
             self._settle(ExitedUnexpectedly(self.name, "is no longer looked after"))
@@ -193,17 +191,14 @@ class RemoteStatus:
 
     @property
     def status(self) -> Status:
-        """How the server did when somebody told."""
         return self._status
 
     def note(self, status: Status) -> None:
-        """Take over a status."""
         self._status = status
         self._news.set()
         self._news = asyncio.Event()
 
     async def ready(self) -> ServerAddress:
-        """Return where the server answers, as soon as it does; raises `ProcessFailed` if not."""
         while (address := self._status.address) is None:
             if self._status.state is State.DOWN:
                 raise NeverBecameReady(self.name, f"is down: {self._status.reason}")

@@ -127,7 +127,6 @@ class Swapping:
         self._line: list[QueuePosition] = []
 
     def presence(self, name: str) -> Presence:
-        """Tell how far a model is from answering."""
         return self._members[name].presence
 
     def has_failed(self, name: str, now: float) -> bool:
@@ -137,7 +136,6 @@ class Swapping:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
         return len(self._line)
 
     def ahead(self, place: QueuePosition) -> int:
@@ -153,7 +151,6 @@ class Swapping:
         return tuple(one.model.name for one in going if not self._is_idle(one))
 
     def ask(self, name: str, now: float) -> tuple[QueuePosition, Orders]:
-        """Take a place for a request to a model."""
         place = QueuePosition(name)
         if self.has_failed(name, now):
             return place, Orders(refused=(place,))
@@ -204,7 +201,7 @@ class Swapping:
         return self._decide(drafted, now)
 
     def next_look(self) -> float | None:
-        """Tell when the next model will have been idle for too long, if none is used until then."""
+        """Return when the next model that nobody uses will have been idle for too long."""
         expiries = map(self._expiry, self._members.values())
         return min((moment for moment in expiries if moment is not None), default=None)
 
