@@ -64,7 +64,7 @@ def serve(
                 terminal.say(f"Watch it at {address.url}/ui")
         settle()
         if not is_ours:
-            looking.add(asyncio.create_task(_look_at_backend(address)))
+            looking.add(asyncio.create_task(_warn_if_unreachable(address)))
 
     async def work() -> bool:
         found = await find_backend(settings, places)
@@ -156,7 +156,7 @@ def examine_servers(
         console = Console(highlight=False)
         examined: list[Examined] = []
         one_client = CLIENTS[client] if client is not None else None
-        examining = examine(examined_settings, client=one_client, keep=_keeping(temper))
+        examining = examine(examined_settings, client=one_client, keep=_keep_figures(temper))
         async with contextlib.aclosing(examining) as findings:
             async for one in findings:
                 if not as_json:
@@ -174,7 +174,7 @@ def examine_servers(
     return work()
 
 
-def _keeping(temper: str) -> "Keep":
+def _keep_figures(temper: str) -> "Keep":
     """Return what keeps the figures of a model."""
     from proxy.doctor.report import tried_model
     from proxy.state.tried_models import TriedModels, cache_folder
@@ -201,7 +201,7 @@ def show_tried(*, as_json: bool) -> None:
         click.echo(NOTHING_TRIED)
 
 
-async def _look_at_backend(address: "Address") -> None:
+async def _warn_if_unreachable(address: "Address") -> None:
     """Warn an operator whose backend is not there; clients are told with every request."""
     import ssl
 

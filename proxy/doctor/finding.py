@@ -29,7 +29,7 @@ class Finding:
     copy: str = ""
     measured: Mapping[str, Figure] = field(default_factory=dict)
 
-    def measuring(self, **measured: Figure) -> "Finding":
+    def with_figures(self, **measured: Figure) -> "Finding":
         return replace(self, measured={**self.measured, **measured})
 
 
@@ -42,17 +42,17 @@ class Examined:
     model: str = ""
 
 
-def fine(said: str, copy: str = "") -> Finding:
+def ok(said: str, copy: str = "") -> Finding:
     return Finding(Status.OK, said, copy=copy)
 
 
-def doubtful(said: str, remedy: str) -> Finding:
+def warn(said: str, remedy: str) -> Finding:
     return Finding(Status.WARN, said, remedy)
 
 
-def wrong(said: str, remedy: str) -> Finding:
+def fail(said: str, remedy: str) -> Finding:
     return Finding(Status.FAIL, said, remedy)
 
 
-def skipped(said: str) -> Finding:
+def skip(said: str) -> Finding:
     return Finding(Status.SKIPPED, said)

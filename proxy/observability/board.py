@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from proxy.facts import Asked, Compacted
-from proxy.observability.history import Counted, CountsBySpan, History, Point, totals_of
+from proxy.observability.history import CountsBySpan, History, Point, ProcessCounts, totals_of
 from proxy.observability.record import RequestRecord, Stage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
@@ -88,31 +88,31 @@ class Board:
         self._history = History()
         self.tool_calls = ToolCalls()
 
-    def opened(self, source: LiveSource) -> int:
+    def open(self, source: LiveSource) -> int:
         """Take a new request and return its number."""
         self._opened += 1
         entry = self._entries[self._opened] = _Entry(source)
         self._change(entry)
         return self._opened
 
-    def advanced(self, number: int, stage: Stage) -> None:
+    def advance(self, number: int, stage: Stage) -> None:
         """Note that a living request has come to a turning point."""
         entry = self._entries[number]
         before = entry.stage
         if before is not stage:
             entry.stage = stage
             running = stage.is_running - before.is_running
-            self._crowd(running, stage.is_waiting - before.is_waiting)
+            self._note_load(running, stage.is_waiting - before.is_waiting)
         self._change(entry)
 
-    def closed(self, number: int, record: RequestRecord) -> None:
+    def close(self, number: int, record: RequestRecord) -> None:
         entry = self._entries[number]
         entry.source = None
         if _is_small(record):  # most are, and nobody may ever look at them
             entry.record = record
         else:
             entry.row = row_of(record, self.name_of(number))
-        self._crowd(-entry.stage.is_running, -entry.stage.is_waiting)
+        self._note_load(-entry.stage.is_running, -entry.stage.is_waiting)
         self._history.take(record, self.clock())
         self.tool_calls.take(record)
         self._change(entry)
@@ -173,13 +173,13 @@ class Board:
         is_own = instance == self.instance and number.isascii() and number.isdecimal()
         return int(number) if is_own and len(number) < 16 else None
 
-    def counted(self) -> Counted:
+    def counts(self) -> ProcessCounts:
         """Return what was counted here, to be added up with what others have."""
-        return self._history.counted()
+        return self._history.counts()
 
-    def totals(self, others: Iterable[Counted] = ()) -> CountsBySpan:
+    def totals(self, others: Iterable[ProcessCounts] = ()) -> CountsBySpan:
         """Return what requests came to, here and with others, in the last hour and in all."""
-        return totals_of((self.counted(), *others), self.clock())
+        return totals_of((self.counts(), *others), self.clock())
 
     def points(self, most: int) -> tuple[Point, ...]:
         return self._history.points(self.clock(), most)
@@ -188,12 +188,12 @@ class Board:
         self.number += 1
         entry.changed = self.number
 
-    def _crowd(self, running: int, waiting: int) -> None:
+    def _note_load(self, running: int, waiting: int) -> None:
         """Count those who run and who wait from now on."""
         if running or waiting:
             self._running += running
             self._waiting += waiting
-            self._history.crowd(self._running, self._waiting, self.clock())
+            self._history.note_load(self._running, self._waiting, self.clock())
 
     def _forget(self, number: int) -> None:
         self._lost = max(self._lost, self._entries.pop(number).changed)

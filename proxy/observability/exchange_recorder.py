@@ -80,11 +80,11 @@ class ExchangeRecorder:
         self._finish_reason: str | None = None
         self._characters = 0
 
-    def behind(self, backend: Backend) -> Backend:
+    def wrap(self, backend: Backend) -> Backend:
         """Return a backend whose replies are recorded."""
         return _RecordedBackend(backend, self)
 
-    async def before(self, batches: ReplyEvents) -> ReplyEvents:
+    async def record_answer(self, batches: ReplyEvents) -> ReplyEvents:
         """Record a client's events on their way."""
         async with aclosing(batches) as heard:
             async for batch in heard:
@@ -219,21 +219,21 @@ class _RecordedBackend(BackendWrapper):
 
     def __init__(self, backend: Backend, recorder: ExchangeRecorder) -> None:
         super().__init__(backend)
-        self._tape = recorder
+        self._recorder = recorder
 
     async def ask(
         self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        self._tape.begin()
+        self._recorder.begin()
         try:
             # without the sink: a recording has to see all of the reply
             async with aclosing(self._backend.ask(question, headers)) as batches:
                 async for batch in batches:
                     for piece in filter(None, map(piece_of, batch)):
-                        self._tape.note(piece)
+                        self._recorder.note(piece)
                     yield batch
         except (BackendFailed, InvalidRequest) as error:
-            self._tape.note([FAILED, word_for(error)])
+            self._recorder.note([FAILED, word_for(error)])
             raise
 
 

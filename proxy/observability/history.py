@@ -99,7 +99,7 @@ class CountsBySpan(msgspec.Struct, frozen=True):
     start: dict[str, Counts]
 
 
-class Counted(msgspec.Struct, frozen=True):
+class ProcessCounts(msgspec.Struct, frozen=True):
     """What a process has counted by service: since its start, and in each late minute."""
 
     start: dict[str, Counts]
@@ -127,25 +127,25 @@ class History:
         if record.first_token is not None and len(bucket.first_tokens) < _MOST_SAMPLES:
             bucket.first_tokens.append(record.first_token)
 
-    def crowd(self, running: int, waiting: int, now: float) -> None:
+    def note_load(self, running: int, waiting: int, now: float) -> None:
         if now - self._since >= _MOMENT:
-            self._count_crowd(now)
+            self._update_peaks(now)
         self._running, self._waiting, self._since = running, waiting, now
 
-    def counted(self) -> Counted:
+    def counts(self) -> ProcessCounts:
         current = self._buckets[-1] if self._buckets else Bucket(0, {}, 0, 0, [])
         minutes, minute = dict(self._minutes), current.at // _MINUTE
         if current.counts:
             minutes[minute] = _sum(minutes.get(minute, {}), current.counts)
-        return Counted(_sum(self._start, current.counts), tuple(minutes.items()))
+        return ProcessCounts(_sum(self._start, current.counts), tuple(minutes.items()))
 
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the last buckets in which anything happened, the oldest first."""
         oldest = int(now // STEP) * STEP - (most - 1) * STEP
-        self._count_crowd(now)  # in a quiet bucket, too
+        self._update_peaks(now)  # in a quiet bucket, too
         return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
 
-    def _count_crowd(self, now: float) -> None:
+    def _update_peaks(self, now: float) -> None:
         """Update the bucket's peaks of running and waiting requests."""
         bucket = self._bucket(now)
         bucket.running = max(bucket.running, self._running)
@@ -176,7 +176,7 @@ class History:
         _add(bucket.counts, self._start)
 
 
-def totals_of(processes: Iterable[Counted], now: float) -> CountsBySpan:
+def totals_of(processes: Iterable[ProcessCounts], now: float) -> CountsBySpan:
     """Add up what processes have counted in the last hour and since the start."""
     hour: dict[str, Counts] = {}
     start: dict[str, Counts] = {}

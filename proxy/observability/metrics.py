@@ -231,24 +231,24 @@ class Metrics:
     def load(self, service: str) -> "ServiceLoad":
         return self._loads[service]
 
-    def find(self, service: str, *, is_up: bool, restarts: int) -> None:
+    def report_backend(self, service: str, *, is_up: bool, restarts: int) -> None:
         self._series.put(table.UP, (service,), int(is_up))
         self._series.put(table.RESTARTS, (service,), restarts)
 
-    def find_tool_servers(self, are_up: Mapping[str, bool]) -> None:
+    def report_tool_servers(self, are_up: Mapping[str, bool]) -> None:
         for name in self._tool_servers - {*are_up}:
             self._series.forget(table.TOOL_SERVER_UP, (name,))
         self._tool_servers = {*are_up}
         for name, is_up in are_up.items():
             self._series.put(table.TOOL_SERVER_UP, (name,), int(is_up))
 
-    def lose(self, reason: str) -> None:
+    def count_unstored(self, reason: str) -> None:
         self._series.add(table.UNSTORED, (reason,), 1)
 
-    def find_state(self, server: str, *, is_up: bool) -> None:
+    def report_state(self, server: str, *, is_up: bool) -> None:
         self._series.put(table.STATE_UP, (server,), int(is_up))
 
-    def fail_state(self, operation: str) -> None:
+    def count_state_error(self, operation: str) -> None:
         self._series.add(table.STATE_ERRORS, (operation,), 1)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:

@@ -46,28 +46,28 @@ class Redaction:
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = sorted({one for one in secrets if len(one) >= _SHORTEST}, key=len)[::-1]
 
-    def knowing(self, *secrets: str) -> "Redaction":
+    def with_secrets(self, *secrets: str) -> "Redaction":
         """Return a redaction that knows these as well."""
         return Redaction((*self._secrets, *secrets))
 
-    def value(self, value: JsonValue) -> JsonValue:
+    def redact(self, value: JsonValue) -> JsonValue:
         """Redact all texts of a JSON value, and texts under a telling name altogether."""
         match value:
             case str():
-                return self.text(value)
+                return self.redact_text(value)
             case list():
-                return [self.value(one) for one in value]
+                return [self.redact(one) for one in value]
             case dict():
                 return {
                     name: REDACTED
                     if isinstance(one, str) and one and _NAMES.fullmatch(name)
-                    else self.value(one)
+                    else self.redact(one)
                     for name, one in value.items()
                 }
             case _:
                 return value
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         text = _ASSIGNED.sub(rf"\1{REDACTED}", text)
@@ -260,9 +260,9 @@ class Recording:
 
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
         """Write an exchange without the secrets in it; `secrets` are those of this one."""
-        redaction = self._redaction.knowing(*secrets)
+        redaction = self._redaction.with_secrets(*secrets)
         plain: JsonValue = exchange.model_dump(mode="json")
-        line = json.dump(redaction.value(plain)) + b"\n"
+        line = json.dump(redaction.redact(plain)) + b"\n"
         if self.kept is not None:
             self.kept.keep(number, line)
         if self._file is not None:

@@ -39,7 +39,7 @@ from proxy.observability.recording import (
     RecordedRun,
     read_recording,
 )
-from proxy.observability.sentences import escaped
+from proxy.observability.sentences import escape
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
@@ -74,8 +74,8 @@ class ReplayedTurns:
         request, run = decode_request(json.dump(self._exchange.request)), self._exchange.run
         try:
             if run is None:
-                turn = self._begin(request, _heard(self._exchange.generations))
-                yield from self._answers(turn, _heard(self._exchange.generations))
+                turn = self._begin(request, _kept_generations(self._exchange.generations))
+                yield from self._answers(turn, _kept_generations(self._exchange.generations))
             else:
                 yield from self._rounds(request, run)
         except GuardrailsExhausted as failure:
@@ -192,7 +192,7 @@ class ReplayedTurns:
 def lost_generations(exchange: RecordedExchange) -> int:
     """Count the generations that no turn is made of: those of prompts that proved too long."""
     if exchange.run is None:
-        return len(exchange.generations) - len(_heard(exchange.generations))
+        return len(exchange.generations) - len(_kept_generations(exchange.generations))
     parts = _parts(exchange.run.rounds, exchange.generations)
     return len(exchange.generations) - sum(len(own) for _, own in parts)
 
@@ -202,11 +202,11 @@ def _parts(
 ) -> Iterator[tuple[RecordedRound, Generations]]:
     first = 0
     for one in rounds:
-        yield one, _heard(generations[first : first + one.generations])
+        yield one, _kept_generations(generations[first : first + one.generations])
         first += one.generations
 
 
-def _heard(generations: Generations) -> Generations:
+def _kept_generations(generations: Generations) -> Generations:
     """Return the generations of the turn that gave the answer, not one that proved too long."""
     first = generations[0] if generations else ()
     is_lost = first[-1:] == ([FAILED, "context_overflow"],)
@@ -324,9 +324,9 @@ def document(replayed: Sequence[Replayed]) -> JsonObject:
 def summary(replayed: Sequence[Replayed]) -> Iterator[str]:
     """Return the outcome for people, line by line and safe to show on a terminal."""
     for one in replayed:
-        yield escaped(f"{one.id}  {one.model}: {one.status}")
+        yield escape(f"{one.id}  {one.model}: {one.status}")
         for change in one.changes:
-            yield f"    {change.what}: {_shown(change.before)} -> {_shown(change.now)}"
+            yield f"    {change.what}: {_shorten(change.before)} -> {_shorten(change.now)}"
     count = sum(bool(one.changes) for one in replayed)
     yield f"{count} of {len(replayed)} changed"
 
@@ -364,7 +364,7 @@ def _as_recorded(exchange: RecordedExchange) -> _Judged:
         [(call.name, call.arguments) for call in answer.calls],
         answer.finish_reason,
         verdict.outcome or "",
-        _worded(verdict.attempts[lost_generations(exchange) :]),
+        _format_attempts(verdict.attempts[lost_generations(exchange) :]),
         verdict.repairs,
     )
 
@@ -384,18 +384,18 @@ def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judg
     judged.text = whole.text
     judged.calls = [(call.name, str(call.arguments)) for call in whole.calls]
     judged.outcome = turns.unfinished or outcome(facts).value
-    judged.attempts = _worded([(one.kind, one.defect) for one in tries(facts)])
+    judged.attempts = _format_attempts([(one.kind, one.defect) for one in tries(facts)])
     judged.repairs = repairs(facts)
     return judged
 
 
-def _worded(attempts: Sequence[tuple[str, str | None]]) -> str:
+def _format_attempts(attempts: Sequence[tuple[str, str | None]]) -> str:
     return ", ".join(f"{reason} ({defect or 'accepted'})" for reason, defect in attempts)
 
 
-def _shown(value: str) -> str:
+def _shorten(value: str) -> str:
     short = value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "..."
-    return escaped(short) or "(nothing)"
+    return escape(short) or "(nothing)"
 
 
 class WrittenCall(msgspec.Struct):
@@ -476,10 +476,10 @@ def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[lis
     except (InvalidRequest, ValueError):
         return []  # other profiles than then may make another turn of it
     asked = asked[: len(exchange.generations)]
-    return [_added(before, after) for before, after in pairwise(asked)]
+    return [_added_messages(before, after) for before, after in pairwise(asked)]
 
 
-def _added(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
+def _added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
     """Return the messages behind those that were asked before, but for the reply itself."""
     shared = 0
     while shared < min(len(before), len(after)) and before[shared] == after[shared]:

@@ -168,7 +168,7 @@ class Fleet:
         if status.state is State.DOWN and self._swapping.presence(name) is Presence.LOADED:
             problem = f"stays down for a while: {status.reason}"
             self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
-            self._obey(self._swapping.failed(name, _now()))
+            self._obey(self._swapping.note_failed(name, _now()))
 
     def _obey(self, orders: Orders) -> None:
         if self._is_closed:
@@ -198,11 +198,11 @@ class Fleet:
         except ProcessFailed as failure:
             self._failures[name] = failure
             del self._loading[name]
-            self._obey(self._swapping.failed(name, _now()))
+            self._obey(self._swapping.note_failed(name, _now()))
         else:
             logger.info("%s was loaded in %.1f s", name, _now() - begun)
             del self._loading[name]
-            self._obey(self._swapping.loaded(name, _now()))
+            self._obey(self._swapping.note_loaded(name, _now()))
 
     async def _preload(self, name: str) -> None:
         try:
@@ -214,7 +214,7 @@ class Fleet:
     async def _stop(self, name: str) -> None:
         logger.info("unloading %s", name)
         await self._servers[name].stop()
-        self._obey(self._swapping.stopped(name, _now()))
+        self._obey(self._swapping.note_stopped(name, _now()))
 
     def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -148,7 +148,7 @@ class Managed:
                         yield part
             except BackendUnavailable as error:
                 if not (error.is_unreached and await self._is_gone(address)):
-                    raise self._explained(error) from error
+                    raise self._explain(error) from error
             else:
                 return
 
@@ -214,7 +214,7 @@ class Managed:
             await before[1].close()
         return backend
 
-    def _explained(self, error: BackendUnavailable) -> BackendUnavailable:
+    def _explain(self, error: BackendUnavailable) -> BackendUnavailable:
         """Tell a client what happened to a server that left it alone.
 
         Its end is noticed here and by its owner within milliseconds, in any order.
