@@ -256,11 +256,11 @@ class JsonFormatter(_ReplicaFormatter):
     def format(self, record: logging.LogRecord) -> str:
         values = _values(record, self.replica)
         try:
-            line = _ENCODER.encode(values)
+            line = msgspec.json.format(_ENCODER.encode(values), indent=0)  # on one line
         except UnicodeEncodeError:  # half of a pair of surrogates
             line = b""
         if not line or not line.isascii():
-            line = json.dumps(values, separators=(",", ":")).encode()
+            line = json.dumps(values).encode()
         # both leave DEL alone, the one control character that is valid inside a JSON string
         return line.replace(b"\x7f", b"\\u007f").decode()
 
