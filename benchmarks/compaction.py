@@ -73,7 +73,7 @@ def measure(size: int, window: int, seed: int, times: int) -> tuple[float, float
     known = Tiered(book, Window(window), rules, TextCache())
     is_settled = False
     while not is_settled:  # what is counted may move the cuts, which then write something else
-        with book.noting() as guessed:
+        with book.note_guesses() as guessed:
             known.fit(messages, (), _ANSWER_TOKENS)
         count_all(guessed, book)
         is_settled = not guessed

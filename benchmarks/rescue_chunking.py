@@ -17,7 +17,7 @@ from proxy.conversation.replies import TextDelta
 from proxy.conversation.tools import Tool
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply, Reasoned, ReplyReader
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _name(tool: JsonObject) -> str:
 def read(pieces: Iterable[str], tools: Sequence[str]) -> Outcome:
     """Read a reply that arrives in pieces."""
     offered = tuple(Tool(name, {}, b"") for name in tools)
-    reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, in_order(())))
+    reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, order_syntaxes(())))
     heard = [one for piece in pieces for one in reader.read(TextDelta(piece))]
     rest, reply = reader.finish("stop")
     spoken = (one.text for one in (*heard, *rest) if not isinstance(one, Reasoned))

@@ -12,7 +12,7 @@ from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails import names
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReplyReader
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.schemas.arguments import BrokenArguments, check
 
 SYNTAXES_OF = {
@@ -44,7 +44,7 @@ def rescue(raw: str, tools: Sequence[JsonObject] | None) -> Rescued:
 def rescue_first(raw: str, tools: Sequence[JsonObject] | None, first: Sequence[str]) -> Rescued:
     """Read a reply with the syntaxes of these names before the others."""
     offered = tuple(_tool(tool) for tool in tools or ())
-    reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, in_order(first)))
+    reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, order_syntaxes(first)))
     reader.read(TextDelta(raw))
     _, reply = reader.finish("stop")
     calls = [found for call in reply.calls if (found := _checked(call, offered))]
@@ -68,7 +68,7 @@ def _tool(tool: JsonObject) -> Tool:
 
 
 def _checked(call: WrittenCall, offered: Sequence[Tool]) -> JsonObject | None:
-    tool = names.resolve(call.name, offered)
+    tool = names.find_tool(call.name, offered)
     if tool is None:
         return None
     checked = check(tool, call.arguments, may_close=True)

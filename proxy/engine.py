@@ -5,14 +5,13 @@ from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TypeAlias
 
 from proxy.backends.client import Backend, ReplyEvents
-from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
     GuardrailsExhausted,
     InvalidRequest,
 )
-from proxy.inference.event_sink import Audience, sink_to
 from proxy.inference.turn import Turn
 
 Headers: TypeAlias = dict[str, str]
@@ -25,17 +24,16 @@ async def converse(
     headers: Headers,
     attempt: Attempt = nullcontext,
     *,
-    audience: Audience | None = None,
+    sink: EventSink | None = None,
 ) -> ReplyEvents:
     """Stream the client's events of a turn; closing the iterator cancels the work upstream.
 
     A later attempt that fails costs nothing that an earlier one gave: the turn falls back to it.
     A reply that does not end is cut off.
     Each attempt runs within an `attempt`, which may add to the headers that travel upstream.
-    What an `audience` is shown at once is not in the stream.
+    Content that a `sink` takes has to be given to the turn there, and is not in the stream.
     Raises `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
     """
-    sink = sink_to(audience, turn) if audience is not None else None
     while (question := turn.next_question()) is not None:
         try:
             with attempt(headers) as own:

@@ -101,7 +101,7 @@ async def _executed(
     clock = asyncio.get_running_loop().time
     begun = clock()
     outcomes = await executor.execute(step.calls, replace(step.context, finished=run.finish))
-    shown = run.executed(outcomes)
+    shown = run.finish_round(outcomes)
     ran = ", ".join(f"{one.call.name} {one.status.value} {one.seconds:.1f} s" for one in outcomes)
     logger.info("round %d of tools took %.1f s: %s", number, clock() - begun, ran)
     for outcome in outcomes:

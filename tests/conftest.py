@@ -1,35 +1,25 @@
-"""What keeps luck out of every test: its examples, its clock, its surroundings and its sockets.
-
-Property tests try the same examples in every run, whatever ran in the same process before.
-HYPOTHESIS_PROFILE=searching tries others, and HYPOTHESIS_PROFILE=thorough 100,000 of them.
-"""
+"""What keeps luck out of every test: its examples, its clock, its surroundings and its sockets."""
 
 import asyncio
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
-from hypothesis.internal.conjecture import providers
 from sse_starlette.sse import AppStatus
 
+from tests.examples import load_profile
 from tests.fakes.steady_loop import SteadyPolicy
 from tests.leaks import left_open, open_sockets
 
-# no deadlines: how long an example takes depends on who else uses the machine
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("searching", max_examples=20_000, deadline=None)
-settings.register_profile("thorough", max_examples=100_000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
-
-if settings.get_current_profile_name() == "repeatable" and hasattr(providers, "_local_constants"):
-    # it mixes in constants of all modules that happen to be imported by then, and every process
-    # of a run imports others: the same test would try other examples in each
-    providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001 - no setting
-
+load_profile()
 asyncio.set_event_loop_policy(SteadyPolicy())
+
+# tests start many Python processes, and each of them would compile every module anew
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # hand-written models are tiny, and threads that spin for each other starve on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")

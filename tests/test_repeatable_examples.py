@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import PROFILE
+
 
 def tried() -> list[tuple[int, str]]:
     """Return the examples of a property test."""
@@ -19,9 +21,7 @@ def tried() -> list[tuple[int, str]]:
     return found
 
 
-@pytest.mark.skipif(
-    settings.get_current_profile_name() != "repeatable", reason="others are searched for"
-)
+@pytest.mark.skipif(PROFILE not in {"quick", "deep"}, reason="others are searched for")
 def test_examples_do_not_depend_on_what_else_was_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from typing_extensions import TypeIs, TypeVar
 from proxy.agents.model import Model
 from proxy.agents.results import Output, RunResult
 from proxy.agents.running import JoinedTools, Task
-from proxy.agents.stream import EventQueue, Hooks, RunStream, streaming
+from proxy.agents.stream import EventQueue, Hooks, RunStream, open_stream
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, user_message
@@ -56,7 +56,7 @@ class Agent(Generic[Deps, Output]):
         for place, problem in contradictions(self.workflow):
             raise ValueError(f"workflow.{place}: {problem}")
         if all(isinstance(one, Toolset) for one in self._groups):  # servers may not have begun
-            self._bound(None, _NO_HOOKS)
+            self._bind(None, _NO_HOOKS)
 
     async def run(
         self,
@@ -113,8 +113,8 @@ class Agent(Generic[Deps, Output]):
         queue = EventQueue(hooks)
         task: Task[Output] = Task(
             model=self.model,
-            tools=self._bound(deps, hooks),
-            said=_said(prompt),
+            tools=self._bind(deps, hooks),
+            said=_read_prompt(prompt),
             conversation=talk,
             emit=queue.put,
             instructions=self.instructions,
@@ -125,7 +125,7 @@ class Agent(Generic[Deps, Output]):
             limits=self.limits,
             name=self.name,
         )
-        return streaming(task, queue, cancel)
+        return open_stream(task, queue, cancel)
 
     @cached_property
     def _groups(self) -> tuple[Toolset | Executor, ...]:
@@ -148,16 +148,16 @@ class Agent(Generic[Deps, Output]):
         sets = (one for one in self._groups if isinstance(one, Toolset))
         return {alias: name for one in sets for alias, name in one.aliases.items()}
 
-    def _bound(self, deps: Deps | None, hooks: Hooks) -> JoinedTools:
+    def _bind(self, deps: Deps | None, hooks: Hooks) -> JoinedTools:
         """Return the tools for a run; raises ValueError for rules about tools there are not."""
-        return self._joined(
+        return self._join(
             [
                 one.bound(deps, self.limits, hooks.approve) if isinstance(one, Toolset) else one
-                for one in _merged(self._groups)
+                for one in _merge_toolsets(self._groups)
             ]
         )
 
-    def _joined(self, executors: Sequence[Executor]) -> JoinedTools:
+    def _join(self, executors: Sequence[Executor]) -> JoinedTools:
         joined = JoinedTools(executors)
         names = [spec.name for spec in joined.specs()]
         for place, name in self.workflow.tools():
@@ -168,11 +168,10 @@ class Agent(Generic[Deps, Output]):
 
 
 def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Toolset | Executor]:
-    """Tell what executes calls from what is called."""
     return hasattr(tool, "execute") and hasattr(tool, "specs")
 
 
-def _merged(groups: Iterable[Toolset | Executor]) -> list[Toolset | Executor]:
+def _merge_toolsets(groups: Iterable[Toolset | Executor]) -> list[Toolset | Executor]:
     """Make one toolset of those in a row: if a tool wants an order, all their calls have it."""
     merged: list[Toolset | Executor] = []
     for one in groups:
@@ -184,7 +183,7 @@ def _merged(groups: Iterable[Toolset | Executor]) -> list[Toolset | Executor]:
     return merged
 
 
-def _said(prompt: str | Sequence[JsonObject]) -> Message:
+def _read_prompt(prompt: str | Sequence[JsonObject]) -> Message:
     if isinstance(prompt, str):
         return user_message(prompt)
     given: object = prompt  # of a program that no type checker has read

@@ -12,7 +12,7 @@ from typing import Self
 from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
 
-from proxy.agents.model import named_settings
+from proxy.agents.model import settings_from_arguments
 from proxy.api.server import listen, served
 from proxy.settings import Settings, load_settings
 
@@ -42,7 +42,7 @@ class LocalServer:
     def __enter__(self) -> Self:
         with ExitStack() as starting:
             portal = starting.enter_context(start_blocking_portal("asyncio"))
-            running = portal.wrap_async_context_manager(_running(self._settings))
+            running = portal.wrap_async_context_manager(_serve_locally(self._settings))
             self._url = starting.enter_context(running)
             self._running = starting.pop_all()
         return self
@@ -84,7 +84,7 @@ def local_server(
     `InvalidConfiguration`; so does starting it, and `ProcessFailed` kinds of errors.
     """
     own: dict[str, object] = {"host": _HOST, "port": 0, "workers": 1}
-    given = named_settings(backend_url, path, ollama, settings or {})
+    given = settings_from_arguments(backend_url, path, ollama, settings or {})
     given["server"] = {**given.get("server", {}), **own}
     loaded = load_settings(None if config is None else Path(config), given)
     return LocalServer(_with_key(loaded))
@@ -105,7 +105,7 @@ def _key_of(settings: Settings) -> str:
 
 
 @asynccontextmanager
-async def _running(settings: Settings) -> AsyncGenerator[str]:
+async def _serve_locally(settings: Settings) -> AsyncGenerator[str]:
     with contextlib.closing(listen(_HOST, 0)) as listening:
         async with served(listening, settings, signals=()) as (_, address):
             yield address.url

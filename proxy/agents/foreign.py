@@ -40,7 +40,7 @@ from proxy.facts import Fact, Outcome, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.inference.preparation import Policy, begin, plan_request
-from proxy.inference.turn import State, Turn
+from proxy.inference.turn import Turn, TurnState
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.recognition import Evidence
@@ -138,7 +138,7 @@ class GuardedTurn:
     @property
     def answer(self) -> GuardedAnswer:
         """The answer; a RuntimeError while there is none."""
-        if self._turn.state is not State.DONE or not self._reason:
+        if self._turn.state is not TurnState.DONE or not self._reason:
             raise RuntimeError("there is no answer yet: ask until next_request() returns None")
         whole = self._reply.finish(self._reason)
         calls = tuple(
@@ -158,7 +158,7 @@ class GuardedTurn:
 
     def _hear_behind(self, said: JsonObject) -> list[JsonObject]:
         """Take what stands behind the end of a stream: what the reply cost."""
-        if isinstance(usage := said.get("usage"), dict) and self._turn.state is State.ASKING:
+        if isinstance(usage := said.get("usage"), dict) and self._turn.state is TurnState.ASKING:
             self._turn.receive(UsageReported(usage))
         return []
 
@@ -213,7 +213,7 @@ class Guardrails:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        self._offered, aliases = _offered(self.tools)
+        self._offered, aliases = _read_tools(self.tools)
         nothing: JsonObject = {"messages": [{"role": "user", "content": ""}]}
         known = {tool.name for tool in self._request(nothing).tools}
         for place, name in self.workflow.tools():
@@ -271,7 +271,7 @@ class Guardrails:
         return policy.compaction(self._book, policy.window(self.window, self._book.doubt))
 
 
-def _offered(tools: Toolset | Sequence[Offered]) -> tuple[list[JsonObject], Mapping[str, str]]:
+def _read_tools(tools: Toolset | Sequence[Offered]) -> tuple[list[JsonObject], Mapping[str, str]]:
     """Return tools as a chat request has them, and the names by which they are called besides."""
     if isinstance(tools, Toolset):
         return tools.openai(), tools.aliases

@@ -13,7 +13,7 @@ from typing import Self
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
-from proxy.agents.tracing import Tracing, open_tracing
+from proxy.agents.tracing import RunTracer, open_tracing
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -37,12 +37,12 @@ class OpenModel:
 
     settings: Settings
     preparation: RequestPreparation
-    tracing: Tracing
+    tracing: RunTracer
     loop: asyncio.AbstractEventLoop
     budget: RetryBudget = field(default_factory=RetryBudget)
 
     @asynccontextmanager
-    async def leased(self, request: Request) -> AsyncGenerator[ParsedRequest, None]:
+    async def lease(self, request: Request) -> AsyncGenerator[ParsedRequest, None]:
         """Address a request, and keep its model loaded while the block runs.
 
         Raises RuntimeError in another event loop than the one that it was opened in.
@@ -54,7 +54,7 @@ class OpenModel:
         with parsed.service.lease() as claim:
             if claim is not None:
                 async with load_wait(claim, self.settings.backend.load_wait_seconds):
-                    await claim.granted()
+                    await claim.wait_until_granted()
             yield parsed
 
 
@@ -80,7 +80,7 @@ class Model:
     ) -> None:
         self.name = name
         self._config = None if config is None else Path(config)
-        self._given = named_settings(backend_url, path, ollama, settings or {})
+        self._given = settings_from_arguments(backend_url, path, ollama, settings or {})
         self._opened: OpenModel | None = None
         self._stack = AsyncExitStack()
         self._portal: BlockingPortal | None = None
@@ -161,13 +161,12 @@ class Model:
             self._threads.pop().__exit__(kind, error, trace)
 
 
-def named_settings(
+def settings_from_arguments(
     backend_url: str | None,
     path: str | Path | None,
     ollama: str | None,
     settings: Mapping[str, Mapping[str, object]],
 ) -> dict[str, dict[str, object]]:
-    """Write as settings what was named."""
     given = {section: dict(values) for section, values in settings.items()}
     named: dict[str, dict[str, object]] = {
         "backend": {"url": backend_url, "kind": "ollama" if ollama else None},

@@ -45,9 +45,9 @@ from proxy.tool_rounds.executor import (
     ToolStarted,
 )
 from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.terms import RunTerms, Stop
 from proxy.tool_rounds.transcript import Append, Conversation, object_of
-from proxy.tools.execution import Limits, together
+from proxy.tools.execution import Limits, run_together
 
 
 class JoinedTools:
@@ -64,13 +64,11 @@ class JoinedTools:
                 self._specs.append(spec)
 
     def specs(self) -> tuple[Tool, ...]:
-        """Return the tools there are."""
         return tuple(self._specs)
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        """Run the calls of one reply and return an outcome for each, in their order."""
         groups: dict[int, list[int]] = {}
         for place, call in enumerate(calls):
             groups.setdefault(id(self._executors[call.name]), []).append(place)
@@ -81,7 +79,7 @@ class JoinedTools:
             executor = self._executors[some[0].name]
             outcomes.update(zip(places, await executor.execute(some, context), strict=True))
 
-        await together(partial(execute, places) for places in groups.values())
+        await run_together(partial(execute, places) for places in groups.values())
         return tuple(outcomes[place] for place in range(len(calls)))
 
 
@@ -151,13 +149,13 @@ class Running(Generic[Output]):
 
     async def work(self) -> RunResult[Output]:
         """Do the task; raises what a backend, a request or a hook of the program raises."""
-        with self._task.conversation.held() as self._append:
+        with self._task.conversation.hold() as self._append:
             try:
                 if not self._is_cancelled:
                     self._doing = asyncio.current_task()
                     await self._carry()
             except asyncio.CancelledError:
-                if not self._is_interrupted or self._uncancelled():
+                if not self._is_interrupted or self._take_back_cancellation():
                     raise
             except GuardrailsExhausted:
                 if self._run is None or self._run.stop is not Stop.EXHAUSTED:
@@ -169,7 +167,7 @@ class Running(Generic[Output]):
                 await self._task.emit(Added(message))
         return self._result()
 
-    def _uncancelled(self) -> bool:
+    def _take_back_cancellation(self) -> bool:
         """Take back our own cancellation; tell whether somebody else's is left."""
         assert self._doing is not None  # noqa: S101 - it is the one that works
         return self._doing.uncancel() > 0
@@ -178,11 +176,11 @@ class Running(Generic[Output]):
         """Have the model and the tools work until the run is over."""
         task, opened = self._task, self._task.model.opened
         with opened.budget.request() as ticket:
-            async with opened.leased(task.request()) as parsed:
+            async with opened.lease(task.request()) as parsed:
                 named = parsed.request.model or parsed.service.title
                 with opened.tracing.run(task.name, named) as self._spans:
-                    turns = self._turns = self._made_turns(parsed, ticket)
-                    run = self._run = await self._made_run(turns, parsed.request)
+                    turns = self._turns = self._make_turns(parsed, ticket)
+                    run = self._run = await self._make_run(turns, parsed.request)
                     try:
                         await self._carry_out(run, turns)
                     finally:
@@ -195,12 +193,11 @@ class Running(Generic[Output]):
                 await self._show(batch)
 
     def _trace(self, run: Run) -> None:
-        """Tell the spans how the run ended."""
         usage, stop = usage_of(run.usages), run.stop
         tokens = usage.prompt_tokens, usage.completion_tokens
         self._spans.finished("" if stop is None else stop.value, len(run.rounds), tokens)
 
-    def _made_turns(self, parsed: ParsedRequest, ticket: RetryTicket) -> ModelTurns:
+    def _make_turns(self, parsed: ParsedRequest, ticket: RetryTicket) -> ModelTurns:
         task, opened = self._task, self._task.model.opened
         return ModelTurns(
             preparation=opened.preparation,
@@ -213,14 +210,14 @@ class Running(Generic[Output]):
             aliases=task.aliases,
         )
 
-    async def _made_run(self, turns: ModelTurns, request: Request) -> Run:
+    async def _make_run(self, turns: ModelTurns, request: Request) -> Run:
         """Fix the terms: rules may be the operator's, and a terminal tool makes prose no answer."""
         prepared = await turns.prepare(request)
         offer, limits = prepared.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
             turns.demand_calls()
-        terms = Terms(
+        terms = RunTerms(
             frozenset(spec.name for spec in self._task.tools.specs()),
             rules,
             limits.rounds,

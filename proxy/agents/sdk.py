@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol, cast, runtime_checkable
 
-from proxy.backends.directives import directives
+from proxy.backends.capabilities import directives
 from proxy.backends.llama_server import acceptable, is_parse_failure
 from proxy.backends.llama_server import directives as llama_server_directives
 from proxy.backends.refusals import Refusal, as_error
@@ -27,9 +27,7 @@ _NOT_ASKED = ("model", "stream", "stream_options", "return_progress", "cache_pro
 class Dumpable(Protocol):
     """A message or a completion as SDKs have them: a pydantic model."""
 
-    def model_dump(self, *, mode: str, exclude_none: bool, warnings: bool) -> object:
-        """Return it as plain values."""
-        ...
+    def model_dump(self, *, mode: str, exclude_none: bool, warnings: bool) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,6 @@ class SdkRequests:
         return {name: value for name, value in body.items() if name not in _NOT_ASKED}
 
     def learn(self, question: Question, said: JsonObject) -> None:
-        """Learn from the tokens that a prompt had."""
         usage = said.get("usage")
         total = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         if self.window is not None and isinstance(total, int) and total > 0:

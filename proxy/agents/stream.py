@@ -27,17 +27,15 @@ class Hooks(msgspec.Struct, frozen=True):
     approve: Callable[[ToolCall], Awaitable[bool]] | None = None
 
     async def show(self, event: RunEvent) -> None:
-        """Hand on what is shown."""
         if self.on_chunk is not None:
-            await _finished(self.on_chunk(event))
+            await _await_if_needed(self.on_chunk(event))
 
-    async def committed(self, message: Message) -> None:
-        """Hand on a message."""
+    async def add_message(self, message: Message) -> None:
         if self.on_message is not None:
-            await _finished(self.on_message(message))
+            await _await_if_needed(self.on_message(message))
 
 
-async def _finished(outcome: object) -> None:
+async def _await_if_needed(outcome: object) -> None:
     if inspect.isawaitable(outcome):
         await outcome
 
@@ -52,7 +50,7 @@ class EventQueue:
     async def put(self, event: RunEvent) -> None:
         """Bring one event; raises what a hook raises."""
         if isinstance(event, Added):
-            await self._hooks.committed(event.message)
+            await self._hooks.add_message(event.message)
         await self._hooks.show(event)
         self._queue.put_nowait(event)
 
@@ -61,7 +59,6 @@ class EventQueue:
         self._queue.put_nowait(None)
 
     async def events(self) -> AsyncIterator[RunEvent]:
-        """Give the events in their order."""
         while (event := await self._queue.get()) is not None:
             yield event
         self.end()  # for whoever iterates once more
@@ -76,7 +73,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
     def __init__(self, running: Running[Output], queue: EventQueue) -> None:
         self._running = running
         self._queue = queue
-        self._work = asyncio.create_task(self._worked())
+        self._work = asyncio.create_task(self._work_to_end())
         # no `finally` within it would do: a task may end before it has begun
         self._work.add_done_callback(lambda _: queue.end())
 
@@ -101,7 +98,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         if not self._work.cancelled():
             self._work.exception()  # which whoever reads the events is told of
 
-    async def _worked(self) -> RunResult[Output]:
+    async def _work_to_end(self) -> RunResult[Output]:
         result = await self._running.work()
         await self._queue.put(Finished(cast("RunResult[object]", result)))
         return result
@@ -114,13 +111,13 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
 
 
 @asynccontextmanager
-async def streaming(
+async def open_stream(
     task: Task[Output], queue: EventQueue, cancel: asyncio.Event | None
 ) -> AsyncGenerator[RunStream[Output], None]:
     """Run a task while the block runs; leaving the block ends it."""
     running = Running(task)
     stream = RunStream(running, queue)
-    heeding = asyncio.create_task(_heeded(cancel, running)) if cancel is not None else None
+    heeding = asyncio.create_task(_cancel_when_set(cancel, running)) if cancel is not None else None
     try:
         yield stream
     finally:
@@ -129,6 +126,6 @@ async def streaming(
         await stream.close()
 
 
-async def _heeded(cancel: asyncio.Event, running: Running[Output]) -> None:
+async def _cancel_when_set(cancel: asyncio.Event, running: Running[Output]) -> None:
     await cancel.wait()
     running.cancel()

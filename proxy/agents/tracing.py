@@ -29,7 +29,7 @@ class Spans(Protocol):
         """Note how the run ended, and what its prompts and replies had in tokens."""
 
 
-class Tracing(Protocol):
+class RunTracer(Protocol):
     """Follows runs."""
 
     def run(self, agent: str, model: str) -> AbstractContextManager[Spans]:
@@ -41,7 +41,6 @@ class NoTracing:
 
     @contextmanager
     def run(self, agent: str, model: str) -> Generator["NoTracing", None, None]:
-        """Follow no run."""
         del agent, model
         yield self
 
@@ -49,7 +48,6 @@ class NoTracing:
     def attempt(
         self, headers: Headers, number: int, defect: str | None
     ) -> Generator[Headers, None, None]:
-        """Give the headers as they are."""
         del number, defect
         yield headers
 
@@ -63,7 +61,7 @@ class NoTracing:
         """Take no notice."""
 
 
-def open_tracing(collector: str | None, opened: ExitStack) -> Tracing:
+def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     """Trace to a collector, or else as the program does, if it does; closed with `opened`.
 
     Raises `InvalidConfiguration` where a collector is named and OpenTelemetry is not installed.

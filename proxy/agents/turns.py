@@ -39,15 +39,12 @@ class ModelTurns(RunTurns):
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What happened in all turns so far."""
         return tuple(fact for turn in self.turns for fact in turn.facts)
 
     def demand_calls(self) -> None:
-        """Take prose for no answer from now on."""
         self.sender = Sender(headers={_TEXT_POLICY: "require"})
 
     async def prepare(self, request: Request) -> PreparedRequest:
-        """Prepare a request of the run by what is known of its model now."""
         # without arguments `super` finds the class as it was before it had slots
         prepared = await RunTurns.prepare(self, request)
         plan = prepared.plan
@@ -57,10 +54,9 @@ class ModelTurns(RunTurns):
         return replace(prepared, plan=structs.replace(plan, offer=offer))
 
     async def answer(self, turn: Turn) -> ReplyEvents:
-        """Stream what the turn lets out, while a slot of the backend is held."""
         prepared = self.prepared
         service, known = prepared.service, prepared.known
-        backend = service.fitting.learning(known.model, known.window)
+        backend = service.fitting.learning_backend(known.model, known.window)
         attempts = _Attempts(turn, len(self.turns), self.on_retry, self.spans)
         async with service.admission.slot(self.key):
             asking = converse(turn, backend, prepared.headers, attempts.begin)
@@ -81,7 +77,6 @@ class _Attempts:
 
     @contextmanager
     def begin(self, headers: Headers) -> Iterator[Headers]:
-        """Note that an attempt begins."""
         defects = [fact.defect for fact in self.turn.facts if isinstance(fact, RejectedReply)]
         defect = defects[-1] if defects else None
         if defect is not None:

@@ -1,28 +1,25 @@
 """The composition root of the HTTP side: routes, limits and error pages around the models."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
-from proxy.api.cancelling import Cancellable
+from proxy.api.client_connection import Endpoint
+from proxy.api.edge import HEALTH_PATHS, Access, Edge, OpenPaths
 from proxy.api.errors import describe, error_response, not_found, wrong_method
-from proxy.api.fast_routes import FastRoutes, LateEndpoint
-from proxy.api.fronts import FrontRoute, Fronts, all_fronts, kept_by
+from proxy.api.fronts import FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
-from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
-from proxy.api.request_reader import PASSED_ON, RequestReader
-from proxy.api.response_keeping import REFERENCES
+from proxy.api.request_reader import PASSED_ON, BodyLimits, RequestReader
+from proxy.api.response_keeping import REFERENCES, keep_answers
 from proxy.api.routes.chat import Chat, TokenCount
 from proxy.api.routes.documentation import documentation_router
 from proxy.api.routes.health import health_router
@@ -87,7 +84,7 @@ def create_app(
     fronts: Fronts | None = None,
     *,
     tools: "ToolHosting | None" = None,
-) -> FastAPI:
+) -> Edge:
     """Make the application; whoever opened the backends, observers and tools closes them.
 
     Clients speak the languages of `fronts`, all there are where nobody says which. `tools` are the
@@ -102,8 +99,9 @@ def create_app(
         redirect_slashes=False,
     )
     observers = observers or Observers()
-    fast = _endpoints(services, serving, observers, fronts, tools=tools)
-    app.router.routes += [Route(path, each, methods=["POST"]) for path, each in fast.items()]
+    endpoints = _endpoints(services, serving, observers, fronts, tools=tools)
+    # the edge answers them; the router has to know that they are there, and take nothing but POST
+    app.router.routes += [Route(path, _answered_at_edge, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, fronts))
     app.include_router(properties_router(services))
     app.include_router(responses_router(fronts.store))
@@ -114,26 +112,13 @@ def create_app(
     public = _add_pages(app, services, serving, observers, tools=tools)
     describe_posts(app, fronts, PASSED_ON)
     _add_error_pages(app)
-    app.add_middleware(FastRoutes, endpoints=fast)
-    _guard(app, serving, fronts, public)
-    return app
+    probes = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
+    paths = OpenPaths(probes, public)
+    return Edge(app, endpoints, serving.access, fronts, paths=paths, origins=serving.origins)
 
 
-def _guard(app: FastAPI, serving: ServerOptions, fronts: Fronts, public: frozenset[str]) -> None:
-    """Put what turns requests away before everything else."""
-    open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
-    app.add_middleware(
-        Limits,
-        access=serving.access,
-        fronts=fronts,
-        open_paths=open_paths,
-        public_paths=public,
-    )
-    if serving.origins:  # outside of the limits, as a browser asks for permission without a key
-        allowed = [*serving.origins]
-        app.add_middleware(
-            CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]
-        )
+async def _answered_at_edge(request: Request) -> Response:
+    raise AssertionError(request.url)
 
 
 def _add_pages(
@@ -175,41 +160,34 @@ def _endpoints(
     fronts: Fronts,
     *,
     tools: "ToolHosting | None",
-) -> dict[str, ASGIApp]:
-    """Make what answers a POST, by its path: plain ASGI, past the router and its layers."""
+) -> dict[str, Callable[[], Endpoint]]:
+    """Return what makes, for the first who asks for it, what answers a POST, by its path."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     preparation = RequestPreparation(services, serving.policy, serving.workflows)
-    budget, endpoints = RetryBudget(), dict[str, ASGIApp]()
+    budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
+    timeouts, processes = serving.timeouts, serving.process_count
 
     def reader_for(route: FrontRoute) -> RequestReader:
         return reader if route.file is None else replace(reader, references=REFERENCES)
 
-    def chat(route: FrontRoute) -> ASGIApp:
-        front, timeouts = route.front, serving.timeouts
-        chatting = Chat(
-            front,
-            reader_for(route),
-            preparation,
-            timeouts,
-            budget,
-            serving.process_count,
-            observers,
-            tools,
-        )
-        answering = kept_by(route, Cancellable(chatting))
-        sharing = fronts.sharing(front, timeouts.keep_alive)
-        return Idempotency(answering, serving.body, front.is_complete, sharing=sharing)
+    def chat(route: FrontRoute) -> Endpoint:
+        front, own = route.front, reader_for(route)
+        chatting = Chat(front, own, preparation, timeouts, budget, processes, observers, tools)
+        sharing, keeping = fronts.sharing(front, timeouts.keep_alive), keep_answers(route, chatting)
+        return Idempotency(keeping, serving.body, front.is_complete, sharing=sharing)
 
-    def count(route: FrontRoute) -> ASGIApp:
+    def count(route: FrontRoute) -> Endpoint:
         return TokenCount(route.front, reader_for(route), preparation, tools)
 
+    def relay(path: str) -> Endpoint:
+        return Relay(path, reader, preparation, timeouts, processes, observers)
+
     for route in fronts:
-        endpoints |= dict.fromkeys(route.paths, LateEndpoint(partial(chat, route)))
+        endpoints |= dict.fromkeys(route.paths, cache(partial(chat, route)))
         if route.count_path:
-            endpoints[route.count_path] = LateEndpoint(partial(count, route))
+            endpoints[route.count_path] = cache(partial(count, route))
     for path in PASSED_ON:
-        relay = Relay(path, reader, preparation, serving.timeouts, serving.process_count, observers)
-        endpoints[path] = Cancellable(relay)
+        endpoints[path] = cache(partial(relay, path))
     return endpoints
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from proxy.api.app import ServerOptions
+from proxy.api.edge import Access
 from proxy.api.keys import read_keys
-from proxy.api.limits import Access, BodyLimits
+from proxy.api.request_reader import BodyLimits
 from proxy.api.streaming import StreamTimeouts
 from proxy.errors import InvalidConfiguration
 from proxy.serving.assembly import policy_of, service_options_of, workflows_of

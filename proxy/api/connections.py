@@ -6,16 +6,17 @@ that nobody reads. It must not know what is asked, only whether it is asked and 
 
 import asyncio
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from proxy.api.client_connection import WIRE
 from proxy.api.errors import error_response
 from proxy.dialects.front import Problem
 
 _MOST_HEADERS = 200
 _HEAD_BYTES = 64 * 1024
-DIRECT = "temper.direct"  # the name of an ASGI extension, see `DirectWriting`
 _KIND = "invalid_request_error"
 
 
@@ -39,16 +40,38 @@ class HeadTooLarge(ValueError):
     """A head has too many headers, or too long ones."""
 
 
-class DirectWriting:
-    """Writes parts of the body of one answer that has begun, past whoever sends the others."""
+class RequestWire:
+    """What a connection does for one of its requests beside ASGI; see `Wire`."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = weakref.ref(cycle)  # whose scope holds this
         self._transport = cycle.transport
+        self._on_leave: Callable[[], None] | None = None
 
     @property
-    def is_possible(self) -> bool:
-        """Whether the client is there, and has taken enough of what was sent before."""
+    def is_over(self) -> bool:
+        """Whether the whole answer was sent."""
+        cycle = self._cycle()
+        return cycle is None or cycle.response_complete
+
+    @property
+    def is_gone(self) -> bool:
+        cycle = self._cycle()
+        return cycle is None or cycle.disconnected
+
+    def watch(self, on_leave: Callable[[], None] | None) -> None:
+        self._on_leave = on_leave
+        cycle = self._cycle()
+        if on_leave is not None and cycle is not None:
+            cycle.flow.resume_reading()  # which a long body may have paused
+
+    def notice_end(self) -> None:
+        """Tell whoever watches that the connection has ended."""
+        if self._on_leave is not None:
+            self._on_leave()
+
+    @property
+    def is_writable(self) -> bool:
         cycle = self._cycle()
         if cycle is None:
             return False
@@ -68,6 +91,7 @@ class GuardedConnection(HttpToolsProtocol):
     _head_size = 0
     _stall: asyncio.TimerHandle | None = None
     _unsent = 0
+    _wires: Sequence[RequestWire] = ()  # of one request, or of more that were sent at once
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Welcome a client, or send it away if there are too many."""
@@ -83,6 +107,9 @@ class GuardedConnection(HttpToolsProtocol):
         self._stop_expecting()
         self._stop_looking()
         super().connection_lost(exc)
+        for wire in self._wires:
+            wire.notice_end()
+        self._wires = ()
 
     def pause_writing(self) -> None:
         """Begin to look whether the client takes anything: more than it should waits for it."""
@@ -115,7 +142,9 @@ class GuardedConnection(HttpToolsProtocol):
         self._stop_expecting()
         super().on_headers_complete()
         if getattr(self.cycle, "scope", None) is self.scope:  # it may be none of ours
-            self.scope["extensions"] = {DIRECT: {"writing": DirectWriting(self.cycle)}}
+            wire = RequestWire(self.cycle)
+            self._wires = [*(one for one in self._wires if not one.is_over), wire]
+            self.scope["extensions"] = {WIRE: {"wire": wire}}
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, or smuggles, in the shape of every other error."""

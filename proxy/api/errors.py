@@ -12,9 +12,10 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from proxy import errors
+from proxy.api.client_connection import ClientConnection
 from proxy.api.fronts import CHAT
 from proxy.conversation.json import JsonValue
-from proxy.dialects.front import Front, Problem
+from proxy.dialects.front import ErrorReply, Front, Problem
 from proxy.errors import TemperError
 
 _RETRY_SECONDS = "5"
@@ -89,12 +90,23 @@ def describe(error: TemperError) -> Problem:
             return Problem(500, "server_error", "Internal error; see the server's log.")
 
 
-def error_response(problem: Problem, scope: Scope) -> Response:
+def error_reply(problem: Problem, scope: Scope) -> ErrorReply:
     """Put a problem as the client of a request expects it."""
     state = scope.get("state", {})
     front: Front = state.get("front", CHAT)
-    reply = front.error(problem, state.get("request_id", ""))
+    return front.error(problem, state.get("request_id", ""))
+
+
+def error_response(problem: Problem, scope: Scope) -> Response:
+    """Put a problem as the client of a request expects it."""
+    reply = error_reply(problem, scope)
     return Response(reply.body, reply.status, dict(reply.headers), "application/json")
+
+
+async def refuse(connection: ClientConnection, error: TemperError) -> None:
+    """Answer with an error, as the client expects it."""
+    reply = error_reply(describe(error), connection.scope)
+    await connection.respond(reply.status, reply.headers, reply.body)
 
 
 DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = MappingProxyType(

@@ -6,24 +6,43 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from starlette.types import ASGIApp
-
-from proxy.api.response_keeping import Kept, TellWhenAlone, WaitForWriting, Written
+from proxy.api.client_connection import Endpoint
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
 from proxy.dialects.front import Catalogue, Front, IdsAndClock
 from proxy.dialects.openai_chat.front import ChatCatalogue, ChatFront
+from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.state.memory_responses import MemoryStore
-
-if TYPE_CHECKING:
-    from proxy.api.shared_answers import SharedAnswers
-    from proxy.api.shared_state import SharedState
 
 STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
 _CATALOGUE = ChatCatalogue()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class Sharing(Protocol):
+    """Answers requests with a key together with other replicas."""
+
+    def around(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
+        """Return what answers one request with this key: somebody else, or `endpoint`."""
+
+
+class ReplicaState(Protocol):
+    """What replicas share, as far as languages have to do with it."""
+
+    def answers(self, front: Front, silence: float) -> Sharing:
+        """Share answers in a language; after `silence` seconds who waits gets a sign of life."""
+
+    def shares(self, store: ResponseStore | None) -> Callable[[], bool] | None:
+        """Return what tells whether what is kept in a store is shared now; None if never."""
+
+
+class WrittenStore(ResponseStore, Protocol):
+    """A store of responses that takes a while to keep one."""
+
+    async def written(self) -> None:
+        """Wait until everything that was kept is there for others."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +63,7 @@ class FrontRoute:
     count_path: str = ""
     header: str = ""
     catalogue: Catalogue | None = None
-    file: Written | None = None
+    file: WrittenStore | None = None
     is_shared: Callable[[], bool] | None = None
 
     @cached_property
@@ -60,7 +79,10 @@ class Fronts:
     """
 
     def __init__(
-        self, *routes: FrontRoute, store: Kept = None, state: "SharedState | None" = None
+        self,
+        *routes: FrontRoute,
+        store: ResponseStore | None = None,
+        state: ReplicaState | None = None,
     ) -> None:
         self.store = store
         self._state = state
@@ -76,7 +98,7 @@ class Fronts:
                 return route.front
         return self._route_of_client(headers).front
 
-    def sharing(self, front: Front, silence: float) -> "SharedAnswers | None":
+    def sharing(self, front: Front, silence: float) -> Sharing | None:
         """Return what shares the answers to keyed requests; None where nothing is shared.
 
         After `silence` seconds those who wait get a sign of life.
@@ -92,7 +114,9 @@ class Fronts:
         return next(known, self._routes[0])
 
 
-def all_fronts(store: Kept = None, state: "SharedState | None" = None) -> Fronts:
+def all_fronts(
+    store: MemoryStore | WrittenStore | None = None, state: ReplicaState | None = None
+) -> Fronts:
     """Return every language there is; without a `store` no response is kept."""
 
     def responses() -> Front:
@@ -120,13 +144,6 @@ def all_fronts(store: Kept = None, state: "SharedState | None" = None) -> Fronts
         store=store,
         state=state,
     )
-
-
-def kept_by(route: FrontRoute, app: ASGIApp) -> ASGIApp:
-    """Have an answer end when it has been written to where the route keeps it, if it does."""
-    if route.file is not None:
-        app = WaitForWriting(app, route.file)
-    return app if route.is_shared is None else TellWhenAlone(app, route.is_shared)
 
 
 def _messages() -> Front:

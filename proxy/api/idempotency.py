@@ -18,37 +18,31 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Scope
 
-from proxy.api.errors import describe, error_response
+from proxy.api.client_connection import ClientConnection, Endpoint
+from proxy.api.edge import serve
+from proxy.api.errors import refuse
+from proxy.api.fronts import Sharing
 from proxy.api.headers import headers_of
-from proxy.api.limits import BodyLimits, read_body
-from proxy.api.streaming import while_connected
+from proxy.api.request_reader import BodyLimits, read_body
 from proxy.errors import InvalidRequest, KeyReused, TemperError
 
 logger = logging.getLogger(__name__)
 
 _HEADER = "idempotency-key"
 _KEY = re.compile(r"[!-~]{1,255}")
-_MEANINGFUL = "x-temper-"  # headers that change an answer
+_MEANINGFUL = b"x-temper-"  # headers that change an answer
 REPLAYED = (b"idempotent-replayed", b"true")
 _MOST_UNREAD = 64 * 1024  # bytes that the fastest client has not taken yet
 
 Clock: TypeAlias = Callable[[], float]
 IsComplete: TypeAlias = Callable[[bytes], bool]  # whether a stream with this end has ended well
 Name: TypeAlias = tuple[str, str]  # whose key it is, and the key
-
-
-class Sharing(Protocol):
-    """Answers requests with a key together with other replicas."""
-
-    def around(self, app: ASGIApp, name: Name, fingerprint: bytes) -> ASGIApp:
-        """Return what answers one request with this key: somebody else, or `app`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,7 @@ class SharedAnswer:
         """Whether an answer that has ended has ended well."""
         return ended_well(self._messages, self.is_complete)
 
-    def begin(self, app: ASGIApp, scope: Scope, body: bytes, clock: Clock) -> None:
+    def begin(self, endpoint: Endpoint, scope: Scope, body: bytes, clock: Clock) -> None:
         """Have it made, for as long as anybody follows; a first follower has to come at once."""
         asked: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -107,24 +101,25 @@ class SharedAnswer:
         async def make() -> None:
             try:
                 # whoever answers must not write to a client past those that follow
-                await app({**scope, "extensions": {}}, receive, self._take)
+                own = {**scope, "extensions": {}}
+                await serve(endpoint, ClientConnection(own, receive, self._take))
             finally:
                 self.ended_at = clock()
                 self._tell()
 
         self._making = asyncio.create_task(make())
 
-    async def follow(self, receive: Receive, send: Send) -> None:
+    async def follow(self, connection: ClientConnection) -> None:
         """Send all of it to a client, while that is there; raises what its making raised."""
         making = self._making
         assert making is not None  # noqa: S101 - it has begun
         with self._followed() as follower:
             try:
-                await while_connected(receive, partial(self._pass_on, follower, send))
+                await connection.while_connected(self._pass_on(follower, connection))
             except asyncio.CancelledError:  # the server has to end, and what it makes with it
                 if not making.cancelling():
                     making.cancel()
-                await self._pass_on(follower, send)
+                await self._pass_on(follower, connection)
                 raise
         if self._abandoned.is_set():
             await asyncio.wait((making,))
@@ -156,12 +151,12 @@ class SharedAnswer:
                 self._abandoned.set()
             self._tell()
 
-    async def _pass_on(self, follower: _Follower, send: Send) -> None:
+    async def _pass_on(self, follower: _Follower, connection: ClientConnection) -> None:
         """Send all of it to one client, as it comes."""
         while True:
             while follower.messages < len(self._messages):
                 message = self._messages[follower.messages]
-                await send({**message})  # whoever sends it on may add headers of its own
+                await connection.send({**message})  # which adds headers of its own
                 follower.messages += 1
                 follower.size += len(message.get("body", b""))
                 self._tell()
@@ -175,11 +170,11 @@ class SharedAnswer:
 
 
 class Idempotency:
-    """ASGI middleware in front of an endpoint that takes JSON; see the module."""
+    """Stands in front of an endpoint that takes JSON; see the module."""
 
     def __init__(
         self,
-        app: ASGIApp,
+        endpoint: Endpoint,
         limits: BodyLimits,
         is_complete: IsComplete,
         memory: Memory | None = None,
@@ -187,7 +182,7 @@ class Idempotency:
         clock: Clock = time.monotonic,
         sharing: Sharing | None = None,
     ) -> None:
-        self._app = app
+        self._endpoint = endpoint
         self._limits = limits
         self._is_complete = is_complete
         self._memory = memory or Memory()
@@ -195,40 +190,42 @@ class Idempotency:
         self._sharing = sharing
         self._answers: dict[Name, SharedAnswer] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, connection: ClientConnection) -> None:
         """Answer one request."""
-        if _HEADER in headers_of(scope):
-            await self._answer(Request(scope, receive), send)
+        if _HEADER in headers_of(connection.scope):
+            await self._answer(connection)
         else:
-            await self._app(scope, receive, send)
+            await self._endpoint(connection)
 
-    async def _answer(self, http: Request, send: Send) -> None:
+    async def _answer(self, connection: ClientConnection) -> None:
         try:
-            name = _name_of(http)
-            body = await read_body(http, self._limits)
-            answer, is_known = self._find(name, http, body)
+            name = _name_of(connection)
+            body = await read_body(connection.scope, connection.receive, self._limits)
+            shared, is_known = self._find(name, connection.scope, body)
         except ClientDisconnect:
             return
         except TemperError as error:
-            refusal = error_response(describe(error), http.scope)
-            await refusal(http.scope, http.receive, send)
+            await refuse(connection, error)
             return
+        if is_known:
+            connection.own_headers.append(REPLAYED)
         try:
-            await answer.follow(http.receive, _marked(send) if is_known else send)
+            await shared.follow(connection)
         finally:
             self._forget()
 
-    def _find(self, name: Name, http: Request, body: bytes) -> tuple[SharedAnswer, bool]:
+    def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
         """Return the answer to a request, and whether it was there before; begins a new one."""
         self._forget()
-        fingerprint, own_id = _fingerprint(http, body), http.state.request_id
+        fingerprint, own_id = _fingerprint(scope, body), scope["state"]["request_id"]
         known = self._answers.get(name)
         if known is None:
-            answer = self._answers[name] = SharedAnswer(fingerprint, own_id, self._is_complete)
-            app, sharing = self._app, self._sharing
-            app = app if sharing is None else sharing.around(app, name, fingerprint)
-            answer.begin(app, http.scope, body, self._clock)
-            return answer, False
+            begun = self._answers[name] = SharedAnswer(fingerprint, own_id, self._is_complete)
+            endpoint, sharing = self._endpoint, self._sharing
+            if sharing is not None:
+                endpoint = sharing.around(endpoint, name, fingerprint)
+            begun.begin(endpoint, scope, body, self._clock)
+            return begun, False
         if known.fingerprint != fingerprint:
             raise KeyReused
         logger.info("%s gets the answer to %s", own_id, known.request_id)
@@ -262,28 +259,18 @@ def ended_well(messages: Sequence[Message], is_complete: IsComplete) -> bool:
     return is_whole and (not is_stream or is_complete(last["body"]))
 
 
-def _name_of(http: Request) -> Name:
+def _name_of(connection: ClientConnection) -> Name:
     """Return whose key it is, and the key; raises `InvalidRequest` for one that cannot be."""
-    key = http.headers[_HEADER]
+    headers = headers_of(connection.scope)
+    key = headers[_HEADER]
     if not _KEY.fullmatch(key):
         raise InvalidRequest("Use 1 to 255 visible ASCII characters.", _HEADER)
     # where the server has no keys, those of the clients are meant for the backend
-    sent = http.headers.get("authorization", http.headers.get("x-api-key", ""))
-    return http.state.owner or sent, key
+    sent = headers.get("authorization", headers.get("x-api-key", ""))
+    return connection.owner or sent, key
 
 
-def _fingerprint(http: Request, body: bytes) -> bytes:
+def _fingerprint(scope: Scope, body: bytes) -> bytes:
     """Return what two requests have in common only if they ask for the same."""
-    wishes = sorted(one for one in http.headers.items() if one[0].startswith(_MEANINGFUL))
+    wishes = sorted(one for one in scope["headers"] if one[0].startswith(_MEANINGFUL))
     return hashlib.sha256(repr(wishes).encode() + b"\n" + body).digest()
-
-
-def _marked(send: Send) -> Send:
-    """Tell a client that its answer was made for an earlier request."""
-
-    async def send_marked(message: Message) -> None:
-        if message["type"] == "http.response.start" and REPLAYED not in message["headers"]:
-            message["headers"] = [*message["headers"], REPLAYED]
-        await send(message)
-
-    return send_marked

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from starlette.requests import Request as HttpRequest
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
 
-from proxy.api.cancelling import DEPARTURE, CancelScope
+from proxy.api.client_connection import ClientConnection
 from proxy.api.headers import headers_of
-from proxy.api.limits import BodyLimits, read_body
 from proxy.backends.client import PassthroughRequest
 from proxy.conversation import json
 from proxy.dialects.front import Sender
 from proxy.dialects.raw_json import kind, read_object
-from proxy.errors import InvalidRequest
+from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.observers import Observers
-from proxy.observability.record import CHAT_DIALECT
+from proxy.observability.record import CHAT_DIALECT, CLIENT_LEFT
 from proxy.observability.trace_context import state_of, trace_of
 
 Decoded = TypeVar("Decoded")
@@ -35,6 +35,14 @@ _TRAVELLING = ("authorization", "traceparent")
 
 
 @dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """How large a body may be, in bytes, and how long it may take to come, in seconds."""
+
+    size: int = 32 * 2**20
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class RequestReader:
     """Reads requests; `body` bounds what a client may send.
 
@@ -46,25 +54,67 @@ class RequestReader:
     forwards_authorization: bool = False
     references: tuple[bytes, ...] = ()
 
-    async def read(self, http: HttpRequest, decode: Callable[[bytes], Decoded]) -> Decoded:
+    async def read(
+        self, connection: ClientConnection, decode: Callable[[bytes], Decoded]
+    ) -> Decoded:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`.
 
         What takes long is decoded beside the event loop, so that others are served meanwhile.
         """
-        body = await read_body(http, self.body)
+        body = await read_body(connection.scope, connection.receive, self.body)
         takes_long = len(body) > _LARGE or any(each in body for each in self.references)
         return await asyncio.to_thread(decode, body) if takes_long else decode(body)
 
-    def upstream_headers(self, http: HttpRequest) -> dict[str, str]:
+    def upstream_headers(self, scope: Scope) -> dict[str, str]:
         """Return the headers that travel to the backend."""
-        sent = headers_of(http.scope)
+        sent = headers_of(scope)
         headers = {name: sent[name] for name in _TRAVELLING if name in sent}
         if not self.forwards_authorization:
             headers.pop("authorization", None)
         parent = headers.get("traceparent")
-        if parent and (state := state_of(parent, http.headers.getlist("tracestate"))):
+        if parent and (state := state_of(parent, _all_of(b"tracestate", scope))):
             headers["tracestate"] = state
-        return {**headers, "x-request-id": request_id(http)}
+        return {**headers, "x-request-id": request_id(scope)}
+
+
+async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes:
+    """Read the JSON body of a request.
+
+    Raises `NotJson` for another content type: browsers send those to anybody, without asking.
+    Raises `RequestTooLarge`, before a byte is read if the declared length is too large, and
+    `RequestTimedOut`. A compressed body is an `InvalidRequest`: its size would be known too late.
+    Raises starlette's `ClientDisconnect` if the client leaves.
+    """
+    headers = headers_of(scope)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise NotJson
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise InvalidRequest("Send the body uncompressed.", "content-encoding")
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limits.size:
+        raise RequestTooLarge(limits.size)
+    try:
+        async with asyncio.timeout(limits.seconds):
+            return await _whole(receive, limits.size)
+    except TimeoutError as error:
+        raise RequestTimedOut(limits.seconds) from error
+
+
+async def _whole(receive: Receive, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size, is_open = 0, True
+    while is_open:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            raise RequestTooLarge(limit)
+        is_open = message.get("more_body", False)
+    return b"".join(pieces)
 
 
 def decode_passage(path: str, body: bytes) -> PassthroughRequest:
@@ -80,51 +130,69 @@ def decode_passage(path: str, body: bytes) -> PassthroughRequest:
     )
 
 
-def sender_of(http: HttpRequest) -> Sender:
+def sender_of(scope: Scope) -> Sender:
     """Tell who sent a request: by the owner of the key, or by a key that is not ours."""
-    sent = headers_of(http.scope)
-    return Sender(http.scope["state"].get("owner") or _key_in(http), sent, request_id(http))
+    sent = headers_of(scope)
+    return Sender(scope["state"].get("owner") or _key_in(scope), sent, request_id(scope))
 
 
-def client_key(http: HttpRequest) -> str:
+def client_key(scope: Scope) -> str:
     """Tell clients apart, so that they take turns: by the owner of their key.
 
     Where nobody needs a key, by the one that is meant for the backend, else by their address.
     """
-    owner: str = http.scope["state"].get("owner", "")
-    return owner or _key_in(http) or (http.client.host if http.client is not None else "")
+    owner: str = scope["state"].get("owner", "")
+    return owner or _key_in(scope) or _address_in(scope)
 
 
 def begin_live_request(
-    http: HttpRequest, observers: Observers, dialect: str = CHAT_DIALECT
+    connection: ClientConnection, observers: Observers, dialect: str = CHAT_DIALECT
 ) -> LiveRequest:
     """Follow a request from now on; where there are traces it goes on with its client's."""
-    trace = trace_of(http.headers.get("traceparent", "")) if observers.traces else None
-    state = http.scope["state"]
-    departure: CancelScope | None = state.get(DEPARTURE)
-    link: BoardLink | None = None
-    if observers.board is not None:
-        leave = departure.leave if departure is not None else None
-        link = BoardLink(observers.board, leave)
-    path = http.scope["path"]
-    live = LiveRequest(request_id(http), trace, path=path, dialect=dialect, link=link)
-    live.client = state.get("owner") or None
+    scope, board = connection.scope, observers.board
+    sent = headers_of(scope).get("traceparent", "")
+    live = LiveRequest(
+        request_id(scope),
+        trace_of(sent) if observers.traces else None,
+        path=scope["path"],
+        dialect=dialect,
+        link=BoardLink(board, connection.cancel) if board is not None else None,
+    )
+    live.client = connection.owner or None
     return live
 
 
-def request_id(http: HttpRequest) -> str:
-    """Return the id that `limits` gave a request."""
-    own: str = http.scope["state"]["request_id"]
+def note_status(live: LiveRequest, connection: ClientConnection) -> None:
+    """Note with which status a request was answered, once all of the answer was sent.
+
+    Until then the client may leave. What was noted before, of a failure, stays.
+    """
+    if live.status == CLIENT_LEFT and connection.is_over and not connection.is_cancelled:
+        live.status = connection.status
+
+
+def request_id(scope: Scope) -> str:
+    """Return the id that the edge gave a request."""
+    own: str = scope["state"]["request_id"]
     return own
 
 
-def secrets_sent(http: HttpRequest) -> tuple[str, ...]:
+def secrets_sent(scope: Scope) -> tuple[str, ...]:
     """Return what a client proved itself with."""
-    sent = headers_of(http.scope)
+    sent = headers_of(scope)
     given = sent.get("authorization", "")
     return given, given.partition(" ")[2].strip(), sent.get("x-api-key", "")
 
 
-def _key_in(http: HttpRequest) -> str:
-    sent = headers_of(http.scope)
+def _key_in(scope: Scope) -> str:
+    sent = headers_of(scope)
     return sent.get("authorization") or sent.get("x-api-key") or ""
+
+
+def _address_in(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _all_of(name: bytes, scope: Scope) -> list[str]:
+    return [value.decode("latin-1") for own, value in scope["headers"] if own == name]

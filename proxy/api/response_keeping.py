@@ -10,18 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message
 
+from proxy.api.client_connection import ClientConnection, Endpoint
+from proxy.api.edge import serve
+from proxy.api.fronts import FrontRoute, WrittenStore
 from proxy.conversation import json
 from proxy.settings import Settings
 from proxy.state.memory_responses import Bounds, MemoryStore
 
 if TYPE_CHECKING:  # each is imported where it is used
-    from proxy.api.shared_state import SharedState
     from proxy.state.responses_file import ResponsesFile
     from proxy.state.shared_responses import SharedResponses
 
-Written: TypeAlias = Union["ResponsesFile", "SharedResponses"]
 Kept: TypeAlias = Union[MemoryStore, "ResponsesFile", "SharedResponses", None]
 
 REFERENCES = (b'"previous_response_id"', b'"item_reference"', b"\\u00")
@@ -34,11 +35,11 @@ ALONE = (b"x-temper-state", b"alone")
 def keeping_responses(
     settings: Settings,
     on_loss: Callable[[str], None] = lambda _reason: None,
-    state: "SharedState | None" = None,
+    share: "Callable[[Bounds, MemoryStore], SharedResponses] | None" = None,
 ) -> Iterator[Kept]:
     """Open what keeps responses, None where nothing does; raises `InvalidConfiguration`.
 
-    Several workers need a file or the `state` that replicas share: which of them gets the next
+    Several workers need a file, or to `share` with replicas: which of them gets the next
     request is chance. `on_loss` is told, by any thread, why a response could not be stored.
     """
     kept = settings.responses
@@ -50,8 +51,8 @@ def keeping_responses(
             yield file
     elif kept.store == "off":
         yield None
-    elif state is not None:
-        yield state.responses(bounds, MemoryStore(time.monotonic, bounds))
+    elif share is not None:
+        yield share(bounds, MemoryStore(time.monotonic, bounds))
     elif settings.server.workers > 1:
         yield None
     else:
@@ -66,53 +67,59 @@ def examine_keeping(settings: Settings) -> None:
         examine_responses(settings.responses.path)
 
 
+def keep_answers(route: FrontRoute, endpoint: Endpoint) -> Endpoint:
+    """Have an answer end when it has been written to where the route keeps it, if it does."""
+    if route.file is not None:
+        endpoint = WaitForWriting(endpoint, route.file)
+    return endpoint if route.is_shared is None else TellWhenAlone(endpoint, route.is_shared)
+
+
 @dataclass(frozen=True, slots=True)
 class WaitForWriting:
-    """ASGI middleware: an answer ends when what was kept of it has been written to the `file`."""
+    """An answer ends when what was kept of it has been written to the `file`."""
 
-    app: ASGIApp
-    file: Written
+    endpoint: Endpoint
+    file: WrittenStore
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, connection: ClientConnection) -> None:
         """Answer one request."""
 
         async def send_when_written(message: Message) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 await self.file.written()
-            await send(message)
+            await connection.send(message)
 
-        await self.app(scope, receive, send_when_written)
+        await serve(self.endpoint, connection.behind(send=send_when_written))
 
 
 @dataclass(frozen=True, slots=True)
 class TellWhenAlone:
-    """ASGI middleware: says of an answer that it is kept by this replica only, unless `is_shared`.
+    """Says of an answer that it is kept by this replica only, unless `is_shared`.
 
     A stream begins before anything of it is kept; of a whole answer it is known.
     """
 
-    app: ASGIApp
+    endpoint: Endpoint
     is_shared: Callable[[], bool]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, connection: ClientConnection) -> None:
         """Answer one request."""
-        answer = _TellingAnswer(receive, send, self.is_shared)
-        await self.app(scope, answer.receive, answer.send)
+        answer = _TellingAnswer(connection, self.is_shared)
+        await serve(self.endpoint, connection.behind(answer.receive, answer.send))
 
 
 @dataclass(slots=True)
 class _TellingAnswer:
     """One request and its answer, the head of which waits for the body unless it is a stream's."""
 
-    receives: Receive
-    sends: Send
+    connection: ClientConnection
     is_shared: Callable[[], bool]
     _pieces: list[bytes] = field(default_factory=list)
     _head: Message | None = None
 
     async def receive(self) -> Message:
         """Receive a part of the request; it counts where its answer is not shared."""
-        message = await self.receives()
+        message = await self.connection.receive()
         if not self.is_shared():
             self._pieces.append(message.get("body", b""))
         return message
@@ -127,9 +134,9 @@ class _TellingAnswer:
             self._head = None
             if not self.is_shared() and head["status"] == 200 and _is_stored(self._pieces):
                 head["headers"] = [*head["headers"], ALONE]
-            await self.sends(head)
+            await self.connection.send(head)
         if message is not head:
-            await self.sends(message)
+            await self.connection.send(message)
 
 
 def _is_stream(start: Message) -> bool:

@@ -14,7 +14,6 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.api.cancelling import Stoppable
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.hosted import opened
 from proxy.api.reloading import ReadSettings, on_hangup
@@ -151,7 +150,7 @@ async def serving(
     can be no `signals`.
     """
     config = uvicorn.Config(
-        Stoppable(app),
+        app,
         http=guarded(limits),
         ws="none",
         log_config=None,

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message
 
-from proxy.api.errors import describe, error_response
+from proxy.api.client_connection import ClientConnection, Endpoint
+from proxy.api.edge import serve
+from proxy.api.errors import refuse
 from proxy.api.idempotency import REPLAYED, ended_well
 from proxy.api.response_keeping import ALONE
-from proxy.api.streaming import stream_start, while_connected
+from proxy.api.streaming import STREAM_HEADERS
 from proxy.conversation import json
 from proxy.errors import KeyReused, StateUnavailable
 from proxy.state.claims import Claims, KeptAnswer, OwnClaim
@@ -45,31 +47,31 @@ class SharedAnswers:
     silence: float
     background: "BackgroundTasks"
 
-    def around(self, app: ASGIApp, name: tuple[str, str], fingerprint: bytes) -> ASGIApp:
-        """Return what answers one request with this key: another replica, or else `app`."""
+    def around(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
+        """Return what answers one request with this key: another replica, or else `endpoint`."""
 
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            asked = await receive()
+        async def answer(connection: ClientConnection) -> None:
+            asked = await connection.receive()
 
             async def receive_again() -> Message:
-                return received.pop() if received else await receive()
+                return received.pop() if received else await connection.receive()
 
             received = [asked]
-            client = WaitingClient(scope, send, self.silence, asked.get("body", b""))
+            client = WaitingClient(connection, self.silence, asked.get("body", b""))
+            behind = connection.behind(receive_again, client.send)
             key = (self.language, *name)
             settling = self.claims.settle(key, fingerprint, lambda: not client.has_left)
-            match await self._settled(client, asyncio.ensure_future(settling), receive):
+            match await self._settled(client, asyncio.ensure_future(settling)):
                 case OwnClaim() as claim:
-                    await self._make(claim, app, client, receive_again)
+                    await self._make(claim, endpoint, behind)
                 case KeptAnswer() as answer:
                     logger.info("a key has the answer that %s has made", answer.replica)
                     await client.replay(answer)
                 case KeyReused() as error:
-                    refusal = error_response(describe(error), scope)
-                    await refusal(scope, receive, client.send)
+                    await refuse(behind, error)
                 case StateUnavailable():
                     client.told.append(ALONE)
-                    await app(scope, receive_again, client.send)
+                    await serve(endpoint, behind)
                 case None:  # nobody waits any more
                     pass
 
@@ -79,7 +81,6 @@ class SharedAnswers:
         self,
         client: "WaitingClient",
         settling: "asyncio.Future[OwnClaim | KeptAnswer | None]",
-        receive: Receive,
     ) -> OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None:
         """Find out who answers, or why nobody can tell, while a client waits."""
         settled: OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None = None
@@ -92,7 +93,7 @@ class SharedAnswers:
                 settled = error
 
         try:
-            await while_connected(receive, settle)
+            await client.connection.while_connected(settle())
             return settled
         finally:
             if settled is None:
@@ -100,18 +101,18 @@ class SharedAnswers:
                 self.background.add(_given_up(settling))
 
     async def _make(
-        self, claim: OwnClaim, app: ASGIApp, client: "WaitingClient", receive: Receive
+        self, claim: OwnClaim, endpoint: Endpoint, connection: ClientConnection
     ) -> None:
         """Answer, and leave the answer for the others if it is a good one."""
         messages: list[Message] = []
 
         async def note(message: Message) -> None:
             messages.append({**message})
-            await client.send(message)
+            await connection.send(message)
 
         try:
             async with claim.held():
-                await app(client.scope, receive, note)
+                await serve(endpoint, connection.behind(send=note))
         finally:
             body = b"".join(message.get("body", b"") for message in messages)
             if ended_well(messages, self.is_complete) and len(body) <= _MOST_BYTES:
@@ -128,8 +129,7 @@ class WaitingClient:
     ends the stream.
     """
 
-    scope: Scope
-    sends: Send
+    connection: ClientConnection
     silence: float
     body: bytes
     told: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -157,18 +157,18 @@ class WaitingClient:
             if not self._has_begun:
                 told = message["headers"]
                 message["headers"] = [*told, *(one for one in self.told if one not in told)]
-                await self.sends(message)
+                await self.connection.send(message)
         elif self._has_begun and self._has_failed:
             event = b"event: error\ndata: " + message.get("body", b"") + b"\n\n"
-            await self.sends({**message, "body": event})
+            await self.connection.send({**message, "body": event})
         else:
-            await self.sends(message)
+            await self.connection.send(message)
 
     async def _show_life(self) -> None:
         if not self._has_begun:
             self._has_begun = True
-            await self.sends(stream_start({}))
-        await self.sends({"type": "http.response.body", "body": _SIGN, "more_body": True})
+            await self.connection.start(200, STREAM_HEADERS)
+        await self.connection.send({"type": "http.response.body", "body": _SIGN, "more_body": True})
 
 
 class BackgroundTasks:

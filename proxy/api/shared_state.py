@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from proxy.api.fronts import Fronts, all_fronts
-from proxy.api.response_keeping import Kept, keeping_responses
+from proxy.api.response_keeping import keeping_responses
 from proxy.dialects.front import Front
+from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.errors import InvalidConfiguration
 from proxy.observability.observers import Observers
 from proxy.settings import Settings
@@ -58,7 +59,7 @@ class SharedState:
             on_loss=self.observers.lose,
         )
 
-    def shares(self, store: Kept) -> "Callable[[], bool] | None":
+    def shares(self, store: ResponseStore | None) -> "Callable[[], bool] | None":
         """Return what tells whether what is kept in a store is shared now; None if never."""
         from proxy.state.shared_responses import SharedResponses
 
@@ -72,7 +73,8 @@ async def opened_fronts(settings: Settings, observers: Observers) -> AsyncGenera
     Raises `InvalidConfiguration`.
     """
     async with _opened_state(settings, observers) as state:
-        with keeping_responses(settings, observers.lose, state) as kept:
+        share = state.responses if state is not None else None
+        with keeping_responses(settings, observers.lose, share) as kept:
             yield all_fronts(kept, state)
 
 

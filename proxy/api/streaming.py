@@ -1,50 +1,29 @@
-"""Brings a turn's events to the client while the client is there, as a stream of server events.
+"""Writes one answer as a stream of server-sent events, as they come.
 
-The work runs beside a watch on the connection: a client that leaves cancels everything below it
-at once, also while nothing has been sent yet.
+It is the only place where answers are written so; `StreamEncoder` makes the bytes. The work runs
+while the client is there: one that leaves cancels everything below it at once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
-from starlette.types import Message, Receive, Scope, Send
-
-from proxy.api.connections import DIRECT, DirectWriting
-from proxy.api.errors import describe, error_response
+from proxy.api.client_connection import ClientConnection
+from proxy.api.errors import describe, refuse
+from proxy.backends.client import ReplyEvents
+from proxy.conversation.replies import ReplyEvent
+from proxy.dialects.front import StreamEncoder
 from proxy.errors import BackendTimedOut, BackendUnavailable, RequestCancelled, TemperError
 
-_HEADERS = {
+STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
-_CLIENT_LEFT = "the client has left"
-ENDED_BY_OPERATOR = "an operator has ended the request"  # which counts as if it had left
 _STOPPING = "is left, as Temper was told to stop"
 _FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be reading
-
-
-Event = TypeVar("Event")
-Heard = TypeVar("Heard", contravariant=True)
-
-
-class Encoder(Protocol[Heard]):
-    """Turns events, or whatever arrives, into the bytes of a stream."""
-
-    def encode_all(self, events: Sequence[Heard], /) -> bytes:
-        """Return the bytes of events, empty if the client sees nothing of them."""
-
-    def keep_alive(self) -> bytes:
-        """Return bytes that say nothing but that work goes on."""
-
-    def end(self) -> bytes:
-        """Return the last bytes of a stream that ended well."""
-
-    def fail(self, error: TemperError) -> bytes:
-        """Return the last bytes of a stream that broke."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,34 +41,6 @@ class StreamTimeouts:
     load_wait: float = 60.0
 
 
-async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> bool:
-    """Do some work, but cancel it as soon as the client has gone; reports whether it was done.
-
-    The request's body must have been read before.
-    """
-    working = asyncio.current_task()
-    assert working is not None  # noqa: S101 - of a coroutine that runs
-    has_left = False
-
-    async def watch() -> None:
-        nonlocal has_left
-        while (message := await receive())["type"] != "http.disconnect":
-            pass
-        has_left = True
-        working.cancel(message.get("reason", _CLIENT_LEFT))
-
-    watching = asyncio.create_task(watch())
-    try:
-        await work()
-    except asyncio.CancelledError:
-        if not has_left or working.uncancel():  # somebody else wants an end
-            raise
-        return False
-    finally:
-        watching.cancel()
-    return True
-
-
 @asynccontextmanager
 async def within(seconds: float, backend: str) -> AsyncIterator[None]:
     """Bound some work in time; raises `BackendTimedOut` beyond it."""
@@ -97,155 +48,185 @@ async def within(seconds: float, backend: str) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        problem = f"did not finish within {seconds:g} s"
-        raise BackendTimedOut(backend, problem, is_overall=True) from error
+        raise overdue(seconds, backend) from error
 
 
-def _nothing_left(_: TemperError) -> tuple[()]:
-    return ()
+def overdue(seconds: float, backend: str) -> BackendTimedOut:
+    """Say that an answer took longer than all attempts together may."""
+    return BackendTimedOut(backend, f"did not finish within {seconds:g} s", is_overall=True)
 
 
-def stream_start(told: Mapping[str, str]) -> Message:
-    """Make the message that begins a stream of events; `told` are further headers."""
-    headers = [(name.encode(), value.encode()) for name, value in {**_HEADERS, **told}.items()]
-    return {"type": "http.response.start", "status": 200, "headers": headers}
+class Streamable(Protocol):
+    """What is streamed: the parts of one answer that are asked for when it is time for them."""
+
+    @property
+    def backend(self) -> str:
+        """Who answers, as errors name it."""
+
+    def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
+        """Begin a stream with its first event, None after silence."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Return further headers, as its first bytes are sent."""
+
+    def comments(self) -> Sequence[str]:
+        """Return what is remarked before its end."""
+
+    def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
+        """Return the end of what a failure left without one, empty where there is none."""
 
 
-class EventStream(Generic[Event]):
-    """Streams the events of one turn to one client.
+class AnswerStream:
+    """One answer on its way to one client.
 
     The status is sent with the first event, so that early failures carry their own; silence of
-    more than `timeouts.keep_alive` sends it all the same. `make_encoder` gets the first event, or
-    None after silence; `headers` are asked for at the same moment. A slow client slows the reading
-    of the backend down. `cut_off` gives the end of an answer that a failure left without one, empty
-    where there is none.
+    more than `timeouts.keep_alive` sends it all the same. A slow client slows the reading of the
+    backend down.
     """
 
-    def __init__(
-        self,
-        batches: AsyncGenerator[Sequence[Event], None],
-        make_encoder: Callable[[Event | None], Encoder[Event]],
-        timeouts: StreamTimeouts,
-        *,
-        backend: str,
-        headers: Callable[[], Mapping[str, str]],
-        cut_off: Callable[[TemperError], Sequence[Event]] = _nothing_left,
-    ) -> None:
-        self._batches = batches
-        self._make_encoder = make_encoder
+    def __init__(self, connection: ClientConnection, timeouts: StreamTimeouts) -> None:
+        self.encoder: StreamEncoder | None = None
+        self._connection = connection
         self._timeouts = timeouts
-        self._backend = backend
-        self._make_headers = headers
-        self._cut_off = cut_off
-        self._encoder: Encoder[Event] | None = None
-        self._direct: DirectWriting | None = None
         self._is_silent = True
         self._is_sending = False
-        self._pulse_over = asyncio.Event()
-        self._pulse_over.set()
-
-    def go_on(self, encoder: Encoder[Event]) -> None:
-        """Go on with a stream of which the client has seen the start."""
-        self._encoder = encoder
+        self._sign: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether events can be shown at once."""
-        is_busy = self._is_sending or not self._pulse_over.is_set()
-        if is_busy or self._encoder is None or self._direct is None:
-            return False
-        return self._direct.is_possible
+        """Whether events can be shown at once, behind everything that was shown before."""
+        is_busy = self._is_sending or self._sign is not None or self.encoder is None
+        return not is_busy and self._connection.is_writable
 
-    def show(self, events: Sequence[Event]) -> None:
+    def show(self, events: Sequence[ReplyEvent]) -> None:
         """Show events at once, while this is ready."""
-        assert self._direct is not None and self._encoder is not None  # noqa: S101, PT018 - it is
-        if payload := self._encoder.encode_all(events):
-            self._direct.write(payload)
+        assert self.encoder is not None  # noqa: S101 - it was ready
+        if payload := self.encoder.encode_all(events):
+            self._connection.write_now(payload)
             self._is_silent = False
 
-    async def __call__(self, scope: Scope, send: Send) -> None:
-        """Stream until the end."""
-        self._direct = scope.get("extensions", {}).get(DIRECT, {}).get("writing")
-        pulse = asyncio.create_task(self._keep_alive(send))
-        failure: TemperError | None = None
-        try:
-            try:
-                async with aclosing(self._batches), within(self._timeouts.deadline, self._backend):
-                    async for batch in self._batches:
-                        await self._show(batch, send)
-            except TemperError as error:
-                failure = error
-                if rest := self._cut_off(error):
-                    failure = None
-                    await self._show(rest, send)
-            await self._pulse_over.wait()
-        except asyncio.CancelledError as cut:
-            await self._finish_cancelled(cut, send)
-            raise
-        except Exception:
-            await self._send_internal_error(send)
-            raise
-        finally:
-            pulse.cancel()
-        if failure is not None and self._encoder is None:
-            await error_response(describe(failure), scope)(scope, never, send)
-            return
-        encoder = self._encoder or await self._begin(None, send)
-        payload = encoder.end() if failure is None else encoder.fail(failure)
-        await send({"type": "http.response.body", "body": payload, "more_body": False})
-
-    async def _finish_cancelled(self, cut: asyncio.CancelledError, send: Send) -> None:
-        """Tell a client that is still there why its answer ends here."""
-        if cut.args == (ENDED_BY_OPERATOR,):
-            await self._break_off(RequestCancelled(), send)
-        elif cut.args != (_CLIENT_LEFT,):
-            await self._break_off(BackendUnavailable(self._backend, _STOPPING), send)
-
-    async def _break_off(self, reason: TemperError, send: Send) -> None:
-        """Tell a client that is still there why its answer has no end, if it has a beginning."""
-        if self._encoder is not None and not self._is_sending and self._pulse_over.is_set():
-            payload = self._encoder.fail(reason)
-            async with asyncio.timeout(_FAREWELL_SECONDS):
-                await send({"type": "http.response.body", "body": payload, "more_body": False})
-
-    async def _send_internal_error(self, send: Send) -> None:
-        """Tell the client of a bug; the caller logs it."""
-        self._is_sending = False
-        await self._pulse_over.wait()
-        await self._break_off(TemperError(), send)
-
-    async def _show(self, batch: Sequence[Event], send: Send) -> None:
-        """Send what came together; a sign of life that is on its way goes first."""
-        if not self._pulse_over.is_set():
-            await self._pulse_over.wait()
-        self._is_sending = True
-        encoder = self._encoder or await self._begin(batch[0], send)
-        if payload := encoder.encode_all(batch):
-            await send({"type": "http.response.body", "body": payload, "more_body": True})
-            self._is_silent = False
-        self._is_sending = False
-
-    async def _begin(self, first: Event | None, send: Send) -> Encoder[Event]:
-        self._encoder = encoder = self._make_encoder(first)
-        await send(stream_start(self._make_headers()))
+    async def begin(self, encoder: StreamEncoder, headers: Mapping[str, str]) -> StreamEncoder:
+        """Send the head, and go on with an encoder."""
+        self.encoder = encoder
+        await self._connection.start(200, {**STREAM_HEADERS, **headers})
         return encoder
 
-    async def _keep_alive(self, send: Send) -> None:
+    async def remark(self, text: str) -> None:
+        """Send a comment, and a sign of life that counts: some clients do not count comments."""
+        assert self.encoder is not None  # noqa: S101 - it has begun
+        await self._connection.write(self.encoder.comment(text) + self.encoder.keep_alive())
+
+    async def fail(self, error: TemperError) -> bool:
+        """End what the client has seen the beginning of with an error; tells whether it had any."""
+        if self.encoder is None or self._connection.is_over:
+            return False
+        await self._connection.end(self.encoder.fail(describe(error)))
+        return True
+
+    async def send(self, batches: ReplyEvents, answer: Streamable) -> None:
+        """Send the batches of an answer, to its end."""
+        failure: TemperError | None = None
+        self._expect_silence(answer)
+        try:
+            try:
+                await self._send_all(batches, answer)
+            except TemperError as error:
+                failure = error
+                if rest := answer.cut_off(error):
+                    failure = None
+                    await self._send(rest, answer)
+            await self._finish_sign()
+        except asyncio.CancelledError:
+            await self._finish_cancelled(answer)
+            raise
+        except Exception:
+            await self._send_internal_error()
+            raise
+        finally:
+            self._stop_signs()
+        if failure is None:
+            await self._end(answer)
+        elif not await self.fail(failure):
+            await refuse(self._connection, failure)
+
+    async def _send_all(self, batches: ReplyEvents, answer: Streamable) -> None:
+        deadline = self._timeouts.deadline
+        try:
+            async with aclosing(batches), asyncio.timeout(deadline):
+                async for batch in batches:
+                    await self._send(batch, answer)
+        except TimeoutError as error:
+            raise overdue(deadline, answer.backend) from error
+
+    async def _send(self, batch: Sequence[ReplyEvent], answer: Streamable) -> None:
+        """Send what came together; a sign of life that is on its way goes first."""
+        if self._sign is not None:
+            await self._finish_sign()
+        self._is_sending = True
+        encoder = self.encoder
+        if encoder is None:
+            encoder = await self.begin(answer.encoder(batch[0]), answer.headers())
+        if payload := encoder.encode_all(batch):
+            await self._connection.write(payload)
+            self._is_silent = False
+        self._is_sending = False
+
+    async def _end(self, answer: Streamable) -> None:
+        encoder = self.encoder
+        if encoder is None:
+            encoder = await self.begin(answer.encoder(None), answer.headers())
+        comments = b"".join(map(encoder.comment, answer.comments()))
+        await self._connection.end(comments + encoder.end())
+
+    async def _finish_cancelled(self, answer: Streamable) -> None:
+        """Tell a client that is still there why its answer ends here."""
+        if self._connection.is_cancelled:
+            await self._break_off(RequestCancelled())
+        elif not self._connection.has_left:
+            await self._break_off(BackendUnavailable(answer.backend, _STOPPING))
+
+    async def _break_off(self, reason: TemperError) -> None:
+        """Tell a client that is still there why its answer has no end, if it has a beginning."""
+        if not self._is_sending and self._sign is None:
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self.fail(reason)
+
+    async def _send_internal_error(self) -> None:
+        """Tell the client of a bug; the caller logs it."""
+        self._is_sending = False
+        await self._finish_sign()
+        await self._break_off(TemperError())
+
+    def _expect_silence(self, answer: Streamable) -> None:
         """Give a sign of life after each while in which nothing was sent."""
-        while True:
-            self._is_silent = True
-            await asyncio.sleep(self._timeouts.keep_alive)
-            if self._is_silent and not self._is_sending:
-                self._pulse_over.clear()
-                try:
-                    encoder = self._encoder or await self._begin(None, send)
-                    body = encoder.keep_alive()
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-                finally:
-                    self._pulse_over.set()
+        self._is_silent = True
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._timeouts.keep_alive, self._check_silence, answer)
 
+    def _check_silence(self, answer: Streamable) -> None:
+        if self._is_silent and not self._is_sending:
+            self._sign = asyncio.create_task(self._give_sign(answer))
+        else:
+            self._expect_silence(answer)
 
-async def never() -> Message:
-    """Wait for ever: leaving clients are noticed by `while_connected` alone."""
-    await asyncio.Event().wait()
-    raise AssertionError
+    async def _give_sign(self, answer: Streamable) -> None:
+        encoder = self.encoder
+        try:
+            if encoder is None:
+                encoder = await self.begin(answer.encoder(None), answer.headers())
+            await self._connection.write(encoder.keep_alive())
+        finally:
+            self._sign = None
+        self._expect_silence(answer)
+
+    async def _finish_sign(self) -> None:
+        """Wait until a sign of life that is on its way was sent."""
+        if self._sign is not None:
+            await asyncio.wait((self._sign,))
+
+    def _stop_signs(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sign is not None:
+            self._sign.cancel()

@@ -32,7 +32,7 @@ from proxy.observability.metrics import forget_process, shared_folder
 from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import RemoteStatus, Status
-from proxy.serving.managed_server import server_name, settled
+from proxy.serving.managed_server import server_name, settle_window
 from proxy.serving.opening import server_urls, shared_server
 from proxy.settings import Settings
 
@@ -65,7 +65,9 @@ async def run_workers(
         serving_of(settings)  # what is wrong with it is said once, and not by every worker
         examine_keeping(settings)
         examine_state(settings)
-        loaded = LoadedConfiguration(reload or (lambda: settings), settled(settings), settings)
+        loaded = LoadedConfiguration(
+            reload or (lambda: settings), settle_window(settings), settings
+        )
         settings = loaded.serving
         crew = _Crew(settings, listening, counts)
 

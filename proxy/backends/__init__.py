@@ -1,16 +1,16 @@
 """HTTP out: how a question is put to an engine, and what its answers and errors mean.
 
-`client` is the contract of a backend. Four kinds keep it: `openai_compatible` for any engine
-that speaks chat completions (`engines` lists them with their `capabilities`; `adaptive` goes
-without what one lacks, `directives` are the fields at stake), `llama_server` on top of it,
-`ollama` (`ollama_models`, `ollama_refusals`) and `anthropic` (`anthropic_refusals`).
-`streamed_reply` reads what comes in a language of the last two. `detection` finds out which of
-the first three it is, `detected` is a backend found so.
+`client` is the contract of a backend, and of one in front of another. `http_backend` is what all
+engines have in common; an adapter adds how it is asked and read:
 
-Each asks through `transport`: an `address`, a `connection_pool` (`connecting`, `arriving`,
-`unpacking`), `confidential` keys. Answers are read by `reply_reading`, refusals by `refusals` and
-`overflow`; `counting` counts tokens, `relaying` passes on.
+- `openai_compatible`: any engine that speaks chat completions. `adaptive` goes without what one
+  lacks (`capabilities`, and `engines` lists who lacks what); `llama_server` is one with extras
+- `ollama` (`ollama_models`) and `anthropic`: engines with a language of their own
 
-Several servers are one `pool`: `affinity` says who has a prompt cached, `member_health` whom to
-ask next, `breaker` when a broken one is asked again. `wrapper` is a backend in front of another.
+`detection` finds out what answers at an address. Each asks through `transport`: an `address`, a
+`connection_pool` (`connecting`, `arriving`). Replies are read by `reply_reading`, errors by
+`refusals`; `counting` counts tokens.
+
+Several servers are one `pool`: `affinity` says who has a prompt cached, `breaker` when a broken one
+is asked again.
 """

@@ -7,7 +7,6 @@ It must not know HTTP nor judge what a model wrote.
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 
 from proxy.backends.capabilities import (
@@ -18,18 +17,14 @@ from proxy.backends.capabilities import (
 )
 from proxy.backends.client import (
     Description,
-    Health,
     Model,
-    PassthroughRequest,
-    Pieces,
-    ReplyEvents,
 )
 from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, Engine, engine_of, window_in
-from proxy.backends.openai_compatible import OpenAICompatible, meant_by, models_in, names_among
+from proxy.backends.http_backend import Attempt, meant_by, models_in, names_among
+from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendRefused
 
@@ -40,13 +35,13 @@ _BELIEVED_SECONDS = 600.0
 _MOST_MODELS = 256
 
 
-class AdaptiveEngine:
+class AdaptiveEngine(OpenAICompatible):
     """A vLLM, SGLang, LM Studio, llamafile, hosted or unknown engine."""
 
     def __init__(
         self, connection: BackendClient, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._engine = OpenAICompatible(connection, self._directives)
+        super().__init__(connection, self._directives_known)
         self._counter = TokenCounter(connection)
         self._kind = ANY_ENGINE
         self._clock = clock
@@ -54,59 +49,35 @@ class AdaptiveEngine:
         self._learnt: dict[str, dict[Capability, float]] = {}
 
     @property
-    def name(self) -> str:
-        """The engine's address."""
-        return self._engine.name
-
-    @property
     def kind(self) -> Engine:
         """What it proved to be."""
         return self._kind
 
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._engine.close()
+    async def prepare(self, question: Question) -> Attempt:
+        lacks = self._lacks(question.request.model)
+        asked = without(question, lacks)
+        return Attempt(CHAT, self.body_of(asked), question, asked, lacks=lacks)
 
-    async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
-    ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        while True:
-            lacks = self._lacks(question.request.model)
-            has_begun = False
-            try:
-                replying = self._engine.ask(without(question, lacks), headers, sink)
-                async with aclosing(replying) as batches:
-                    async for batch in batches:
-                        has_begun = True
-                        yield batch
-            except BackendRefused as refusal:
-                missing = missing_capability(refusal, question, lacks)
-                if missing is None or has_begun:
-                    raise
-                self._learn(question.request.model, missing)
-            else:
-                return
-
-    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
-        return self._engine.relay(passage, headers)
+    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt:
+        """Ask again without what the engine has refused, before anything of a reply has come."""
+        question = attempt.question
+        missing = None
+        if isinstance(error, BackendRefused) and not attempt.has_begun:
+            missing = missing_capability(error, question, attempt.lacks)
+        if missing is None:
+            raise error
+        self._learn(question.request.model, missing)
+        return await self.prepare(question)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has, if the engine counts; never raises."""
         if not self._kind.tokenizes:
             return None
-        return await self._counter.count_chat(self._engine.body_of(question), headers)
-
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
-        """Tell nothing: no engine here takes many texts at once."""
-        return None
+        return await self._counter.count_chat(self.body_of(question), headers)
 
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves."""
-        served = await self._engine.models()
+        served = await super().models()
         self._recognise(served)
         return served
 
@@ -132,13 +103,9 @@ class AdaptiveEngine:
             )
         return known
 
-    async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
-        return await self._engine.health()
-
     async def _catalogue(self, path: str) -> tuple[Model, ...]:
         try:
-            return models_in(await self._engine.fetch(path)) or ()
+            return models_in(await self.fetch(path)) or ()
         except BackendFailed:
             return ()
 
@@ -148,7 +115,7 @@ class AdaptiveEngine:
             logger.info("%s is %s", self.name, kind.name)
         self._kind = kind
 
-    def _directives(self, question: Question) -> JsonObject:
+    def _directives_known(self, question: Question) -> JsonObject:
         return directives_without(question, self._lacks(question.request.model))
 
     def _lacks(self, model: str) -> frozenset[Capability]:

@@ -4,25 +4,22 @@ The real one was never met here. It has no grammar, so a constrained attempt for
 and no way to count texts, only prompts.
 """
 
-from collections.abc import Sequence
-from contextlib import aclosing
-
-from proxy.backends.anthropic_refusals import is_unknown_model, meaning
 from proxy.backends.client import (
     Description,
-    Health,
     Model,
-    PassthroughRequest,
-    Pieces,
-    ReplyEvents,
 )
 from proxy.backends.counting import TokenCounter
-from proxy.backends.openai_compatible import MODELS, OpenAICompatible, meant_by, models_in
-from proxy.backends.refusals import Refusal
-from proxy.backends.streamed_reply import StreamedReply
+from proxy.backends.http_backend import (
+    MODELS,
+    Attempt,
+    HttpBackend,
+    PieceReading,
+    Reading,
+    meant_by,
+)
+from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
 from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
@@ -31,10 +28,31 @@ from proxy.dialects.sse import EventDecoder
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
-    BackendSpokeNonsense,
+    BackendUnavailable,
+    ContextOverflow,
     InvalidRequest,
     UnknownModel,
 )
+
+OVERLOADED = 529
+_OVERLOADED_TYPE = "overloaded_error"
+_UNKNOWN_TYPE = "not_found_error"
+_USUAL_PAUSE = 5  # seconds, where it does not say how long
+
+
+def meaning(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
+    """Return the error that a refusal means for us."""
+    if refusal.status == OVERLOADED or refusal.error.get("type") == _OVERLOADED_TYPE:
+        seconds = refusal.retry_after.strip()
+        pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
+        return BackendUnavailable(backend, "is overloaded", retry_after=pause)
+    return as_error(backend, refusal)
+
+
+def is_unknown_model(refusal: BackendRefused) -> bool:
+    """Tell whether there is nothing by the name of the model."""
+    return refusal.status == 404 and refusal.kind == _UNKNOWN_TYPE
+
 
 ADDRESS = "https://api.anthropic.com"
 KEY_HEADER = "x-api-key"
@@ -44,65 +62,49 @@ MESSAGES = "/v1/messages"
 _ALL_MODELS = f"{MODELS}?limit=1000"
 
 
-class Anthropic:
-    """Anthropic's API; its `connection` sends the key and the version of the API."""
+class Anthropic(HttpBackend):
+    """Anthropic's API; its `connection` sends the key and the version of the API.
+
+    It has none of the paths that are passed on, and says so.
+    """
 
     def __init__(self, connection: BackendClient) -> None:
-        self._connection = connection
-        self._plain = OpenAICompatible(connection)
+        super().__init__(connection)
         self._counter = TokenCounter(connection)
         self._listed: tuple[Model, ...] | None = None
 
-    @property
-    def name(self) -> str:
-        """The address."""
-        return self._connection.name
+    async def prepare(self, question: Question) -> Attempt:
+        limits = await self._limits(question.request.model)
+        return Attempt(MESSAGES, encode_question(question, limits), question, question)
 
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._connection.close()
+    def new_reading(self) -> Reading:
+        return PieceReading(EventDecoder(), EventReader())
 
-    async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
-    ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        terms = await self._terms(question.request.model)
-        body = encode_question(question, terms)
-        try:
-            async with aclosing(self._stream(body, headers)) as batches:
-                async for batch in batches:
-                    yield batch
-        except BackendRefused as refusal:
-            if not is_unknown_model(refusal):
-                raise
+    def error_in(self, body: bytes) -> JsonObject:
+        return decode_error(body)
+
+    def meaning(self, refusal: Refusal) -> BackendFailed | ContextOverflow:
+        return meaning(self.name, refusal)
+
+    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt:
+        if isinstance(error, BackendRefused) and is_unknown_model(error):
+            limits = await self._limits(attempt.question.request.model)
             known = tuple(model.id for model in self._listed or ())
-            raise UnknownModel(terms.model, known) from refusal
-
-    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on; Anthropic's own API has none of these paths and says so."""
-        return self._plain.relay(passage, headers)
+            raise UnknownModel(limits.model, known) from error
+        raise error
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has; None if unknown, never raises."""
         try:
-            body = encode_count(question, await self._terms(question.request.model))
+            body = encode_count(question, await self._limits(question.request.model))
         except InvalidRequest:
             return None
         return await self._counter.count_messages(body, headers)
 
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
-        """Tell nothing: a text by itself cannot be counted."""
-        return None
-
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves."""
-        served = models_in(await self._plain.fetch(_ALL_MODELS))
-        if served is None:
-            raise BackendSpokeNonsense(self.name, "listed no models")
-        self._listed = served
-        return served
+        self._listed = self.listed(await self.fetch(_ALL_MODELS))
+        return self._listed
 
     async def describe(self, model: str) -> Description:
         """Tell what it says of a model; never raises."""
@@ -119,11 +121,7 @@ class Anthropic:
             engine="Anthropic",
         )
 
-    async def health(self) -> Health:
-        """Tell whether it can answer now; never raises."""
-        return await self._plain.health()
-
-    async def _terms(self, model: str) -> ModelLimits:
+    async def _limits(self, model: str) -> ModelLimits:
         """Tell what is known of a model; its list is asked for once, where nobody has yet."""
         if self._listed is None:
             try:
@@ -136,17 +134,6 @@ class Anthropic:
         details = found.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
         return ModelLimits(name, _tokens(longest), _tokens(window))
-
-    async def _stream(self, body: bytes, headers: dict[str, str]) -> ReplyEvents:
-        async with self._connection.post(MESSAGES, body, headers) as answer:
-            if answer.status != 200:
-                document = await answer.whole()
-                error = decode_error(document.body)
-                raise meaning(self.name, Refusal(document.status, error, document.retry_after))
-            reply = StreamedReply(self._connection, EventDecoder(), EventReader(), meaning)
-            async with aclosing(reply.batches(answer)) as batches:
-                async for batch in batches:
-                    yield batch
 
 
 def _sees(details: JsonObject) -> bool:

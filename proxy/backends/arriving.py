@@ -1,7 +1,10 @@
 """What the transport needs of a response of which the body is still arriving."""
 
+import zlib
 from collections.abc import Callable
 from typing import Protocol
+
+from proxy.backends.connection_pool import Connection
 
 
 class Arriving(Protocol):
@@ -23,3 +26,43 @@ class Arriving(Protocol):
 
     def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
         """Offer what comes to `sink` first, as far as possible; see `Connection`."""
+
+
+class Unpacked:
+    """An answer that arrives in gzip or deflate; the body is empty if it cannot be read.
+
+    Of what one packet makes no more than `limit` bytes are unpacked.
+    """
+
+    def __init__(self, line: Connection, limit: int) -> None:
+        self._line = line
+        self._limit = limit
+        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # whichever of the two it is
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._line.status
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the whole body has come."""
+        return self._line.is_over
+
+    def header(self, name: bytes) -> str:
+        """Return a header, empty where it is missing."""
+        return self._line.header(name)
+
+    async def receive(self, deadline: float) -> bytes:
+        """Return more of the body, unpacked and empty at its end; raises TimeoutError."""
+        while packed := await self._line.receive(deadline):
+            try:
+                unpacked = self._unpacker.decompress(packed, self._limit)
+            except zlib.error:
+                return b""
+            if unpacked:
+                return unpacked
+        return b""
+
+    def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
+        """Offer nothing to a sink: an error is read whole."""

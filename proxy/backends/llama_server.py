@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
+from proxy.backends.capabilities import answer_form
 from proxy.backends.client import (
     Description,
     Health,
     Model,
     PassthroughRequest,
     Pieces,
-    ReplyEvents,
 )
 from proxy.backends.counting import TokenCounter
-from proxy.backends.directives import answer_form
-from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.backends.http_backend import Attempt
+from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import EventSink, ReplyUnreadable
+from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.openai_chat.thinking import thinking_fields
@@ -35,7 +35,7 @@ from proxy.errors import (
     BackendUnavailable,
     InvalidRequest,
 )
-from proxy.guardrails.schemas.schema import simplified
+from proxy.guardrails.schemas.schema import simplify
 
 PROPERTIES = "/props"
 HEALTH = "/health"
@@ -81,7 +81,7 @@ def directives(question: Question) -> JsonObject:
     return fields | thinking | answer_form(question)
 
 
-class LlamaServer:
+class LlamaServer(OpenAICompatible):
     """A llama-server, started by anyone.
 
     While it loads its model, questions wait for up to `load_wait` seconds. It never tells the
@@ -100,44 +100,29 @@ class LlamaServer:
         poll_seconds: float = 0.5,
         architecture: str = "",
     ) -> None:
-        self._engine = OpenAICompatible(connection, directives)
+        super().__init__(connection, directives)
         self._counter = TokenCounter(connection)
         self._architecture = architecture
         self._load_wait = load_wait
         self._poll_seconds = poll_seconds
         self._served: tuple[Model, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """The server's address."""
-        return self._engine.name
+    async def prepare(self, question: Question) -> Attempt:
+        asked = acceptable(question)
+        now = asyncio.get_running_loop().time()
+        return Attempt(CHAT, self.body_of(asked), question, asked, began_at=now)
 
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._engine.close()
+    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt | ReplyUnreadable:
+        if isinstance(error, BackendRefused):
+            return _unreadable(error)
+        if await self._has_loaded(error, attempt.began_at + self._load_wait):
+            return attempt
+        raise error
 
-    async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
-    ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        question = acceptable(question)
-        patience = asyncio.get_running_loop().time() + self._load_wait
-        while True:
-            try:
-                async with aclosing(self._engine.ask(question, headers, sink)) as batches:
-                    async for batch in batches:
-                        yield batch
-            except BackendUnavailable as error:
-                if not error.loading or not await self._loads_until(patience):
-                    raise
-            except BackendRefused as refusal:
-                yield (_unreadable(refusal),)
-                return
-            else:
-                return
-
-    async def _loads_until(self, deadline: float) -> bool:
+    async def _has_loaded(self, error: BackendFailed, deadline: float) -> bool:
         """Wait while the model is being loaded; reports whether it is worth asking again."""
+        if not isinstance(error, BackendUnavailable) or not error.loading:
+            return False
         while asyncio.get_running_loop().time() < deadline:
             if await self.health() is not Health.LOADING:
                 return True
@@ -146,25 +131,25 @@ class LlamaServer:
 
     async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
-        patience = asyncio.get_running_loop().time() + self._load_wait
+        deadline = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
-                async with aclosing(self._engine.relay(passage, headers)) as pieces:
+                async with aclosing(super().relay(passage, headers)) as pieces:
                     async for piece in pieces:
                         yield piece
-            except BackendUnavailable as error:
-                if not error.loading or not await self._loads_until(patience):
-                    raise
             except BackendRefused as refusal:
                 if refusal.status == 500 and _TOO_LARGE in refusal.message:
                     raise InvalidRequest(refusal.message, passage.text_field) from refusal
                 raise
+            except BackendUnavailable as error:
+                if not await self._has_loaded(error, deadline):
+                    raise
             else:
                 return
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has, as `ask` would send it; never raises."""
-        return await self._counter.count_prompt(self._engine.body_of(acceptable(question)), headers)
+        return await self._counter.count_prompt(self.body_of(acceptable(question)), headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
@@ -175,7 +160,7 @@ class LlamaServer:
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves, also while it loads them; while it wakes, those before."""
         try:
-            self._served = await self._engine.models()
+            self._served = await super().models()
         except BackendTimedOut:
             if not self._served:
                 raise
@@ -183,7 +168,7 @@ class LlamaServer:
 
     async def health(self) -> Health:
         """Return whether it can answer now; never raises."""
-        match await self._engine.probe(HEALTH):
+        match await self.probe(HEALTH):
             case 200:
                 return Health.READY
             case 503:
@@ -194,13 +179,13 @@ class LlamaServer:
     async def describe(self, model: str) -> Description:
         """Tell the names and the chat template of the model; never raises."""
         try:
-            found = await self._engine.fetch(PROPERTIES)
+            found = await self.fetch(PROPERTIES)
         except BackendRefused:
-            return await self._engine.describe(model)
+            return await super().describe(model)
         except BackendFailed as error:
             known = Description((model,))
             if isinstance(error, BackendUnavailable) and error.loading:
-                known = await self._engine.describe(model)  # it tells its names meanwhile
+                known = await super().describe(model)  # it tells its names meanwhile
             return replace(known, is_provisional=True)
         named = [found.get("model_alias"), found.get("model_path")]
         template, slots = found.get("chat_template"), found.get("total_slots")
@@ -217,7 +202,7 @@ class LlamaServer:
 
     async def properties(self) -> Properties:
         """Read back how it was started: what it was told may have been rounded or capped."""
-        found = await self._engine.fetch(PROPERTIES)
+        found = await self.fetch(PROPERTIES)
         n_ctx, slots = _window(found), found.get("total_slots")
         if n_ctx is None or not isinstance(slots, int):
             raise BackendSpokeNonsense(self.name, "has no properties of a llama-server")
@@ -226,7 +211,7 @@ class LlamaServer:
 
 def acceptable(question: Question) -> Question:
     """Simplify what the server refuses."""
-    tools = tuple(map(simplified, question.tools))
+    tools = tuple(map(simplify, question.tools))
     return question if tools == question.tools else structs.replace(question, tools=tools)
 
 

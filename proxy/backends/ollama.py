@@ -5,8 +5,6 @@ calls out. So where the text is needed, tools are described in the prompt.
 """
 
 import logging
-from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -17,16 +15,13 @@ from proxy.backends.client import (
     Model,
     PassthroughRequest,
     Pieces,
-    ReplyEvents,
 )
+from proxy.backends.http_backend import Attempt, HttpBackend, PieceReading, Reading
 from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
-from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
-from proxy.backends.refusals import Refusal, as_error
-from proxy.backends.relaying import relayed
-from proxy.backends.streamed_reply import StreamedReply
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
-from proxy.conversation.replies import EventSink, ReplyUnreadable
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader, decode_error
@@ -41,6 +36,30 @@ from proxy.errors import (
 from proxy.guardrails.formats.hermes import HermesConvention
 from proxy.guardrails.model_quirks import Template
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
+
+_UNREADABLE = (
+    "does not match the expected",  # llama-server's parser
+    "Failed to parse input",
+    "invalid tool call arguments",  # Ollama's reading of what that parser found
+    "error parsing tool call",  # Ollama's own parsers
+)
+
+
+def lacks_tools(refusal: BackendRefused) -> bool:
+    """Return whether the template of the model cannot describe tools."""
+    return refusal.status == 400 and "does not support tools" in refusal.message
+
+
+def lacks_thinking(refusal: BackendRefused) -> bool:
+    """Return whether the model cannot think, or not as much as was asked for."""
+    wordings = ("does not support thinking", "think value")
+    return refusal.status == 400 and any(one in refusal.message for one in wordings)
+
+
+def is_unreadable(refusal: BackendRefused) -> bool:
+    """Return whether a parser could not read what the model wrote, so that it is lost."""
+    return refusal.status == 500 and any(one in refusal.message for one in _UNREADABLE)
+
 
 logger = logging.getLogger(__name__)
 
@@ -68,37 +87,25 @@ class OllamaOverrides:
     fitting: Fitting | None = None
 
 
-class Ollama:
-    """An Ollama, started by anyone."""
+class Ollama(HttpBackend):
+    """An Ollama, started by anyone. It counts no tokens."""
 
     def __init__(self, connection: BackendClient, overrides: OllamaOverrides | None = None) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._overrides = overrides or OllamaOverrides()
-        self._models = OllamaModels(connection, self._overrides.num_ctx, self._overrides.fitting)
+        self._models = OllamaModels(self, self._overrides.num_ctx, self._overrides.fitting)
         self._toolless: set[str] = set()
         self._warned: set[str] = set()
-
-    @property
-    def name(self) -> str:
-        """The address."""
-        return self._connection.name
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._connection.close()
 
     async def unload(self) -> None:
         """Have the models unloaded that were loaded for us; never raises."""
         await self._models.unload()
 
-    async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
-    ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+    async def prepare(self, question: Question) -> Attempt:
         name = self._meant(question.request.model)
         shown = await self._models.show(name)
         _check_pictures(question, name, shown)
-        terms = ModelSettings(
+        settings = ModelSettings(
             name,
             await self._models.decide(name),
             self._overrides.keep_alive,
@@ -106,38 +113,31 @@ class Ollama:
             has_efforts=shown is not None and shown.architecture in _WITH_EFFORTS,
         )
         asked = _in_words(question) if self._needs_words(question, name, shown) else question
-        while True:
-            try:
-                async with aclosing(self._stream(asked, terms, headers)) as batches:
-                    async for batch in batches:
-                        yield batch
-            except BackendRefused as refusal:
-                if asked.tools and lacks_tools(refusal):
-                    self._toolless.add(name)
-                    asked = _in_words(question)
-                    continue
-                if not is_unreadable(refusal):
-                    raise await self._meaning(refusal, question, name) from refusal
-                yield (ReplyUnreadable(refusal.message),)
-            return
+        # while a model writes a call, Ollama sends nothing at all
+        return Attempt(CHAT, encode_question(asked, settings), question, asked, may_pause=True)
 
-    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
+    def new_reading(self) -> Reading:
+        return PieceReading(LineDecoder(), LineReader())
+
+    def error_in(self, body: bytes) -> JsonObject:
+        return decode_error(body)
+
+    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt | ReplyUnreadable:
+        if not isinstance(error, BackendRefused):
+            raise error
+        name = self._meant(attempt.question.request.model)
+        if attempt.asked.tools and lacks_tools(error):
+            self._toolless.add(name)
+            return await self.prepare(attempt.question)
+        if is_unreadable(error):
+            return ReplyUnreadable(error.message)
+        raise await self._cause(error, attempt.question, name) from error
+
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on to Ollama's own OpenAI endpoint, which has what this needs."""
         name = self._meant(passage.model)
-        meant = replace(passage, fields={**passage.fields, "model": json.dump(name)})
-        async with aclosing(relayed(self._connection, meant, headers)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell nothing: Ollama counts no tokens."""
-        return None
-
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
-        """Tell nothing: Ollama counts no tokens."""
-        return None
+        fields = {**passage.fields, "model": json.dump(name)}
+        return super().relay(replace(passage, fields=fields), headers)
 
     async def models(self) -> tuple[Model, ...]:
         """List the models that were pulled, or the only one that is used."""
@@ -172,11 +172,7 @@ class Ollama:
 
     async def health(self) -> Health:
         """Return whether it can answer now; never raises."""
-        try:
-            answer = await self._connection.get(VERSION, patience=HEALTH_PATIENCE)
-        except BackendFailed:
-            return Health.UNREACHABLE
-        return Health.READY if answer.status == 200 else Health.UNREACHABLE
+        return Health.READY if await self.probe(VERSION) == 200 else Health.UNREACHABLE
 
     def _meant(self, model: str) -> str:
         name = model if self._overrides.model is None else self._overrides.model
@@ -190,23 +186,7 @@ class Ollama:
         is_raw = question.parsing is Parsing.OURS and not _has_form(question)
         return is_toolless or is_raw
 
-    async def _stream(
-        self, question: Question, terms: ModelSettings, headers: dict[str, str]
-    ) -> ReplyEvents:
-        body = encode_question(question, terms)
-        # while a model writes a call, Ollama sends nothing at all
-        async with self._connection.post(CHAT, body, headers, may_pause=True) as answer:
-            if answer.status != 200:
-                document = await answer.whole()
-                error = decode_error(document.body)
-                refusal = Refusal(document.status, error, document.retry_after)
-                raise as_error(self.name, refusal)
-            reply = StreamedReply(self._connection, LineDecoder(), LineReader(), as_error)
-            async with aclosing(reply.batches(answer)) as batches:
-                async for batch in batches:
-                    yield batch
-
-    async def _meaning(self, refusal: BackendRefused, question: Question, name: str) -> Exception:
+    async def _cause(self, refusal: BackendRefused, question: Question, name: str) -> Exception:
         """Return what a refusal means for the client."""
         if lacks_thinking(refusal):
             param = next((one for one in _THINKING if one in question.request.fields), None)

@@ -11,12 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from proxy.backends.client import Model
-from proxy.backends.refusals import Refusal, as_error
-from proxy.backends.transport import BackendClient, Document
-from proxy.conversation import json
+from proxy.backends.http_backend import HttpBackend, models_in
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.ollama_chat.decode import decode_error
-from proxy.errors import BackendFailed, BackendSpokeNonsense, BackendTimedOut, ContextOverflow
+from proxy.errors import BackendFailed, ContextOverflow
 
 TAGS = "/api/tags"
 SHOW = "/api/show"
@@ -69,13 +66,13 @@ class OllamaModels:
 
     def __init__(
         self,
-        connection: BackendClient,
+        server: HttpBackend,
         num_ctx: int | None = None,
         fitting: Fitting | None = None,
         *,
         patience: float = _LOOKUP,
     ) -> None:
-        self._connection = connection
+        self._server = server
         self._num_ctx = num_ctx
         self._fitting = fitting
         self._patience = patience
@@ -85,21 +82,13 @@ class OllamaModels:
 
     async def listed(self) -> tuple[Model, ...]:
         """List the models that were pulled."""
-        found = await self._get(TAGS)
-        entries = found.get("models")
-        if not isinstance(entries, list):
-            raise BackendSpokeNonsense(self._connection.name, "listed no models")
-        return tuple(
-            Model(name, entry)
-            for entry in entries
-            if isinstance(entry, dict) and isinstance(name := entry.get("name"), str)
-        )
+        return self._server.listed(await self._server.fetch(TAGS), "models", "name")
 
     async def show(self, name: str, *, afresh: bool = False) -> Shown | None:
         """Return what is told of a model, None where nothing is; never raises."""
         if afresh or name not in self._shown:
             try:
-                told = await self._post(SHOW, {"model": name})
+                told = await self._server.submit(SHOW, {"model": name}, self._patience)
                 fits = await self._largest(name, _object_in(told, "model_info"))
                 self._shown[name] = replace(_read_shown(name, told), fitting=fits)
             except (BackendFailed, ContextOverflow):
@@ -149,7 +138,7 @@ class OllamaModels:
         for name in sorted(self._ours):
             with suppress(BackendFailed, ContextOverflow):
                 body: JsonObject = {"model": name, "keep_alive": 0}
-                await self._post(GENERATE, body, within=min(_FAREWELL, self._patience))
+                await self._server.submit(GENERATE, body, min(_FAREWELL, self._patience))
         self._ours.clear()
 
     async def _largest(self, name: str, told: JsonObject) -> int | None:
@@ -168,42 +157,13 @@ class OllamaModels:
 
     async def _running(self) -> dict[str, _Running]:
         try:
-            found = (await self._get(RUNNING)).get("models")
+            found = models_in(await self._server.fetch(RUNNING), "models", "name")
         except (BackendFailed, ContextOverflow):
             return {}
         return {
-            _tagged(name): _Running(_tokens(entry.get("context_length")))
-            for entry in (found if isinstance(found, list) else ())
-            if isinstance(entry, dict) and isinstance(name := entry.get("name"), str)
+            _tagged(one.id): _Running(_tokens(one.details.get("context_length")))
+            for one in found or ()
         }
-
-    async def _get(self, path: str) -> JsonObject:
-        return self._object(await self._connection.get(path))
-
-    async def _post(
-        self, path: str, body: JsonObject, *, within: float | None = None
-    ) -> JsonObject:
-        try:
-            async with (
-                asyncio.timeout(self._patience if within is None else within),
-                self._connection.post(path, json.dump(body), {}) as answer,
-            ):
-                document = await answer.whole()
-        except TimeoutError as error:
-            raise BackendTimedOut(self._connection.name, "was silent for too long") from error
-        return self._object(document)
-
-    def _object(self, document: Document) -> JsonObject:
-        if not 200 <= document.status < 300:
-            refusal = Refusal(document.status, decode_error(document.body), document.retry_after)
-            raise as_error(self._connection.name, refusal)
-        try:
-            value = json.parse(document.body)
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
-            raise BackendSpokeNonsense(self._connection.name, "sent no JSON object", document.body)
-        return value
 
 
 def _read_shown(name: str, told: JsonObject) -> Shown:

@@ -10,13 +10,14 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from proxy.backends.affinity import PREFIX_HEADER, conversation_key
-from proxy.backends.breaker import BreakerState
+from proxy.backends.affinity import PREFIX_HEADER, conversation_key, ranked
+from proxy.backends.breaker import Breaker, BreakerState
 from proxy.backends.client import (
     Backend,
+    BackendWrapper,
     Description,
     Health,
     Model,
@@ -24,8 +25,6 @@ from proxy.backends.client import (
     Pieces,
     ReplyEvents,
 )
-from proxy.backends.member_health import Member, in_order
-from proxy.backends.wrapper import BackendWrapper
 from proxy.conversation.replies import EventSink, PromptProgress, ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import (
@@ -35,6 +34,43 @@ from proxy.errors import (
     BackendUnavailable,
     InvalidRequest,
 )
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One server of a pool; `slots` counts what it works on at once, None where nobody knows."""
+
+    backend: Backend
+    breaker: Breaker = field(default_factory=Breaker)
+    slots: int | None = None
+    running: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it would work on a request at once."""
+        return self.slots is None or self.running < self.slots
+
+
+def in_order(
+    members: Sequence[Member], key: str, now: float, pinned: Member | None = None
+) -> list[Member]:
+    """List whom to ask for a conversation, the best first.
+
+    Whoever is `pinned` already keeps the turn, for its cache. One that is full hands over to the
+    next, and one that its breaker spares comes last: if all are spared, somebody has to be asked.
+    """
+    by_name = {member.backend.name: member for member in members}
+    order = [by_name[name] for name in ranked(key, list(by_name))]
+
+    def reluctance(member: Member) -> int:
+        if not member.breaker.allows(now):
+            return 3
+        if member is pinned:
+            return 0
+        return 1 if member.has_room else 2
+
+    return sorted(order, key=reluctance)
+
 
 Part = TypeVar("Part")
 

@@ -16,8 +16,7 @@ import httpx
 
 from proxy.backends.address import root_of
 from proxy.backends.affinity import PREFIX_HEADER
-from proxy.backends.arriving import Arriving
-from proxy.backends.confidential import Confidential
+from proxy.backends.arriving import Arriving, Unpacked
 from proxy.backends.connection_pool import (
     KEEP_ALIVE,
     BrokenOff,
@@ -28,7 +27,7 @@ from proxy.backends.connection_pool import (
     NotHttp,
     NotReached,
 )
-from proxy.backends.unpacking import Unpacked
+from proxy.backends.refusals import Confidential
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,

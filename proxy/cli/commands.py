@@ -105,10 +105,10 @@ def read_key(file: Path) -> str:
 
 def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     """Print what was recognised of each model, or of every profile that is known."""
-    from proxy.serving.inventory import known_profiles, served_models
+    from proxy.serving.inventory import list_models, list_profiles
 
     async def work() -> bool:
-        found = known_profiles(settings) if known else await served_models(settings)
+        found = list_profiles(settings) if known else await list_models(settings)
         if as_json:
             print_json({"models": [one.document() for one in found]})
             return True

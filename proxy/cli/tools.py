@@ -55,10 +55,10 @@ def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> No
 
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
     """Print the tool servers with their tools; reports whether all are ready."""
-    from proxy.serving.tool_inventory import inspected_servers
+    from proxy.serving.tool_inventory import inspect_servers
 
     async def work() -> bool:
-        found = await inspected_servers(settings)
+        found = await inspect_servers(settings)
         if as_json:
             print_json({"servers": [one.document() for one in found]})
         for one in () if as_json else found:

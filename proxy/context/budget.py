@@ -25,7 +25,7 @@ class BudgetMode(Enum):
     FAST = "fast"
 
 
-class Budget(msgspec.Struct, frozen=True):
+class TokenBudget(msgspec.Struct, frozen=True):
     """A window and what is kept free of it, both in tokens.
 
     `doubt` is how many times more tokens a prompt may have than it is counted to have.
@@ -37,7 +37,6 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """What is left for the prompt."""
         return int(max(0, self.window - self.reserve) / self.doubt)
 
     @property
@@ -66,14 +65,14 @@ class Window(msgspec.Struct, frozen=True):
             return wanted
         return min(wanted, self.limit)
 
-    def budget(self, max_tokens: int | None) -> Budget:
+    def budget(self, max_tokens: int | None) -> TokenBudget:
         """Keep room for an answer of `max_tokens`, at most half of the window, and for nudges."""
         answer = max_tokens or int(_ANSWER_SHARE * self.size)
         reserve = min(answer, int(_MOST_RESERVED * self.size)) + NUDGES
-        return Budget(self.size, reserve, self.doubt)
+        return TokenBudget(self.size, reserve, self.doubt)
 
 
-def check_size(size: int, client: int, budget: Budget) -> None:
+def check_size(size: int, client: int, budget: TokenBudget) -> None:
     """Raise `ContextOverflow` if a prompt of `size` tokens leaves no room for an answer at all.
 
     What cannot be made shorter may use up what is kept for the answer: the backend would take it,

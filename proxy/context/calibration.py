@@ -39,13 +39,11 @@ class Rate:
             self._step = min(max(floor(seen), _DENSEST), _LIGHTEST)
 
     def tokens(self, size: int, margin: float = MARGIN) -> int:
-        """Estimate the tokens of so many pieces."""
         per_token = 1.05**self._step
         return ceil(size / per_token * margin)
 
     @property
     def is_learnt(self) -> bool:
-        """Whether anything was learnt."""
         return self._seen is not None
 
     def likely(self, size: int) -> int:
@@ -58,7 +56,7 @@ class Rate:
 
 
 @dataclass(slots=True)
-class Doubt:
+class CountingDoubt:
     """How many times more tokens prompts have than they are counted to have, at most.
 
     It is 1 until a backend refuses a prompt that was thought to fit. Then it holds still, as cuts
@@ -67,12 +65,11 @@ class Doubt:
 
     factor: float = 1.0
 
-    def refused(self, counted: int, tokens: int) -> None:
+    def learn_refused(self, counted: int, tokens: int) -> None:
         """Learn from a prompt that had too many `tokens` for the window."""
         self.factor = max(self.factor, self._step(tokens / max(1, counted)))
 
-    def served(self, counted: int, tokens: int) -> None:
-        """Learn from a prompt that fitted."""
+    def learn_served(self, counted: int, tokens: int) -> None:
         proven = self._step(tokens / max(1, counted))
         if self.factor > _TOO_MUCH * proven:
             self.factor = proven

@@ -36,7 +36,7 @@ class Compaction(Protocol):
         """
 
 
-class Counts(Protocol):
+class TokenCounts(Protocol):
     """How many tokens things cost; stable, or cuts move and the cache is lost."""
 
     @property
@@ -62,7 +62,6 @@ class Unchanged(msgspec.Struct, frozen=True):
     def fit(
         self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
     ) -> Fitted:
-        """Return the messages unchanged."""
         return Fitted(messages, compacted=Compacted(0, 0, 0, 0, self.size, self.size, self.window))
 
 
@@ -74,7 +73,6 @@ class AlreadyFitted(msgspec.Struct, frozen=True):
     def fit(
         self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
     ) -> Fitted:
-        """Return what was made."""
         return self.fitted
 
 
@@ -87,7 +85,6 @@ class NoCompaction:
         tools: tuple[Tool, ...],
         max_tokens: int | None,
     ) -> Fitted:
-        """Return the messages unchanged."""
         return Fitted(messages)
 
 

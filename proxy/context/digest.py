@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from proxy.context.compaction import Counts
+from proxy.context.compaction import TokenCounts
 from proxy.context.rough_tokens import ELLIPSIS, clip
 from proxy.context.shortening import TextCache, gist, on_one_line
 from proxy.context.units import Unit
@@ -37,7 +37,7 @@ class Digest:
     the digest need not be written to know its size: `lines` and `values` are in tokens.
     """
 
-    counts: Counts
+    counts: TokenCounts
     texts: TextCache
     has_failed: Callable[[str], bool]
     room: int
@@ -54,13 +54,11 @@ class Digest:
         return self.head + self.lines + self.values
 
     def copy(self) -> "Digest":
-        """Return another one that tells of the same."""
         settings = self.counts, self.texts, self.has_failed, self.room
         sizes = self.left_out, self.head, self.lines, self.values
         return Digest(*settings, *sizes, self.told.copy(), self.kept.copy())
 
     def add(self, unit: Unit) -> None:
-        """Tell of one more unit."""
         self.head = self.head or self.counts.of(_HEAD)
         sources = [result.message.source for result in unit.results]
         line = self.texts.get(
@@ -93,7 +91,6 @@ class Digest:
         return self.counts.of(line) - self.counts.overhead + 1  # and its end
 
     def message(self) -> Message:
-        """Write it, in the order of history."""
         told = sorted([(place, line.text) for place, line, _ in (*self.kept, *self.told)])
         lines = [line for _, line in told]
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterable
 from typing import NamedTuple, TypeVar
 
-from proxy.context.rough_tokens import count_rough_tokens, counting
+from proxy.context.rough_tokens import count_gradually, count_rough_tokens
 from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -29,7 +29,6 @@ class RoughSize(NamedTuple):
 
     @property
     def pieces(self) -> int:
-        """All pieces, those of thoughts included."""
         return self.words + self.thoughts
 
 
@@ -41,7 +40,7 @@ def countable(message: Message) -> str:
 
 def weight(message: Message) -> RoughSize:
     """Weigh the words, names and arguments of a message, its thoughts, and what it shows."""
-    parts = weighing(message)
+    parts = weigh_gradually(message)
     while True:
         try:
             next(parts)
@@ -50,18 +49,17 @@ def weight(message: Message) -> RoughSize:
             return found
 
 
-def weighing(message: Message) -> Generator[None, None, RoughSize]:
+def weigh_gradually(message: Message) -> Generator[None, None, RoughSize]:
     """Weigh a message of any size, and yield wherever somebody else may run."""
-    words = yield from counting(message.text)
+    words = yield from count_gradually(message.text)
     for call in message.calls:
-        words += yield from counting(call.name)
-        words += yield from counting(call.arguments)
-    thoughts = yield from counting(_thoughts(message))
+        words += yield from count_gradually(call.name)
+        words += yield from count_gradually(call.arguments)
+    thoughts = yield from count_gradually(_thoughts(message))
     return RoughSize(words, thoughts, _media(message))
 
 
 def rough_size_of_tools(tools: tuple[Tool, ...]) -> int:
-    """Weigh tools."""
     return sum(count_rough_tokens(tool.source.decode(errors="replace")) for tool in tools)
 
 
@@ -94,30 +92,28 @@ class MessageSizes:
         self._tools: OrderedDict[int, int] = OrderedDict()
 
     def weigh(self, message: Message) -> RoughSize:
-        """Weigh a message."""
         key = hash(message.source)
         known = self._messages.get(key)
         if known is None:
-            return self._kept(self._messages, key, weight(message))
+            return self._keep(self._messages, key, weight(message))
         self._messages.move_to_end(key)
         return known
 
-    def weighing(self, messages: Iterable[Message]) -> Generator[None, None, None]:
+    def weigh_gradually(self, messages: Iterable[Message]) -> Generator[None, None, None]:
         """Weigh the long messages among these, and yield wherever somebody else may run."""
         for message in messages:
             if len(message.source) > _LONG and (key := hash(message.source)) not in self._messages:
-                self._kept(self._messages, key, (yield from weighing(message)))
+                self._keep(self._messages, key, (yield from weigh_gradually(message)))
 
     def weigh_tools(self, tools: tuple[Tool, ...]) -> int:
-        """Weigh the tools of a request."""
         key = key_of_tools(tools)
         known = self._tools.get(key)
         if known is None:
-            return self._kept(self._tools, key, rough_size_of_tools(tools))
+            return self._keep(self._tools, key, rough_size_of_tools(tools))
         self._tools.move_to_end(key)
         return known
 
-    def _kept(self, kept: OrderedDict[int, Kept], key: int, value: Kept) -> Kept:
+    def _keep(self, kept: OrderedDict[int, Kept], key: int, value: Kept) -> Kept:
         kept[key] = value
         if len(kept) > self._capacity:
             kept.popitem(last=False)

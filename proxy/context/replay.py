@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 
-from proxy.context.compaction import Counts
+from proxy.context.compaction import TokenCounts
 from proxy.context.digest import Digest
 from proxy.context.shortening import TextCache, head_and_tail, with_content
 from proxy.context.units import Grouping, Result, Unit
@@ -74,11 +74,11 @@ class Cuts:
         return 3 if self.trims else 2 if self.folded else 1 if self.stubs else 0
 
 
-class Replay:
+class HistoryReplay:
     """Walks one history in a `room` of tokens, of which `fixed` are not for messages."""
 
     def __init__(
-        self, rules: Rules, counts: Counts, room: int, fixed: int, *, texts: TextCache
+        self, rules: Rules, counts: TokenCounts, room: int, fixed: int, *, texts: TextCache
     ) -> None:
         most_digest = min(int(_DIGEST_SHARE * (room - fixed)), _MOST_DIGEST)
         self.cuts = Cuts(Digest(counts, texts, rules.has_failed, most_digest))
@@ -97,7 +97,6 @@ class Replay:
         self._foldable: deque[Unit] = deque()
 
     def add(self, message: Message) -> None:
-        """Take the next message of the history."""
         role = message.role
         if role == "assistant" and self.size > self._high:
             self.settle()
@@ -126,7 +125,6 @@ class Replay:
         return any(call.name in self._rules.never_clear for call in unit.message.calls)
 
     def _is_recent(self, unit: Unit) -> bool:
-        """Return whether a unit must stay for now."""
         if unit.is_group:
             return unit.number >= self._grouping.groups - self._rules.recent
         return unit.places[0] == self._last_user

@@ -21,7 +21,7 @@ def count_rough_tokens(text: str) -> int:
     return len(_PIECE.findall(text))
 
 
-def counting(text: str, most: int = _SLICE) -> Generator[None, None, int]:
+def count_gradually(text: str, most: int = _SLICE) -> Generator[None, None, int]:
     """Count the same, and yield behind so many tokens: whoever goes on may have let others run."""
     count = place = 0
     while found := _first(most, least=most).match(text, place):

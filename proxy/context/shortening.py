@@ -54,7 +54,7 @@ def salient_lines(text: str) -> Iterator[Line]:
 
 def _in_order(body: str) -> Iterator[Line]:
     """Give them; a line may come more than once."""
-    told = list(islice(_told(body), _MOST_TOLD))
+    told = list(islice(_telling_lines(body), _MOST_TOLD))
     rare = _rare_lines(body)
     if rare:
         among = {place for place, _ in rare}
@@ -113,7 +113,7 @@ def _rare_lines(body: str) -> list[Line]:
     return [(place, on_one_line(line[:_LONGEST_LINE])) for place, line in inner]
 
 
-def _told(body: str) -> Iterator[Line]:
+def _telling_lines(body: str) -> Iterator[Line]:
     """Give the lines with a telling word, of overlong ones the part around it."""
     start = 0
     for found in _telling_places(body):
@@ -238,7 +238,6 @@ class TextCache:
         self._kept: OrderedDict[int, Message] = OrderedDict()
 
     def stub(self, result: Result) -> Message:
-        """Return the stub of a result."""
         message, call = result.message, result.call
         key = hash((message.source, call.name, call.arguments))
         known = self._kept.get(key)

@@ -6,8 +6,8 @@
 from dataclasses import dataclass, field
 
 from proxy.context.budget import Window, check_size
-from proxy.context.compaction import Counts, Fitted
-from proxy.context.replay import Cuts, Replay, Rules
+from proxy.context.compaction import Fitted, TokenCounts
+from proxy.context.replay import Cuts, HistoryReplay, Rules
 from proxy.context.shortening import TextCache
 from proxy.context.units import Unit, units_of
 from proxy.conversation.messages import Message
@@ -19,7 +19,7 @@ from proxy.facts import Compacted
 class Tiered:
     """Fits conversations into a window by the rules; `texts` spares writing things again."""
 
-    counts: Counts
+    counts: TokenCounts
     window: Window
     rules: Rules
     texts: TextCache = field(default_factory=TextCache)
@@ -33,7 +33,7 @@ class Tiered:
         """
         budget = self.window.budget(max_tokens)
         fixed = self.counts.fixed(tools)
-        replay = Replay(self.rules, self.counts, budget.room, fixed, texts=self.texts)
+        replay = HistoryReplay(self.rules, self.counts, budget.room, fixed, texts=self.texts)
         for message in messages:
             replay.add(message)
         is_new = replay.settle()
@@ -74,7 +74,7 @@ def _apply(cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:
 class Sliding:
     """Drops whole steps from the front, and nothing of the last one or of the user's question."""
 
-    counts: Counts
+    counts: TokenCounts
     window: Window
 
     def fit(

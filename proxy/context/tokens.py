@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.context.calibration import MARGIN, REQUEST, Constants, Doubt, Growth, Rate
+from proxy.context.calibration import MARGIN, REQUEST, Constants, CountingDoubt, Growth, Rate
 from proxy.context.message_sizes import MessageSizes, key_of_tools
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -29,7 +29,6 @@ class KnownPromptTotals:
         self._latest: tuple[Sequence[Message], int, list[int]] = ((), 0, [0])
 
     def note(self, messages: Sequence[Message], tools: int, total: int) -> None:
-        """Remember the total of a prompt."""
         key = self._keys(messages, tools)[-1]
         self._totals[key] = total
         self._totals.move_to_end(key)
@@ -83,28 +82,27 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class TokenBook:
-    """The counts of one model with its template; books may share their `scales`.
+    """The counts of one model with its template; books may share their `sizes`.
 
     What compaction decides with, `of` and `fixed`, must hold still. What is told, `expect`, is as
     near as it can be: the exact total of the prompt that this one goes on from, and what is new.
     """
 
-    def __init__(self, capacity: int = CAPACITY, scales: MessageSizes | None = None) -> None:
+    def __init__(self, capacity: int = CAPACITY, sizes: MessageSizes | None = None) -> None:
         self._capacity = capacity
-        self._scales = scales or MessageSizes()
+        self._sizes = sizes or MessageSizes()
         self._learnt: OrderedDict[int, int] = OrderedDict()
         self._rate = Rate()
         self._counted = (0, 0)  # pieces and tokens of all that was learnt
         self._constants = Constants()
         self._totals = KnownPromptTotals()
         self._growth = Growth()
-        self._doubt = Doubt()
+        self._doubt = CountingDoubt()
         self._guessed: list[Message] | None = None
         self._tells_parts = False
 
     @property
     def overhead(self) -> int:
-        """What a message costs beyond its own words."""
         return self._constants.overhead
 
     @property
@@ -118,7 +116,6 @@ class TokenBook:
         return self._rate.is_learnt
 
     def of(self, message: Message) -> int:
-        """Count a message, its overhead included."""
         learnt = self._lookup(message)
         if learnt is None:
             if self._guessed is not None:
@@ -127,7 +124,7 @@ class TokenBook:
         return learnt + self._constants.overhead
 
     @contextmanager
-    def noting(self) -> Iterator[list[Message]]:
+    def note_guesses(self) -> Iterator[list[Message]]:
         """Note the messages whose count is wanted meanwhile, and has to be guessed."""
         self._guessed = noted = list[Message]()
         try:
@@ -136,12 +133,11 @@ class TokenBook:
             self._guessed = None
 
     def fixed(self, tools: tuple[Tool, ...]) -> int:
-        """Count what a prompt holds besides messages."""
         key = key_of_tools(tools)
         learnt = self._constants.fixed(key)
         if learnt is not None:
             return learnt
-        return REQUEST + self._rate.tokens(self._scales.weigh_tools(tools))
+        return REQUEST + self._rate.tokens(self._sizes.weigh_tools(tools))
 
     def knows(self, tools: tuple[Tool, ...]) -> bool:
         """Return whether a total has taught what a prompt with these tools holds."""
@@ -172,7 +168,7 @@ class TokenBook:
         """Note that the countable text of a message has so many tokens."""
         _remember(self._learnt, hash(message.source), tokens, self._capacity)
         size, counted = self._counted
-        self._counted = size + self._scales.weigh(message).pieces, counted + tokens
+        self._counted = size + self._sizes.weigh(message).pieces, counted + tokens
         self._rate.observe(*self._counted)
 
     def unknown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -197,7 +193,7 @@ class TokenBook:
             if learnt is not None:
                 known += learnt
             else:
-                weighed = self._scales.weigh(message)
+                weighed = self._sizes.weigh(message)
                 guessed += self._rate.tokens(weighed.pieces, 1) + weighed.media
                 size += weighed.pieces
         if guessed <= known:
@@ -207,7 +203,7 @@ class TokenBook:
         around = known + self._constants.overhead * len(messages)
         fixed = self._constants.fixed(key)
         if fixed is None:
-            size += self._scales.weigh_tools(tools)
+            size += self._sizes.weigh_tools(tools)
             fixed = REQUEST
         self._rate.observe(size, total - around - fixed)
 
@@ -222,10 +218,9 @@ class TokenBook:
         if total:
             self.calibrate(messages, tools, total)
         least = max(total or 0, (window or 0) + 1)
-        self._doubt.refused(self._counted_as(messages, tools), least)
+        self._doubt.learn_refused(self._count_to_decide(messages, tools), least)
 
-    def _counted_as(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        """Return what is decided with."""
+    def _count_to_decide(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
         return self.fixed(tools) + sum(map(self.of, messages))
 
     def hear(
@@ -237,18 +232,18 @@ class TokenBook:
         make it fit into the window; None where all was read, as far as anyone can tell.
         """
         if self._doubt.factor > 1:
-            self._doubt.served(self._counted_as(messages, tools), total)
+            self._doubt.learn_served(self._count_to_decide(messages, tools), total)
         if self._counted[1]:
             self.calibrate(messages, tools, total)
             return None
-        missing = self._missing(messages, tools, total, window)
+        missing = self._find_missing(messages, tools, total, window)
         # what was thought too long for the window may have been cut, if not by much
         is_suspect = self._tells_parts or total <= window < self.estimate(messages, tools)
         if missing is None and not is_suspect:
             self.calibrate(messages, tools, total)
         return missing
 
-    def _missing(
+    def _find_missing(
         self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int, window: int
     ) -> int | None:
         """Compare a total with what it has to be at least; an estimate is no proof.
@@ -257,8 +252,8 @@ class TokenBook:
         window. Where one is that low far from the window, the backend must be telling only the new
         part of its prompts, and nothing can be told from that.
         """
-        size = sum(self._scales.weigh(message).words for message in messages)
-        size += self._scales.weigh_tools(tools) // 2
+        size = sum(self._sizes.weigh(message).words for message in messages)
+        size += self._sizes.weigh_tools(tools) // 2
         least = self._rate.least(size)
         if self._tells_parts or total >= least:
             return None
@@ -275,13 +270,13 @@ class TokenBook:
             learnt = [(message, self._lookup(message)) for message in new]
             known = sum(tokens or 0 for _, tokens in learnt)
             size = sum(
-                self._scales.weigh(message).pieces for message, told in learnt if told is None
+                self._sizes.weigh(message).pieces for message, told in learnt if told is None
             )
             self._growth.observe(len(new), size, total - found[1] - known)
         self._totals.note(messages, tools, total)
 
     def _likely(self, message: Message) -> int:
-        weighed = self._scales.weigh(message)
+        weighed = self._sizes.weigh(message)
         tokens = self._growth.tokens(weighed.pieces)
         return (self._rate.likely(weighed.pieces) if tokens is None else tokens) + weighed.media
 
@@ -293,7 +288,7 @@ class TokenBook:
         return learnt
 
     def _guess(self, message: Message, margin: float) -> int:
-        weighed = self._scales.weigh(message)
+        weighed = self._sizes.weigh(message)
         return self._rate.tokens(weighed.pieces, margin) + weighed.media
 
 

@@ -33,7 +33,6 @@ class Unit(msgspec.Struct):
 
     @property
     def is_group(self) -> bool:
-        """Whether tools were called in it."""
         return bool(self.message.calls)
 
 

@@ -22,10 +22,10 @@ from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
-from proxy.serving.managed_server import alias_of, settled
+from proxy.serving.managed_server import alias_of, settle_window
 from proxy.serving.model_set import settings_of
 from proxy.serving.opening import address_of, open_services, shared_server
-from proxy.serving.tool_inventory import InspectedServer, inspected_servers
+from proxy.serving.tool_inventory import InspectedServer, inspect_servers
 from proxy.settings import Settings, is_loopback
 
 _STREAM_DESCRIPTORS = 2  # the client's socket and the backend's
@@ -79,7 +79,7 @@ _LARGE_SHARE = 0.2  # of the window
 
 async def tool_servers(target: Target) -> Finding:
     """Start each server, and weigh what would be offered of it against the window."""
-    return judge(await inspected_servers(target.settings), target.known.window)
+    return judge(await inspect_servers(target.settings), target.known.window)
 
 
 def judge(servers: tuple[InspectedServer, ...], window: int | None) -> Finding:
@@ -161,7 +161,7 @@ async def examine(
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        examining = _examine_server(settled(each), on_stage, checks, keep)
+        examining = _examine_server(settle_window(each), on_stage, checks, keep)
         async with aclosing(examining) as findings:
             async for found in findings:
                 yield found

@@ -8,5 +8,6 @@ judged against (`names`, `model_quirks`), `review` gives the `verdict`: argument
 `retry` names the next attempt and `nudges` its words.
 
 Before a request goes out `history_repair/` mends its history, `tool_prompts/` describes tools in
-the prompt by one of the `formats/`, and `replay` says which thoughts go back.
+the prompt by one of the `formats/`, and `replay` says which thoughts go back; `contents` reads and
+joins what messages say.
 """

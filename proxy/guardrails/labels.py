@@ -26,7 +26,7 @@ class InventedResult(msgspec.Struct, frozen=True):
 Labelled: TypeAlias = ReasoningDelta | TextDelta | FinalAnswer | InventedResult
 
 
-class _Part(Enum):
+class _LabelledPart(Enum):
     """What a line belongs to."""
 
     PLAIN = "plain"
@@ -51,7 +51,7 @@ _SPACE = " \t\r\n"
 class LabelSplitter:
     """Splits one reply; white space at the end of a part is held back and dropped with it."""
 
-    _part: _Part = _Part.PLAIN
+    _part: _LabelledPart = _LabelledPart.PLAIN
     _held: str = ""
     _is_line_start: bool = True
     _has_acted: bool = False
@@ -63,16 +63,15 @@ class LabelSplitter:
     _pieces: list[Labelled] = field(default_factory=list)
 
     def feed(self, text: str) -> list[Labelled]:
-        """Take more of the reply; return what is certain, in order."""
         return self._read(self._held + text, is_finished=False)
 
     def finish(self) -> list[Labelled]:
         """Return what was held back; white space at the end belongs to plain text alone."""
         held, self._held = self._held, ""
         pieces = self._read(held, is_finished=True)
-        if self._part is _Part.NAME:
+        if self._part is _LabelledPart.NAME:
             self._end_name()
-        if self._part is _Part.PLAIN:
+        if self._part is _LabelledPart.PLAIN:
             self._flush()
         return pieces + self._take()
 
@@ -82,7 +81,7 @@ class LabelSplitter:
 
     def _read(self, text: str, *, is_finished: bool) -> list[Labelled]:
         position = 0
-        while position < len(text) and self._part is not _Part.INVENTED:
+        while position < len(text) and self._part is not _LabelledPart.INVENTED:
             if self._is_line_start:
                 label = self._label_at(text, position, is_finished=is_finished)
                 if label is None:
@@ -95,7 +94,7 @@ class LabelSplitter:
             self._say(text[position:end])
             self._is_line_start = text[end - 1] == "\n"
             position = end
-        self._held = "" if self._part is _Part.INVENTED else text[position:]
+        self._held = "" if self._part is _LabelledPart.INVENTED else text[position:]
         return self._take()
 
     def _label_at(self, text: str, start: int, *, is_finished: bool) -> str | None:
@@ -103,7 +102,7 @@ class LabelSplitter:
         sight = text[start : start + _DEEPEST + _LONGEST]
         head = sight.lstrip(" \t")
         indent = len(sight) - len(head)
-        if indent > _DEEPEST or self._part is _Part.ANSWER:
+        if indent > _DEEPEST or self._part is _LabelledPart.ANSWER:
             return ""
         for label in _LABELS:
             if head.startswith(label):
@@ -115,47 +114,46 @@ class LabelSplitter:
         """Begin the part of a label; without one a line belongs to the part before."""
         match label:
             case "Thought:":
-                self._begin(_Part.THOUGHT)
+                self._begin(_LabelledPart.THOUGHT)
             case "Action:":
-                self._begin(_Part.NAME)
+                self._begin(_LabelledPart.NAME)
             case "Final Answer:" if not self._has_acted:
-                self._begin(_Part.ANSWER)
+                self._begin(_LabelledPart.ANSWER)
             case "Observation:" | "Final Answer:" if self._has_acted:
-                self._begin(_Part.INVENTED)
+                self._begin(_LabelledPart.INVENTED)
                 self._pieces.append(InventedResult())
             case "":
                 pass
             case _:
                 self._say(label)
 
-    def _begin(self, part: _Part) -> None:
-        """End a part, and what is white space behind it."""
+    def _begin(self, part: _LabelledPart) -> None:
         self._space.clear()
         self._has_begun = False
         self._part = part
-        if part is _Part.THOUGHT and self._has_thought:
+        if part is _LabelledPart.THOUGHT and self._has_thought:
             self._tell("\n")
 
     def _say(self, text: str) -> None:
         match self._part:
-            case _Part.NAME:
+            case _LabelledPart.NAME:
                 self._name.append(text)
                 if text.endswith("\n"):
                     self._end_name()
-            case _Part.ACTION:
+            case _LabelledPart.ACTION:
                 self._tell(text)
-            case _Part.PLAIN | _Part.THOUGHT | _Part.ANSWER:
+            case _LabelledPart.PLAIN | _LabelledPart.THOUGHT | _LabelledPart.ANSWER:
                 self._hold_end(text)
-            case _Part.NOTHING | _Part.INVENTED:
+            case _LabelledPart.NOTHING | _LabelledPart.INVENTED:
                 pass
 
     def _end_name(self) -> None:
         """Begin an action, unless the model only says that there is none."""
         name = "".join(self._name)
         self._name.clear()
-        self._part = _Part.NOTHING
+        self._part = _LabelledPart.NOTHING
         if name.strip(_SPACE + ".").casefold() not in _NO_ACTION:
-            self._part, self._has_acted = _Part.ACTION, True
+            self._part, self._has_acted = _LabelledPart.ACTION, True
             self._tell(("" if self._ends_line else "\n") + _ACTION + name)
 
     def _hold_end(self, text: str) -> None:
@@ -178,10 +176,10 @@ class LabelSplitter:
 
     def _tell(self, text: str) -> None:
         match self._part:
-            case _Part.THOUGHT:
+            case _LabelledPart.THOUGHT:
                 self._has_thought = True
                 self._pieces.append(ReasoningDelta(text))
-            case _Part.ANSWER:
+            case _LabelledPart.ANSWER:
                 self._pieces.append(FinalAnswer(text))
             case _:
                 self._ends_line = text.endswith("\n")

@@ -15,13 +15,13 @@ _PREFIXES = (
 _BETWEEN = re.compile(r"[._\-\s]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-def resolve(written: str, tools: Sequence[Tool]) -> Tool | None:
+def find_tool(written: str, tools: Sequence[Tool]) -> Tool | None:
     """Find the tool of that name; a near miss counts only if exactly one tool fits."""
-    name = meant_by(written, [tool.name for tool in tools])
+    name = find_name(written, [tool.name for tool in tools])
     return next((tool for tool in tools if tool.name == name), None)
 
 
-def meant_by(written: str, names: Collection[str]) -> str | None:
+def find_name(written: str, names: Collection[str]) -> str | None:
     """Find the name that was meant; a near miss counts only if exactly one name fits.
 
     A near miss differs by a namespace prefix, or in how the same words are put together:

@@ -25,7 +25,7 @@ CANCELLED = "Error: cancelled while it ran. Whether the call had an effect is no
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallAnswer:
     """What a call of the model is answered with; `problem` is None for a call without defect.
 
     What `is_taken` need not be repeated, because the client has it already.
@@ -36,47 +36,45 @@ class Answer:
     is_taken: bool = False
 
 
-def about_prose(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Answer prose where a call was expected."""
+def correct_prose(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     if offer.respond is None:
         text = f"You answered in plain text. {_what_to_do(offer)}"
     else:
-        text = f"You answered in plain text. {_way_out(offer)}"
-    return (*said(written), user_message(text))
+        text = f"You answered in plain text. {_offer_ways_out(offer)}"
+    return (*quote_reply(written), user_message(text))
 
 
-def about_announcement(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Answer prose that says what the model does now, and then ends."""
-    text = f"You said what you would do, and called no tool. {_way_out(offer)}"
-    return (*said(written), user_message(text))
+def correct_announcement(written: str, offer: OfferedTools) -> tuple[Message, ...]:
+    text = f"You said what you would do, and called no tool. {_offer_ways_out(offer)}"
+    return (*quote_reply(written), user_message(text))
 
 
-def about_unknown_syntax(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Answer what looks like a call that nobody can read."""
-    text = (
-        f"You wrote a tool call as text, in a form that is not read: no tool ran. {_way_out(offer)}"
+def correct_unknown_syntax(written: str, offer: OfferedTools) -> tuple[Message, ...]:
+    unread = "You wrote a tool call as text, in a form that is not read: no tool ran."
+    text = f"{unread} {_offer_ways_out(offer)}"
+    return (*quote_reply(written), user_message(text))
+
+
+def correct_early_answer(
+    written: str, steps: Sequence[str], insistence: int
+) -> tuple[Message, ...]:
+    return (
+        *quote_reply(written),
+        user_message(describe_missing_steps("An answer", steps, insistence)),
     )
-    return (*said(written), user_message(text))
 
 
-def about_early_answer(written: str, steps: Sequence[str], insistence: int) -> tuple[Message, ...]:
-    """Answer an answer that comes before the required steps."""
-    return (*said(written), user_message(steps_first("An answer", steps, insistence)))
-
-
-def about_silence(offer: OfferedTools) -> tuple[Message, ...]:
-    """Answer an empty reply."""
+def correct_silence(offer: OfferedTools) -> tuple[Message, ...]:
     return (user_message(f"Your reply was empty. {_what_to_do(offer)}"),)
 
 
-def about_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]:
-    """Answer an answer that is not in the form the client asked for."""
+def correct_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]:
     text = f"Your answer has the wrong form: {'; '.join(problems)}. Answer with valid JSON only."
-    return (*said(written), user_message(text))
+    return (*quote_reply(written), user_message(text))
 
 
-def about_calls(
-    written: str, answers: Sequence[Answer], offer: OfferedTools
+def correct_calls(
+    written: str, answers: Sequence[CallAnswer], offer: OfferedTools
 ) -> tuple[Message, ...]:
     """Answer calls with a defect on their own channel: one tool result for each."""
     calls = tuple(answer.call for answer in answers)
@@ -84,28 +82,30 @@ def about_calls(
     return (assistant_message(written, calls), *results)
 
 
-def about_broken_call(written: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
+def correct_broken_call(written: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Answer a call whose arguments are not an object, which no history may contain."""
     text = f"Your tool call could not be read: {problem}. {_what_to_do(offer)}"
-    return (*said(written), user_message(text))
+    return (*quote_reply(written), user_message(text))
 
 
-def about_another_call(written: str) -> tuple[Message, ...]:
+def demand_open_call(written: str) -> tuple[Message, ...]:
     """Answer a reply that leaves the call open that the client has seen the beginning of."""
-    return (*said(written), user_message("You had begun a call, and it is still to be completed."))
+    return (
+        *quote_reply(written),
+        user_message("You had begun a call, and it is still to be completed."),
+    )
 
 
-def unknown_tool(name: str, offer: OfferedTools) -> str:
-    """Describe a call of a tool that is not offered."""
+def describe_unknown_tool(name: str, offer: OfferedTools) -> str:
     return f"{_quote(name)} is not a tool. Available: {_names(offer)}."
 
 
-def wrong_tool(name: str, offer: OfferedTools) -> str:
+def describe_wrong_tool(name: str, offer: OfferedTools) -> str:
     """Describe a call of an offered tool that the client does not let the model call now."""
     return f"{_quote(name)} must not be called now. Call {_names(offer)}."
 
 
-def invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
+def describe_invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
     """Describe arguments that violate the tool's schema.
 
     What is missing may be unknown to the model: where it may answer, it may also ask.
@@ -120,47 +120,47 @@ def invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> s
     return f"{problem} If you do not know what is missing, do not guess: {ask}."
 
 
-def looping(name: str, times: int) -> str:
-    """Describe a call that is made over and over with the same result."""
+def describe_loop(name: str, times: int) -> str:
     return (
         f"The last {times} calls of {name} had the same arguments and the same result. "
         "Do something else, or answer with what is known."
     )
 
 
-def about_loop(name: str, times: int) -> Message:
-    """Warn a model that goes in circles, before it answers."""
-    return _note(looping(name, times))
+def warn_of_loop(name: str, times: int) -> Message:
+    return _note(describe_loop(name, times))
 
 
-def about_withheld_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
+def report_withheld_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Say that a call that goes in circles was not made: a note, and no result of a tool."""
     loop = offer.loop
     name, times = ("", 0) if loop is None else (loop.name, loop.times)
-    return (*said(written), _note(f"{name} was not called again. {looping(name, times)}"))
+    return (
+        *quote_reply(written),
+        _note(f"{name} was not called again. {describe_loop(name, times)}"),
+    )
 
 
-def about_rounds(rounds: int) -> Message:
+def demand_answer(rounds: int) -> Message:
     """Ask for an answer after too many rounds of tool calls that brought nothing new."""
     return _note(
         f"Tools were used {rounds} times in a row, and the last results were nothing new. {_ANSWER}"
     )
 
 
-def about_last_round(rounds: int) -> Message:
+def demand_last_answer(rounds: int) -> Message:
     """Ask for an answer after as many rounds of tool calls as there may be."""
     return _note(f"Tools were used {rounds} times in a row, which is the limit. {_ANSWER}")
 
 
-def about_failures(rounds: int) -> Message:
-    """Warn a model of which every tool call failed, for so many rounds."""
+def warn_of_failures(rounds: int) -> Message:
     return _note(
         f"Every tool call of the last {rounds} rounds failed. Read the errors before you go on: "
         "call a tool in another way, or tell the user what does not work and ask for what you need."
     )
 
 
-def steps_first(name: str, steps: Sequence[str], insistence: int) -> str:
+def describe_missing_steps(name: str, steps: Sequence[str], insistence: int) -> str:
     """Describe a call that comes too early, more firmly each time."""
     missing = ", ".join(steps[:_MOST_NAMES])
     match insistence:
@@ -178,20 +178,19 @@ def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[M
     `beginning` is the text of its arguments so far, nothing where that is too long to repeat.
     """
     exactly = f" exactly with {beginning}" if beginning else " with the same values as before"
-    return _extended(nudge, f"Call {name} again, and begin its arguments{exactly}")
+    return _extend(nudge, f"Call {name} again, and begin its arguments{exactly}")
 
 
 def is_done(written: str) -> bool:
     """Return whether a reply is the word by which a model says that its answer was complete."""
-    return _bare(written) == _DONE
+    return _strip_marks(written) == _DONE
 
 
-def may_be_done(written: str) -> bool:
-    """Return whether a reply that begins so may be that word."""
-    return _DONE.startswith(_bare(written))
+def can_become_done(written: str) -> bool:
+    return _DONE.startswith(_strip_marks(written))
 
 
-def _bare(written: str) -> str:
+def _strip_marks(written: str) -> str:
     return written.strip().strip(".!*`\"'").upper()
 
 
@@ -200,13 +199,12 @@ def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
 
     The sentence joins the last message, so templates that demand alternating roles stay content.
     """
-    return _extended(
+    return _extend(
         nudge, 'Reply with one JSON object only: {"name": <tool>, "arguments": <object>}.'
     )
 
 
-def _extended(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
-    """Add a sentence to the last message."""
+def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
     if not nudge:
         return (user_message(sentence),)
     *before, last = nudge
@@ -220,7 +218,7 @@ def _note(text: str) -> Message:
     return user_message(f"[Note on this conversation, not a tool result: {text}]")
 
 
-def _way_out(offer: OfferedTools) -> str:
+def _offer_ways_out(offer: OfferedTools) -> str:
     """Ask for the call that was meant, if one was, and else for nothing that anybody acts upon."""
     if offer.final_form and offer.respond is not None:
         done = f"give it again, with {offer.final_form}"
@@ -233,12 +231,12 @@ def _way_out(offer: OfferedTools) -> str:
     return f"{call}If your answer was complete, {done}."
 
 
-def said(written: str) -> tuple[Message, ...]:
+def quote_reply(written: str) -> tuple[Message, ...]:
     """Put what the model wrote into the history, if it wrote anything."""
     return (assistant_message(written),) if written.strip() else ()
 
 
-def _result(answer: Answer) -> str:
+def _result(answer: CallAnswer) -> str:
     if answer.is_taken:
         return "Noted, and going to be run. Do not repeat this call."
     if answer.problem is None:

@@ -10,7 +10,7 @@ from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.guardrails.formats.json_contract import JsonContract
 from proxy.guardrails.formats.react import ReActContract
-from proxy.guardrails.names import resolve
+from proxy.guardrails.names import find_tool
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.transcript import CompletedCall, Loop
@@ -94,7 +94,6 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def readable_syntaxes(self) -> tuple[Syntax, ...]:
-        """The syntaxes in which text counts as a call."""
         if self.answer_schema is not None:
             return tuple(syntax for syntax in self.syntaxes if syntax.is_marked)
         return self.syntaxes
@@ -150,9 +149,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
         """Find the client's tool that a written name means, if it can only mean one."""
         if not self.repairs:
             return next((tool for tool in self.tools if tool.name == written), None)
-        found = resolve(written, self.tools)
-        return found or resolve(self.aliases.get(written, ""), self.tools)
+        found = find_tool(written, self.tools)
+        return found or find_tool(self.aliases.get(written, ""), self.tools)
 
     def is_respond(self, name: str) -> bool:
-        """Return whether a call of this name is the model's answer to the user."""
         return self.respond is not None and self.respond.name == name

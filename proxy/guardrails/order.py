@@ -23,15 +23,19 @@ def object_to(
     """Judge the order of a call; `insistence` counts the objections made in this turn before."""
     loop = offer.loop
     if loop is not None and (loop.name, loop.arguments) == (name, arguments):
-        return Objection(Defect.LOOP, nudges.looping(loop.name, loop.times))
+        return Objection(Defect.LOOP, nudges.describe_loop(loop.name, loop.times))
     unmet = unmet_prerequisites(name, arguments, offer.workflow, offer.completed)
     if unmet:
         needs = [one.needs for one in unmet]
-        return Objection(Defect.STEP_MISSING, nudges.steps_first(name, needs, insistence))
+        return Objection(
+            Defect.STEP_MISSING, nudges.describe_missing_steps(name, needs, insistence)
+        )
     if name in offer.workflow.terminal_tools:
         steps = offer.missing_steps
         if steps:
-            return Objection(Defect.STEP_MISSING, nudges.steps_first(name, steps, insistence))
+            return Objection(
+                Defect.STEP_MISSING, nudges.describe_missing_steps(name, steps, insistence)
+            )
     return None
 
 

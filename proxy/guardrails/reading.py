@@ -29,8 +29,8 @@ from proxy.guardrails.rescue.findings import Finding
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
-from proxy.guardrails.rescue.syntaxes.tool_names import named_after
-from proxy.guardrails.respond import MessageDecoder, message_of
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
+from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 
 _LINE = "\n"
@@ -104,7 +104,7 @@ class ReplyReader:
         self._labels = LabelSplitter() if offer.has_labels else None
         self._syntaxes = offer.readable_syntaxes
         self._names = (*offer.callable_names, *offer.aliases)
-        self._named = () if offer.answer_schema is not None else named_after(offer.everything)
+        self._named = () if offer.answer_schema is not None else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
         self._structured: dict[int, _StructuredCall] = {}
         self._calls: list[WrittenCall] = []
@@ -125,7 +125,6 @@ class ReplyReader:
 
     @property
     def has_found_calls(self) -> bool:
-        """Whether a call was found in the text so far."""
         return bool(self._calls)
 
     def read(self, event: ReplyEvent) -> list[Heard]:
@@ -224,7 +223,7 @@ class ReplyReader:
                 return self._promote(finding)
             case findings.Refused(reason):
                 self._refuse(reason)
-            case findings.Dropped(what):
+            case findings.LeftOut(what):
                 self._facts.append(Dropped(what))
             case findings.Thought(is_over):
                 self._end_thoughts()
@@ -290,7 +289,7 @@ class ReplyReader:
 
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[Heard]:
         self._has_responded = True
-        whole = message_of(call.arguments)
+        whole = extract_message(call.arguments)
         streamed = decoder.text  # differs from the whole only where a surrogate is broken
         return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
 
@@ -364,7 +363,6 @@ class ReplyReader:
         return [BrokenCall(written) if self._is_broken else Prose(written)]
 
     def _marked_openings(self) -> tuple[str, ...]:
-        """List the strings with which a call unmistakably begins."""
         marked = (one for one in (*self._offer.syntaxes, *self._named) if one.is_marked)
         return tuple(opening for one in marked for opening in one.openings)
 
@@ -385,8 +383,7 @@ class ReplyReader:
 
 
 def _is_fit(offer: OfferedTools, call: WrittenCall) -> bool:
-    """Return whether a call is fit for the tool it means."""
-    tool = names.resolve(offer.aliases.get(call.name, call.name), offer.everything)
+    tool = names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
     return tool is not None and isinstance(
         check(tool, call.arguments, may_close=False), ValidArguments
     )

@@ -14,7 +14,7 @@ from proxy.guardrails.rescue.values.cursor import Literals
 Spoken: TypeAlias = ReasoningDelta | TextDelta
 
 
-class _Place(Enum):
+class _SplitterPlace(Enum):
     """Where in the reply the splitter stands."""
 
     START = "start"
@@ -97,7 +97,7 @@ class ReasoningSplitter:
     else leaves at once. A header that addresses a tool is left to the rescue, with all behind it.
     """
 
-    _place: _Place = _Place.START
+    _place: _SplitterPlace = _SplitterPlace.START
     _block: _Block = _CHANNELS[_FINAL]
     _partial: str = ""
     _spaces: list[str] = field(default_factory=list)
@@ -107,8 +107,7 @@ class ReasoningSplitter:
     _spoken: list[Spoken] = field(default_factory=list)
 
     def feed(self, text: str) -> list[Spoken]:
-        """Take more of the reply; return what is certain, in order."""
-        if self._place is _Place.ANSWERING:
+        if self._place is _SplitterPlace.ANSWERING:
             return [TextDelta(text)] if text else []
         while text:
             text = self._step(text)
@@ -116,12 +115,14 @@ class ReasoningSplitter:
 
     def take_space(self) -> str:
         """Return the white space that the reply began with: what follows it is no text."""
-        return "" if self._partial or self._place is not _Place.START else self._take_spaces()
+        return (
+            "" if self._partial or self._place is not _SplitterPlace.START else self._take_spaces()
+        )
 
     def finish(self) -> list[Spoken]:
         """Return what was held back; a block that was never closed goes on to its end."""
         held, self._partial = self._take_spaces() + self._partial, ""
-        if self._place is not _Place.WITHIN:
+        if self._place is not _SplitterPlace.WITHIN:
             self._answer(held)
         elif self._block.kind is ReasoningDelta and self._is_block_blank:
             self._say(held.lstrip())
@@ -131,14 +132,14 @@ class ReasoningSplitter:
 
     def _step(self, text: str) -> str:
         """Read on before the answer; returns the text that is still to be read."""
-        if self._place is _Place.HEADER:
+        if self._place is _SplitterPlace.HEADER:
             return self._read_header(text)
-        return self._read_block(text) if self._place is _Place.WITHIN else self._look(text)
+        return self._read_block(text) if self._place is _SplitterPlace.WITHIN else self._look(text)
 
     def _look(self, text: str) -> str:
         """Look for a mark, behind white space that belongs to the text if there is none."""
         head = self._partial + text if self._partial else text.lstrip()
-        if not self._partial and self._place is _Place.START:
+        if not self._partial and self._place is _SplitterPlace.START:
             self._spaces.append(text[: len(text) - len(head)])
         mark = _MARKS.at(head, 0, is_finished=False) if self._patience else ""
         self._partial = head if mark is None else ""
@@ -148,7 +149,7 @@ class ReasoningSplitter:
             return self._answer(self._take_spaces() + head)
         self._patience -= 1
         if mark in _HEADER_STARTS:
-            self._place = _Place.HEADER
+            self._place = _SplitterPlace.HEADER
             return head
         if mark in _BLOCKS:
             self._begin(_BLOCKS[mark])
@@ -183,17 +184,16 @@ class ReasoningSplitter:
         return text[place if mark in _HEADER_STARTS else place + len(mark) :]
 
     def _begin(self, block: _Block) -> None:
-        self._place, self._block = _Place.WITHIN, block
+        self._place, self._block = _SplitterPlace.WITHIN, block
         self._is_block_blank = True
         self._spaces = []
 
     def _end(self) -> None:
         """End a block, which swallows the white space at the end of thoughts."""
-        self._place = _Place.BETWEEN
+        self._place = _SplitterPlace.BETWEEN
         self._spaces = []
 
     def _emit_thought(self, text: str) -> None:
-        """Emit thoughts without the white space around them."""
         body = text.rstrip()
         if not body:
             self._spaces.append(text)
@@ -214,7 +214,7 @@ class ReasoningSplitter:
 
     def _answer(self, text: str) -> str:
         """Emit what stands outside of any block; from there on, everything does."""
-        self._place = _Place.ANSWERING if text else self._place
+        self._place = _SplitterPlace.ANSWERING if text else self._place
         self._emit(TextDelta, text)
         return ""
 
@@ -237,7 +237,6 @@ def _channel(header: str) -> str:
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Split a whole reply into its thoughts and what it says."""
     splitter = ReasoningSplitter()
     spoken = splitter.feed(text) + splitter.finish()
     thoughts = "".join(one.text for one in spoken if isinstance(one, ReasoningDelta))

@@ -5,7 +5,7 @@ Some templates want them, some models are confused by them, and clients send the
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message
-from proxy.guardrails.history_repair.content import members_of, rewritten, string_of
+from proxy.guardrails.contents import members_of, replace_members, string_of
 from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.reasoning import split_thoughts
 
@@ -26,12 +26,12 @@ def replay_thoughts(messages: tuple[Message, ...], replay: Replay) -> tuple[Mess
     spoken = [place for place, message in enumerate(messages) if message.role == "user"]
     end = len(messages) if replay is Replay.NONE else max(spoken, default=0)
     return tuple(
-        _without_thoughts(message) if place < end and message.role == "assistant" else message
+        _drop_thoughts(message) if place < end and message.role == "assistant" else message
         for place, message in enumerate(messages)
     )
 
 
-def _without_thoughts(message: Message) -> Message:
+def _drop_thoughts(message: Message) -> Message:
     _, said = split_thoughts(message.text)
     if said == message.text and not any(sign in message.source for sign in _SIGNS):
         return message
@@ -40,24 +40,25 @@ def _without_thoughts(message: Message) -> Message:
         name: value for name, value in members.items() if name not in _MEMBERS or value == b"null"
     }
     if "content" in kept:
-        kept["content"] = _without_block(kept["content"])
-    return message if kept == members else rewritten(message, kept)
+        kept["content"] = _drop_block(kept["content"])
+    return message if kept == members else replace_members(message, kept)
 
 
-def _without_block(content: bytes) -> bytes:
-    """Take the block out of a string, or out of the first of several parts."""
+def _drop_block(content: bytes) -> bytes:
     if not content.startswith(b"["):
-        return _said(content)
+        return _keep_said(content)
     parts = json.split_array(content)
     kept = [part for part in parts if json.split_object(part).get("type") not in _PART_KINDS]
     if kept:
         first = json.split_object(kept[0])
-        said = {name: _said(value) if name == "text" else value for name, value in first.items()}
+        said = {
+            name: _keep_said(value) if name == "text" else value for name, value in first.items()
+        }
         kept[0] = kept[0] if said == first else json.join_object(said)
     return content if kept == parts else json.join_array(kept)
 
 
-def _said(value: bytes) -> bytes:
+def _keep_said(value: bytes) -> bytes:
     text = string_of(value)
     _, said = split_thoughts(text)
     return value if said == text else json.dump(said)

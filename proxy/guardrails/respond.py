@@ -49,7 +49,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _Reading: TypeAlias = Generator[None, None, None]
 
 
-def respond_tool(taken: Collection[str]) -> Tool:
+def make_respond_tool(taken: Collection[str]) -> Tool:
     """Make the tool under the first name that is not `taken` by a client's tool."""
     numbered = (f"respond_{number}" for number in count(2))
     names = chain(("respond", "respond_to_user"), numbered)
@@ -58,7 +58,7 @@ def respond_tool(taken: Collection[str]) -> Tool:
     return Tool(name, _PARAMETERS, json.dump({"type": "function", "function": function}))
 
 
-def message_of(arguments: JsonValue) -> str:
+def extract_message(arguments: JsonValue) -> str:
     """Return the whole message of a finished call; what a `MessageDecoder` told is a prefix of it.
 
     Broken arguments give what can be saved of them, and text that is no JSON is the message.
@@ -67,34 +67,34 @@ def message_of(arguments: JsonValue) -> str:
         case None:
             return ""
         case str():
-            return _message_in(arguments)
+            return _extract_from_text(arguments)
         case dict():
-            return _message_among(arguments)
+            return _extract_from_members(arguments)
         case _:
             return json.dump_text(arguments)
 
 
-def _message_in(text: str) -> str:
+def _extract_from_text(text: str) -> str:
     try:
         value = json.parse(text)
     except ValueError:
-        return _salvaged(text)
-    return text if isinstance(value, bool | int | float | list) else message_of(value)
+        return _salvage(text)
+    return text if isinstance(value, bool | int | float | list) else extract_message(value)
 
 
-def _salvaged(text: str) -> str:
+def _salvage(text: str) -> str:
     decoder = MessageDecoder()
     decoder.feed(text)
     if decoder.has_begun:
         return decoder.text
     match read_whole(text):
         case Value(dict() as arguments):
-            return _message_among(arguments)
+            return _extract_from_members(arguments)
         case _:
             return text.strip()
 
 
-def _message_among(arguments: JsonObject) -> str:
+def _extract_from_members(arguments: JsonObject) -> str:
     message = arguments.get(_PARAMETER)
     if isinstance(message, str):
         return message
@@ -124,7 +124,6 @@ class MessageDecoder:
 
     @property
     def text(self) -> str:
-        """Everything decoded so far."""
         return "".join(self._told)
 
     def feed(self, fragment: str) -> str:
@@ -240,7 +239,7 @@ class _StringDecoder:
         if end > at:
             plain = text[at:end]
             self._count_brackets(plain)
-            self._put(escapes.decoded(plain, self._quote)[0] if "\\" in plain else plain, decoded)
+            self._put(escapes.decode(plain, self._quote)[0] if "\\" in plain else plain, decoded)
             return end
         if text[at] == "\\":
             self._escape = "\\"

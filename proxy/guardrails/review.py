@@ -21,7 +21,7 @@ from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
-from proxy.guardrails.schemas.answers import InvalidAnswer, ValidAnswer, check_answer
+from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.unparsed_calls.recognition import looks_like_call
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
@@ -48,7 +48,7 @@ class _Bad(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
 
 
-class _Terms(msgspec.Struct, frozen=True):
+class _CallRules(msgspec.Struct, frozen=True):
     """What every call of one reply is judged by."""
 
     offer: OfferedTools
@@ -69,7 +69,7 @@ def review(
     `new_id` makes the ids of calls that have none or share one; `insistence` counts the replies
     of this turn that were rejected before. The calls with the ids `taken` need no repetition.
     """
-    whole = _without_cut_off(reply, offer)
+    whole = _drop_cut_off(reply, offer)
     facts = reply.facts
     if len(whole) < len(reply.calls):
         facts += (Refused("cut_off"),)
@@ -77,7 +77,7 @@ def review(
         return _judge_text(reply, offer, facts, insistence)
     wanted = whole if offer.parallel else whole[:1]
     facts += (Dropped("parallel_call"),) * (len(whole) - len(wanted))
-    terms = _Terms(offer, _is_complete(reply, offer), insistence)
+    terms = _CallRules(offer, _is_complete(reply, offer), insistence)
     judged = _judge_calls(wanted, terms, new_id)
     for one in judged:
         facts += one.facts
@@ -85,21 +85,20 @@ def review(
     bad = [one for one in judged if isinstance(one, _Bad)]
     answer = Accepted(reply.text, good, _finish_reason(reply.reason, good), facts)
     if reply.is_botched:
-        return _botched(reply, offer, answer)
+        return _reject_botched(reply, offer, answer)
     if not bad:
         return answer
     if bad[0].defect is Defect.LOOP:
-        return Rejected(Defect.LOOP, nudges.about_withheld_call(reply.text, offer), answer, facts)
+        return Rejected(Defect.LOOP, nudges.report_withheld_call(reply.text, offer), answer, facts)
     if any(one.call is None for one in judged):
-        nudge = nudges.about_broken_call(reply.text, bad[0].problem, offer)
+        nudge = nudges.correct_broken_call(reply.text, bad[0].problem, offer)
     else:
-        nudge = nudges.about_calls(reply.text, _answers(judged, taken), offer)
+        nudge = nudges.correct_calls(reply.text, _answer_calls(judged, taken), offer)
     return Rejected(bad[0].defect, nudge, answer, facts)
 
 
-def _botched(reply: ReadReply, offer: OfferedTools, answer: Accepted) -> Rejected:
-    """Reject a reply with a call in it that nobody can read."""
-    nudge = nudges.about_broken_call(reply.text, "its JSON is broken", offer)
+def _reject_botched(reply: ReadReply, offer: OfferedTools, answer: Accepted) -> Rejected:
+    nudge = nudges.correct_broken_call(reply.text, "its JSON is broken", offer)
     return Rejected(Defect.BROKEN_ARGUMENTS, nudge, answer, answer.facts)
 
 
@@ -108,7 +107,7 @@ def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
     return reply.reason not in _CUT_OFF and not offer.stop_strings
 
 
-def _without_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, ...]:
+def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, ...]:
     """Leave out the last call if the model was stopped while it was writing it."""
     if _is_complete(reply, offer) or not reply.calls:
         return reply.calls
@@ -129,7 +128,9 @@ def _is_whole(written: JsonValue, *, allow_empty: bool) -> bool:
         return False
 
 
-def _judge_calls(calls: Sequence[WrittenCall], terms: _Terms, new_id: NewId) -> list[_Good | _Bad]:
+def _judge_calls(
+    calls: Sequence[WrittenCall], terms: _CallRules, new_id: NewId
+) -> list[_Good | _Bad]:
     judged: list[_Good | _Bad] = []
     taken: set[str] = set()
     for written in calls:
@@ -146,26 +147,26 @@ def _before_any_bad(judged: Sequence[_Good | _Bad]) -> tuple[ToolCall, ...]:
     return tuple(one.call for one in before if isinstance(one, _Good))
 
 
-def _judge_call(written: WrittenCall, call_id: str, terms: _Terms) -> _Good | _Bad:
+def _judge_call(written: WrittenCall, call_id: str, terms: _CallRules) -> _Good | _Bad:
     offer = terms.offer
     tool = offer.tool_named(written.name)
     if tool is None:
-        problem = nudges.unknown_tool(written.name, offer)
+        problem = nudges.describe_unknown_tool(written.name, offer)
         return _bad_name(written, call_id, Defect.UNKNOWN_TOOL, problem)
     if not offer.may_call(tool.name):
-        problem = nudges.wrong_tool(written.name, offer)
+        problem = nudges.describe_wrong_tool(written.name, offer)
         return _bad_name(written, call_id, Defect.WRONG_TOOL, problem)
     renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)
     match arguments.check(tool, written.arguments, may_close=terms.is_complete):
         case arguments.ValidArguments(text, _, facts) if _is_mended(facts) and not offer.repairs:
-            return _unrepaired(ToolCall(call_id, tool.name, text), facts, offer)
+            return _object_to_repair(ToolCall(call_id, tool.name, text), facts, offer)
         case arguments.ValidArguments(text, value, facts):
             call = ToolCall(call_id, tool.name, text)
             return _judge_order(call, value, terms, (*renamed, *facts))
         case arguments.BrokenArguments(problem):
             return _Bad(None, Defect.BROKEN_ARGUMENTS, problem, renamed)
         case arguments.InvalidArguments(value, violations, facts):
-            problem = nudges.invalid_arguments(violations, offer)
+            problem = nudges.describe_invalid_arguments(violations, offer)
             call = ToolCall(call_id, tool.name, json.dump_text(value))
             return _Bad(call, Defect.INVALID_ARGUMENTS, problem, (*renamed, *facts))
 
@@ -174,13 +175,13 @@ def _is_mended(facts: tuple[Fact, ...]) -> bool:
     return any(isinstance(fact, Repaired | Coerced) for fact in facts)
 
 
-def _unrepaired(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _Bad:
+def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _Bad:
     """Object to arguments that would have to be mended, where nothing is."""
     places = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(places) < len(facts):
         return _Bad(None, Defect.BROKEN_ARGUMENTS, "The arguments are not valid JSON")
     wrong = [Violation(place, "another type") for place in places]
-    problem = nudges.invalid_arguments(wrong, offer)
+    problem = nudges.describe_invalid_arguments(wrong, offer)
     return _Bad(call, Defect.INVALID_ARGUMENTS, problem)
 
 
@@ -190,7 +191,7 @@ def _bad_name(written: WrittenCall, call_id: str, defect: Defect, problem: str) 
 
 
 def _judge_order(
-    call: ToolCall, value: JsonObject, terms: _Terms, facts: tuple[Fact, ...]
+    call: ToolCall, value: JsonObject, terms: _CallRules, facts: tuple[Fact, ...]
 ) -> _Good | _Bad:
     objection = object_to(call.name, value, terms.offer, insistence=terms.insistence)
     if objection is None:
@@ -198,10 +199,12 @@ def _judge_order(
     return _Bad(call, objection.defect, objection.problem, facts)
 
 
-def _answers(judged: Sequence[_Good | _Bad], taken: Collection[str]) -> list[nudges.Answer]:
+def _answer_calls(
+    judged: Sequence[_Good | _Bad], taken: Collection[str]
+) -> list[nudges.CallAnswer]:
     """Say of every call what is wrong with it, or what happens to it beside those."""
     return [
-        nudges.Answer(
+        nudges.CallAnswer(
             one.call,
             one.problem if isinstance(one, _Bad) else None,
             is_taken=one.call.id in taken,
@@ -214,7 +217,6 @@ def _answers(judged: Sequence[_Good | _Bad], taken: Collection[str]) -> list[nud
 def _judge_text(
     reply: ReadReply, offer: OfferedTools, facts: tuple[Fact, ...], insistence: int
 ) -> Verdict:
-    """Judge a reply in which nothing is called."""
     cut_off = reply.is_cut_off or bool(reply.calls)
     reason = _finish_reason(reply.reason, ())
     reason = "length" if cut_off and reason == "stop" else reason
@@ -223,7 +225,7 @@ def _judge_text(
     if not demands_call and reason in _CUT_OFF:
         return answer
     if steps := offer.missing_steps:
-        nudge = nudges.about_early_answer(reply.text, steps, insistence)
+        nudge = nudges.correct_early_answer(reply.text, steps, insistence)
         return Rejected(Defect.STEP_MISSING, nudge, answer, facts)
     if reply.has_responded:
         return _judge_announcement(answer, offer)
@@ -233,18 +235,17 @@ def _judge_text(
 
 
 def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
-    """Judge what the model said instead of calling a tool."""
     text, facts = answer.text, answer.facts
     if offer.answer_schema is not None and text.strip():
         return _judge_answer(answer, offer.answer_schema)
     if offer.text_policy is TextPolicy.ACCEPT:
         return answer
     if not text.strip():
-        return Rejected(Defect.EMPTY, nudges.about_silence(offer), answer, facts)
+        return Rejected(Defect.EMPTY, nudges.correct_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
-        return Rejected(Defect.PROSE, nudges.about_prose(text, offer), answer, facts)
+        return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
     if _is_unread_call(answer, offer):
-        nudge = nudges.about_unknown_syntax(text, offer)
+        nudge = nudges.correct_unknown_syntax(text, offer)
         return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts)
     return _judge_announcement(answer, offer)
 
@@ -261,18 +262,17 @@ def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
     text, names = answer.text, [tool.name for tool in offer.tools]
     is_watched = offer.text_policy is TextPolicy.AUTO
     if is_watched and announces(text, names):
-        nudge = nudges.about_announcement(text, offer)
+        nudge = nudges.correct_announcement(text, offer)
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
     return answer
 
 
 def _judge_answer(answer: Accepted, schema: JsonSchema) -> Verdict:
-    """Judge an answer for which the client demands a form."""
     match check_answer(answer.text, schema):
         case ValidAnswer(text, facts):
             return replace(answer, text=text, facts=(*answer.facts, *facts))
         case InvalidAnswer(problems):
-            nudge = nudges.about_answer(answer.text, problems)
+            nudge = nudges.correct_answer(answer.text, problems)
             return Rejected(Defect.INVALID_ANSWER, nudge, answer, answer.facts)
 
 

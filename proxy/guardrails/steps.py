@@ -17,7 +17,7 @@ def missing_steps(workflow: Workflow, completed: Sequence[CompletedCall]) -> tup
     return tuple(step for step in workflow.required_steps if step not in done)
 
 
-def feasible(
+def drop_infeasible(
     workflow: Workflow, offered: Collection[str], completed: Sequence[CompletedCall]
 ) -> tuple[Workflow, tuple[str, ...]]:
     """Leave out the rules that wait for tools which are not offered; returns these as well.

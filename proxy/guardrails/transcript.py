@@ -59,7 +59,7 @@ def completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
     for message in messages:
         turn += message.role == "user"
         for call in message.calls:
-            waiting[call.id] = (call.name, object_of(call.arguments))
+            waiting[call.id] = (call.name, parse_arguments(call.arguments))
         found = waiting.pop(message.tool_call_id or "", None)
         if message.role == "tool" and found is not None:
             name, arguments = found
@@ -70,7 +70,6 @@ def completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
 
 
 def rounds_since_user(messages: Sequence[Message]) -> Rounds:
-    """Count the replies with tool calls since the user spoke last."""
     made = idle = 0
     seen: set[tuple[str, str, str]] = set()
     waiting: dict[str, ToolCall] = {}
@@ -110,7 +109,7 @@ def is_pending(result: str) -> bool:
     return len(result) <= _LONGEST_STATUS and _PENDING.search(result) is not None
 
 
-def object_of(arguments: str) -> JsonObject | None:
+def parse_arguments(arguments: str) -> JsonObject | None:
     """Read the arguments of a call in the history; nothing stands for no arguments."""
     try:
         value: JsonValue = json.parse(arguments) if arguments.strip() else {}
@@ -134,7 +133,7 @@ class Loop:
     times: int
 
 
-def loop_at_end(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> Loop | None:
+def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> Loop | None:
     """Return the loop that a conversation ends in; one shorter than `limit` is none yet."""
     if not completed:
         return None

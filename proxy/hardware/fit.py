@@ -70,7 +70,6 @@ class CacheType(Enum):
         self.block_bytes = block_bytes
 
     def size(self, elements: int) -> int:
-        """Return the bytes of a row of elements."""
         return -(-elements // self.block) * self.block_bytes
 
 
@@ -101,7 +100,6 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of it together."""
         return self.weights + self.cache + self.working
 
 
@@ -135,7 +133,7 @@ def bytes_per_token(shape: ModelShape, caching: Caching) -> int:
 
 def need(shape: ModelShape, window: int, caching: Caching) -> Need:
     """Return what a model needs for slots with this window."""
-    return Need(shape.weights, cache_bytes(shape, window, caching), _working(shape, window))
+    return Need(shape.weights, cache_bytes(shape, window, caching), _working_memory(shape, window))
 
 
 def largest_window(shape: ModelShape, memory: Memory, caching: Caching) -> Fit:
@@ -185,11 +183,11 @@ def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
 
 def _cells(shape: ModelShape, layer: Layer, window: int) -> int:
     """Return for how many tokens a layer keeps something: sliding ones need a batch more."""
-    full = _padded(window)
-    return min(full, _padded(shape.sliding_window + _BATCH)) if layer.is_sliding else full
+    full = _pad(window)
+    return min(full, _pad(shape.sliding_window + _BATCH)) if layer.is_sliding else full
 
 
-def _padded(tokens: int) -> int:
+def _pad(tokens: int) -> int:
     return -(-tokens // STEP) * STEP
 
 
@@ -198,7 +196,7 @@ def _token_bytes(layer: Layer, caching: Caching) -> int:
     return keys + caching.values.size(layer.heads * layer.value_length)
 
 
-def _working(shape: ModelShape, window: int) -> int:
+def _working_memory(shape: ModelShape, window: int) -> int:
     """Estimate what a batch is computed in: its vectors and a mask for each kind of attention.
 
     Measured on build 11669; older ones keep the logits of the whole batch as well.

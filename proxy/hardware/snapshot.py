@@ -155,10 +155,10 @@ _PATIENCE_SECONDS = 5.0
 
 def snapshot() -> Memory:
     """Measure the memory of this machine; never raises, and gives up on a driver that hangs."""
-    return measured(Memory(*host_memory()), (_nvidia, _apple, _amd), _PATIENCE_SECONDS)
+    return add_devices(Memory(*host_memory()), (_nvidia, _apple, _amd), _PATIENCE_SECONDS)
 
 
-def measured(host: Memory, sources: tuple[Source, ...], patience: float) -> Memory:
+def add_devices(host: Memory, sources: tuple[Source, ...], patience: float) -> Memory:
     """Add the devices that the sources find within so many seconds."""
     found: list[Device] = []  # only ever grows, so it can be read while the thread still looks
 

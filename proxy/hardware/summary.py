@@ -27,7 +27,6 @@ class Prospect:
 
 
 def summary(prospect: Prospect) -> dict[str, str]:
-    """Describe it line by line: a word, and what there is to say about it."""
     shape, memory = prospect.shape, prospect.memory
     thousand = ", ".join(
         f"{amount(1024 * bytes_per_token(shape, caching))} ({caching.keys.word})"
@@ -63,7 +62,6 @@ def document(prospect: Prospect) -> JsonObject:
 
 
 def amount(size: int) -> str:
-    """Write a number of bytes for people."""
     if size >= _GIB:
         return f"{size / _GIB:.1f} GiB"
     return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / _KIB:.1f} KiB"

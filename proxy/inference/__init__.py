@@ -5,5 +5,5 @@ request, `prepared` says what one attempt sends, `reply_reader` reads a reply (`
 arrived at once; `length`: how long it may become). `retry_budget` bounds retries over all requests.
 
 `text_gate` and `call_gate` decide what the client sees before a reply is complete. `sent_answer` is
-what it has seen, `event_sink` takes content at once.
+what it has seen.
 """

@@ -216,7 +216,7 @@ class CallGate:
 
     def __init__(self, offer: OfferedTools, shown: SentAnswer) -> None:
         self._offer = offer
-        self._shown = shown
+        self._sent = shown
         self._is_over = False
         self._index = -1
         self._tool: Tool | None = None
@@ -233,7 +233,7 @@ class CallGate:
             return []
         self._written.append(event.text)
         released = self._release.feed(event.text)
-        open_call = self._shown.open_call
+        open_call = self._sent.open_call
         if not released or open_call is None:
             return []
         return [ToolCallArgumentsDelta(open_call.index, released)]
@@ -247,7 +247,7 @@ class CallGate:
         self._index, self._tool = started.index, tool
         self._written.clear()
         self._release = ArgumentsGate(Members(tool.parameters))
-        call = self._shown.start_call(started.id or "", tool.name, self._release.shown)
+        call = self._sent.start_call(started.id or "", tool.name, self._release.shown)
         return [*(settled or []), call]
 
     def _showable(self, name: str) -> Tool | None:
@@ -266,4 +266,4 @@ class CallGate:
         checked = arguments.check(self._tool, "".join(self._written))
         if not isinstance(checked, arguments.ValidArguments):
             return None
-        return self._shown.close_call(checked.text)
+        return self._sent.close_call(checked.text)

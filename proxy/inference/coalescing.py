@@ -1,4 +1,4 @@
-"""Deltas that arrived together: joined to be heard in one step, then cut as the backend did.
+"""Deltas that arrived together: joined to be read in one step, then cut as the backend did.
 
 It relies on what is heard in a text being the same at any chunking, and changes no character.
 """
@@ -28,7 +28,7 @@ _logprobs_of = attrgetter("logprobs")
 _index_of = attrgetter("index")
 
 
-def joined(events: Iterable[ReplyEvent]) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
+def join_deltas(events: Iterable[ReplyEvent]) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
     """Yield the events, each row of like deltas as one; behind each the deltas it was made of."""
     for kind, group in groupby(events, type):
         for row in _cut_at_escapes(group) if kind is ToolCallArgumentsDelta else ([*group],):
@@ -39,7 +39,7 @@ def joined(events: Iterable[ReplyEvent]) -> Iterator[tuple[ReplyEvent, Sequence[
                 yield from ((event, ()) for event in row)
 
 
-def cut_again(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[ReplyEvent]:
     """Cut what is shown of joined deltas as these were; what was held before goes with the first.
 
     Only text at the beginning is cut: behind something else nobody knows whose text it is.

@@ -59,7 +59,7 @@ class ReplyLength:
         self._blanks = len(text) - len(said) + (0 if said else self._blanks)
         return self._blanks > _MOST_BLANKS
 
-    def bounded(self, sink: EventSink | None) -> EventSink | None:
+    def bound(self, sink: EventSink | None) -> EventSink | None:
         """Return a sink that takes the same but what may be too much."""
         most = self._most
         if self._is_constrained:

@@ -17,26 +17,31 @@ from proxy.guardrails.formats.json_contract import JsonContract, JsonContractCon
 from proxy.guardrails.formats.react import ReActContract, ReActConvention
 from proxy.guardrails.history_repair.history import heal_messages, heal_tools
 from proxy.guardrails.model_quirks import GENERIC, Traits
-from proxy.guardrails.nudges import about_failures, about_last_round, about_loop, about_rounds
+from proxy.guardrails.nudges import (
+    demand_answer,
+    demand_last_answer,
+    warn_of_failures,
+    warn_of_loop,
+)
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS, AttemptKind
 from proxy.guardrails.review import NewId
-from proxy.guardrails.tool_prompts.conventions import convention
+from proxy.guardrails.tool_prompts.conventions import find_convention
 from proxy.guardrails.transcript import (
     MOST_FAILURES,
     MOST_REPEATS,
     MOST_ROUNDS,
     completed_calls,
     failed_rounds,
+    find_loop,
     is_stuck,
-    loop_at_end,
     rounds_since_user,
 )
-from proxy.inference.prepared import ANSWER_FORM, Prepared, PromptFormat
+from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
 _KINDS = {Part.NUDGE: AttemptKind.NUDGED, Part.CONSTRAINED: AttemptKind.CONSTRAINED}
@@ -71,7 +76,6 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
-        """The kinds of attempts that are not made."""
         return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
 
 
@@ -95,7 +99,6 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All tools that the model is told of."""
         return self.prompt_format.offered
 
     def question(self) -> Question:
@@ -119,12 +122,12 @@ class RequestPlan(msgspec.Struct, frozen=True):
 def plan_request(request: Request, policy: Policy) -> RequestPlan:
     """Heal a request, choose what goes back to the model, and fix the terms."""
     if policy.mode is not Mode.ON:
-        return _untouched(request, policy)
+        return _plan_untouched(request, policy)
     traits = policy.traits
     healed, facts = heal_messages(request.messages, traits.template)
     tools, mended = heal_tools(request.tools)
     offer = _make_offer(request, healed, policy)
-    told = convention(traits.convention) if traits.convention else None
+    told = find_convention(traits.convention) if traits.convention else None
     prompt_format = PromptFormat(
         tools, offer.respond if offer is not None else None, told, traits.template
     )
@@ -132,7 +135,7 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
     return RequestPlan(request, policy, messages, prompt_format, offer, (*facts, *mended))
 
 
-def _untouched(request: Request, policy: Policy) -> RequestPlan:
+def _plan_untouched(request: Request, policy: Policy) -> RequestPlan:
     """Change nothing; what is observed is judged for the record."""
     offer: OfferedTools | None = None
     facts: tuple[Fact, ...] = ()
@@ -159,9 +162,9 @@ def begin(
     request, policy, offer = plan.request, plan.policy, plan.offer
     fitted = compaction.fit(plan.messages, plan.tools, request.reserved)
     account = () if fitted.compacted is None else (fitted.compacted,)
-    ending = _Ending() if plan.is_untouchable else _ending(plan, is_last=is_last)
+    ending = _Ending() if plan.is_untouchable else _choose_ending(plan, is_last=is_last)
     is_guarded = offer is not None and not plan.is_untouchable
-    prepared = Prepared(
+    prepared = PreparedTurn(
         request,
         fitted.messages + ending.messages,
         plan.prompt_format,  # the last generation keeps the tools in its prompt, and so the cache
@@ -180,24 +183,24 @@ def begin(
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
 
 
-def _ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
+def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     """Decide what to tell a model before it goes on calling tools."""
     offer, rounds = plan.offer, rounds_since_user(plan.request.messages)
     if is_last:
-        notes = (about_last_round(rounds.made),) if rounds.made else ()
+        notes = (demand_last_answer(rounds.made),) if rounds.made else ()
         return _Ending(notes, (RoundsExceeded(rounds.made),), is_final=True)
     is_left_out = Part.LOOPS in plan.policy.without
     if offer is None or offer.choice is not ToolUse.AUTO or is_left_out:
         return _Ending()
     if is_stuck(rounds, plan.policy.most_rounds):
-        note = about_rounds(rounds.made)
+        note = demand_answer(rounds.made)
         return _Ending((note,), (RoundsExceeded(rounds.made),), is_final=True)
     if offer.loop is not None:
         name, times = offer.loop.name, offer.loop.times
-        return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
+        return _Ending((warn_of_loop(name, times),), (LoopNoticed(name, times),))
     failed = failed_rounds(plan.request.messages)
     if failed >= plan.policy.most_failures:
-        return _Ending((about_failures(failed),), (FailuresNoticed(failed),))
+        return _Ending((warn_of_failures(failed),), (FailuresNoticed(failed),))
     return _Ending()
 
 
@@ -222,7 +225,7 @@ def _make_offer(
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
-        None if Part.LOOPS in policy.without else loop_at_end(completed, policy.most_repeats),
+        None if Part.LOOPS in policy.without else find_loop(completed, policy.most_repeats),
         policy.traits.aliases,
         request.allowed_tools,
         Part.REPAIR not in policy.without,
@@ -253,15 +256,15 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
 
 @lru_cache(maxsize=256)
 def _respond_beside(names: tuple[str, ...]) -> Tool:
-    return respond_tool(names)
+    return make_respond_tool(names)
 
 
 def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
     """List what counts as a call: first what the model was asked for, then its habits."""
     if not traits.convention:
-        return in_order(traits.syntaxes)
-    asked_for = convention(traits.convention).syntaxes
-    usual = in_order(dict.fromkeys((*asked_for, *traits.syntaxes)))
+        return order_syntaxes(traits.syntaxes)
+    asked_for = find_convention(traits.convention).syntaxes
+    usual = order_syntaxes(dict.fromkeys((*asked_for, *traits.syntaxes)))
     if traits.convention == ReActConvention.name:
         return (ReActContract(), *usual)
     if traits.convention == JsonContractConvention.name:

@@ -47,7 +47,6 @@ class PromptFormat(msgspec.Struct, frozen=True):
         return self.tools if self.respond is None else (*self.tools, self.respond)
 
     def apply(self, messages: tuple[Message, ...]) -> FormattedPrompt:
-        """Word a conversation."""
         if self.convention is None:
             if self.template.alternates:
                 messages = fit_roles(messages, self.template, [])
@@ -66,7 +65,7 @@ class PromptFormat(msgspec.Struct, frozen=True):
 ANSWER_FORM = "response_format"
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedTurn(msgspec.Struct, frozen=True):
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
     `prompt_format` says how messages and tools are put, `traits` what else the model needs. Without

@@ -20,7 +20,7 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
-from proxy.inference.coalescing import cut_again, joined
+from proxy.inference.coalescing import join_deltas, split_like
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
 
@@ -57,7 +57,7 @@ class GuardedReader:
         insistence: int = 0,
     ) -> None:
         self._insistence = insistence
-        self._shown = shown
+        self._sent = shown
         self._offer = offer
         self._gate = gate
         self._ids = CallIds(new_id, shown.call_ids)
@@ -69,7 +69,7 @@ class GuardedReader:
         if not isinstance(event, _CONTENT):
             return [event]
         if isinstance(event, ToolCallStarted):
-            event = self._ids.identified(event)
+            event = self._ids.identify(event)
         shown: list[ReplyEvent] = []
         for part in self._reader.read(event):
             shown += self._gate.show(part)
@@ -84,14 +84,12 @@ class GuardedReader:
         return self._gate.show_call(event)
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together."""
         shown: list[ReplyEvent] = []
-        for whole, deltas in joined(events):
-            shown += cut_again(self.hear(whole), deltas)
+        for whole, deltas in join_deltas(events):
+            shown += split_like(self.hear(whole), deltas)
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """End the reply and judge it."""
         rest, reply = self._reader.finish(reason, is_unseen=self._gate.is_unseen)
         shown = [event for heard in rest for event in self._gate.show(heard)]
         verdict = review(
@@ -99,14 +97,13 @@ class GuardedReader:
             self._offer,
             self._new_id,
             insistence=self._insistence,
-            taken=[call.id for call in self._shown.calls],
+            taken=[call.id for call in self._sent.calls],
         )
         if isinstance(verdict, Rejected) and verdict.defect is not Defect.UNKNOWN_SYNTAX:
             shown += self._gate.end()
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show what was held back."""
         return self._gate.complete(answer, is_own=is_own)
 
 
@@ -117,7 +114,7 @@ class CallIds:
         self._new_id = new_id
         self._taken = {*taken}
 
-    def identified(self, started: ToolCallStarted) -> ToolCallStarted:
+    def identify(self, started: ToolCallStarted) -> ToolCallStarted:
         """Return the event with an id that no other call of the reply has."""
         call_id = started.id
         if not call_id or call_id in self._taken:
@@ -139,21 +136,18 @@ class PassthroughReader:
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together."""
-        shown = [self._identified(event) for event in events]
-        for whole, _ in joined(shown):
+        shown = [self._identify(event) for event in events]
+        for whole, _ in join_deltas(shown):
             self._reply.add(whole)
         return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
 
-    def _identified(self, event: ReplyEvent) -> ReplyEvent:
-        return self._ids.identified(event) if isinstance(event, ToolCallStarted) else event
+    def _identify(self, event: ReplyEvent) -> ReplyEvent:
+        return self._ids.identify(event) if isinstance(event, ToolCallStarted) else event
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """Accept the reply as it is."""
         return [], self.answer(reason)
 
     def answer(self, reason: str) -> Accepted:
-        """Return the reply as it is."""
         reply = self._reply.finish(reason)
         calls = tuple(
             ToolCall(call.id or "", call.name, str(call.arguments)) for call in reply.calls
@@ -161,7 +155,6 @@ class PassthroughReader:
         return Accepted(reply.text, calls, reason)
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show the calls, unless they were shown."""
         if self._streams_calls:
             return []
         return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
@@ -181,29 +174,27 @@ class ObservingReader:
         self._bug: Unchecked | None = None
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        """Take an event."""
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together."""
         try:
             if self._bug is None:
-                for whole, _ in joined(events):
+                for whole, _ in join_deltas(events):
                     self._reader.read(whole)
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
-            self._bug = _told(bug)
+            self._bug = _as_fact(bug)
         return self._passing.hear_all(events)
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is, with the facts of the verdict it would have got."""
         facts: tuple[Fact, ...]
         try:
-            facts = self._judged(reason) if self._bug is None else (self._bug,)
+            facts = self._judge(reason) if self._bug is None else (self._bug,)
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
-            facts = (_told(bug),)
+            facts = (_as_fact(bug),)
         return [], replace(self._passing.answer(reason), facts=facts)
 
-    def _judged(self, reason: str) -> tuple[Fact, ...]:
+    def _judge(self, reason: str) -> tuple[Fact, ...]:
         _, reply = self._reader.finish(reason)
         verdict = review(reply, self._offer, self._new_id)
         if isinstance(verdict, Rejected):
@@ -211,9 +202,8 @@ class ObservingReader:
         return verdict.facts
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show the calls, unless they were shown."""
         return self._passing.complete(answer, is_own=is_own)
 
 
-def _told(bug: Exception) -> Unchecked:
+def _as_fact(bug: Exception) -> Unchecked:
     return Unchecked("the reply", f"{type(bug).__name__}: {bug}")

@@ -55,13 +55,11 @@ class RetryBudget:
         self._saved = 0
 
     def request(self) -> RetryTicket:
-        """Count a request until its ticket's block ends."""
         self._live += 1
         self._saved = min(MOST_SAVED, self._saved + 1)
         return RetryTicket(self)
 
     def end(self, *, is_retrying: bool) -> None:
-        """Count a request no longer."""
         self._live -= 1
         self._retrying -= is_retrying
 

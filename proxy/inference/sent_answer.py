@@ -48,7 +48,6 @@ class SentArguments:
         return text if len(text) <= _MOST_QUOTED else ""
 
     def add(self, text: str) -> None:
-        """Take note of what goes out."""
         self._text.append(text)
 
     def add_to_string(self, text: str) -> None:
@@ -64,11 +63,11 @@ class SentArguments:
     def end_string(self) -> None:
         """Take note that the string, if one was being shown, proved to be whole."""
         if self._string_name is not None:
-            self.members[self._string_name] = self._begun
+            self.members[self._string_name] = self._string_value
         self._string_name = None
 
     @property
-    def _begun(self) -> str:
+    def _string_value(self) -> str:
         written = "".join(self._string)
         value = json.parse(f'"{written}"')
         return value if isinstance(value, str) else ""
@@ -85,7 +84,7 @@ class SentArguments:
         value = json.parse(arguments)
         if not isinstance(value, dict) or not self._is_continued_by(value):
             return None
-        return self._written_on(value)
+        return self._write_rest(value)
 
     def _is_continued_by(self, value: JsonObject) -> bool:
         if any(name not in value for name in self.members):
@@ -96,14 +95,14 @@ class SentArguments:
         if self._string_name is None:
             return True
         string = value.get(self._string_name)
-        return isinstance(string, str) and string.startswith(self._begun)
+        return isinstance(string, str) and string.startswith(self._string_value)
 
-    def _written_on(self, value: JsonObject) -> str:
+    def _write_rest(self, value: JsonObject) -> str:
         written = ""
         shown = set(self.names)
         if self._string_name is not None:
             string = value[self._string_name]
-            left = string[len(self._begun) :] if isinstance(string, str) else ""
+            left = string[len(self._string_value) :] if isinstance(string, str) else ""
             written = json.dump_text(left)[1:]
         members = [
             f"{json.dump_text(name)}:{json.dump_text(member)}"
@@ -117,7 +116,7 @@ class SentArguments:
 
 
 @dataclass(slots=True)
-class OpenCall:
+class PartialCall:
     """A call of which the client has seen the name, and a beginning of the arguments."""
 
     index: int
@@ -133,11 +132,10 @@ class SentAnswer:
         self._text: list[str] = []
         self.has_reasoned = False
         self.calls: list[ToolCall] = []
-        self.open_call: OpenCall | None = None
+        self.open_call: PartialCall | None = None
 
     @property
     def text(self) -> str:
-        """All text that the client has seen."""
         return "".join(self._text)
 
     @property
@@ -147,7 +145,6 @@ class SentAnswer:
 
     @property
     def call_ids(self) -> list[str]:
-        """The ids of all calls that were shown."""
         begun = [] if self.open_call is None else [self.open_call.id]
         return [*(call.id for call in self.calls), *begun]
 
@@ -157,15 +154,13 @@ class SentAnswer:
         return bool(self._text) or self.has_calls
 
     def show_text(self, text: str) -> list[ReplyEvent]:
-        """Add text to the answer."""
         if not text:
             return []
         self._text.append(text)
         return [TextDelta(text)]
 
     def start_call(self, call_id: str, name: str, arguments: SentArguments) -> ReplyEvent:
-        """Open a call behind the others."""
-        self.open_call = OpenCall(len(self.calls), call_id, name, arguments)
+        self.open_call = PartialCall(len(self.calls), call_id, name, arguments)
         return ToolCallStarted(self.open_call.index, call_id, name)
 
     def close_call(self, arguments: str) -> list[ReplyEvent] | None:
@@ -197,15 +192,17 @@ class SentAnswer:
 
     def _continuation(self, calls: Sequence[ToolCall]) -> ToolCall | None:
         """Find the call that goes on with the open one."""
-        is_open = self.open_call
-        if is_open is None:
+        open_call = self.open_call
+        if open_call is None:
             return None
         fitting = [
             call
             for call in calls
-            if call.name == is_open.name and is_open.arguments.rest(call.arguments) is not None
+            if call.name == open_call.name and open_call.arguments.rest(call.arguments) is not None
         ]
-        return next((call for call in fitting if call.id == is_open.id), next(iter(fitting), None))
+        return next(
+            (call for call in fitting if call.id == open_call.id), next(iter(fitting), None)
+        )
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Leave out the calls that were shown whole, each as often as it was shown."""

@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import Tool
-from proxy.guardrails.nudges import may_be_done
+from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, Prose, Reasoned, RespondText
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
@@ -50,15 +50,14 @@ class ThoughtGate:
     """The showing of thoughts: those of a later attempt begin a new paragraph."""
 
     def __init__(self, shown: SentAnswer) -> None:
-        self._shown = shown
+        self._sent = shown
         self._is_first = True
 
     def show(self, text: str) -> list[ReplyEvent]:
-        """Show a piece of a thought."""
-        if self._is_first and self._shown.has_reasoned:
+        if self._is_first and self._sent.has_reasoned:
             text = _PARAGRAPH + text
         self._is_first = False
-        self._shown.has_reasoned = True
+        self._sent.has_reasoned = True
         return [ReasoningDelta(text)]
 
 
@@ -78,7 +77,7 @@ class FirstReplyGate:
         shows_prose: bool,
         is_answer_due: bool = True,
     ) -> None:
-        self._shown = shown
+        self._sent = shown
         self._thoughts = ThoughtGate(shown)
         self._calls = calls
         self._shows_prose = shows_prose
@@ -89,11 +88,9 @@ class FirstReplyGate:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether the client has seen no text of this reply, and sees none before its end."""
         return not ((self._shows_prose and self._is_answer_due) or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        """Return what may be shown now that this was heard."""
         if isinstance(heard, Reasoned):
             return self._thoughts.show(heard.text)
         if isinstance(heard, BrokenCall):
@@ -101,7 +98,7 @@ class FirstReplyGate:
         return self._hold(heard.text) if self._holds(heard) else self._show_text(heard.text)
 
     def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
-        if self._is_holding or not self._is_answer_due or self._shown.has_calls:
+        if self._is_holding or not self._is_answer_due or self._sent.has_calls:
             return True
         # white space alone commits to nothing
         return isinstance(heard, Prose) and (not self._shows_prose or heard.text.isspace())
@@ -120,9 +117,9 @@ class FirstReplyGate:
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the calls and the text that are missing; the text first unless a call is open."""
         self._held.clear()
-        has_shown_calls = self._shown.has_calls
+        has_shown_calls = self._sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_own else []
-        calls = self._shown.complete_calls(answer.calls)
+        calls = self._sent.complete_calls(answer.calls)
         return [*calls, *text] if has_shown_calls else [*text, *calls]
 
     def _hold(self, text: str) -> list[ReplyEvent]:
@@ -134,7 +131,7 @@ class FirstReplyGate:
             text = "".join((*self._held, text))
             self._held.clear()
         self._shown_length += len(text)
-        return self._shown.show_text(text)
+        return self._sent.show_text(text)
 
 
 class ContinuationGate:
@@ -146,17 +143,15 @@ class ContinuationGate:
     """
 
     def __init__(self, shown: SentAnswer, *, adds_text: bool) -> None:
-        self._shown = shown
+        self._sent = shown
         self._thoughts = ThoughtGate(shown)
         self._adds_text = adds_text
 
     @property
     def is_unseen(self) -> bool:
-        """Nothing of it is seen before its end."""
         return True
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        """Show thoughts only."""
         return self._thoughts.show(heard.text) if isinstance(heard, Reasoned) else []
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
@@ -168,14 +163,13 @@ class ContinuationGate:
         return []
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Add what is new of the answer."""
         wanted = self._adds_text or not answer.calls
-        text = self._shown.show_text(self._addition(answer.text)) if wanted else []
-        return [*text, *self._shown.complete_calls(answer.calls)]
+        text = self._sent.show_text(self._addition(answer.text)) if wanted else []
+        return [*text, *self._sent.complete_calls(answer.calls)]
 
     def _addition(self, text: str) -> str:
         """Return what is to be added to the text that was shown, nothing if it is the same."""
-        new, old = text.strip(), self._shown.text.strip()
+        new, old = text.strip(), self._sent.text.strip()
         if not new or new in old:
             return ""
         if old and new.startswith(old):
@@ -191,11 +185,13 @@ def is_content(event: ReplyEvent) -> bool:
 _OFTEN = 256  # up to so many characters every piece is looked at
 
 
-def watched(release: FirstReplyGate, offer: OfferedTools, *, is_asked_again: bool) -> ReplyGate:
+def hold_possible_calls(
+    gate: FirstReplyGate, offer: OfferedTools, *, is_asked_again: bool
+) -> ReplyGate:
     """Watch for such calls where any other prose is an answer."""
     if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
-        return release
-    return LookaheadGate(release, offer.tools, is_asked_again=is_asked_again)
+        return gate
+    return LookaheadGate(gate, offer.tools, is_asked_again=is_asked_again)
 
 
 class LookaheadGate:
@@ -206,9 +202,9 @@ class LookaheadGate:
     """
 
     def __init__(
-        self, release: FirstReplyGate, tools: tuple[Tool, ...], *, is_asked_again: bool = False
+        self, gate: FirstReplyGate, tools: tuple[Tool, ...], *, is_asked_again: bool = False
     ) -> None:
-        self._release = release
+        self._gate = gate
         self._is_asked_again = is_asked_again
         self._tools = tools
         self._held: list[Prose] = []
@@ -218,31 +214,29 @@ class LookaheadGate:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether prose is held in any case."""
-        return self._release.is_unseen
+        return self._gate.is_unseen
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         """Hold prose while it may become a call; anything else shows that it does not."""
         if not self._is_watching or isinstance(heard, Reasoned):
-            return self._release.show(heard)
+            return self._gate.show(heard)
         if isinstance(heard, Prose):
             self._held.append(heard)
             return [] if self._may_become_call(heard.text) else self.end()
-        return [*self.end(), *self._release.show(heard)]
+        return [*self.end(), *self._gate.show(heard)]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Show the prose before a call, and what may be shown of that."""
-        return [*self.end(), *self._release.show_call(event)]
+        return [*self.end(), *self._gate.show_call(event)]
 
     def end(self) -> list[ReplyEvent]:
         """Watch no longer: what was held is prose."""
         self._is_watching = False
         held, self._held = self._held, []
-        return [event for one in held for event in self._release.show(one)]
+        return [event for one in held for event in self._gate.show(one)]
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show what is missing of an answer."""
-        return self._release.complete(answer, is_own=is_own)
+        return self._gate.complete(answer, is_own=is_own)
 
     def _may_become_call(self, text: str) -> bool:
         self._length += len(text)
@@ -251,5 +245,5 @@ class LookaheadGate:
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         written = "".join(one.text for one in self._held)
-        is_confirmed = self._is_asked_again and may_be_done(written)
+        is_confirmed = self._is_asked_again and can_become_done(written)
         return is_confirmed or may_become_call(written, self._tools)

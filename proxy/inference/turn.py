@@ -54,15 +54,15 @@ from proxy.facts import (
     RejectedReply,
     Withheld,
 )
-from proxy.guardrails.nudges import about_another_call, insist_on_json, keep_calls
+from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.retry import FIRST, AttemptKind, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
-from proxy.guardrails.schemas.members import pinned
+from proxy.guardrails.schemas.members import pin_members
 from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.call_gate import CallGate
-from proxy.inference.prepared import Prepared
+from proxy.inference.prepared import PreparedTurn
 from proxy.inference.reply_reader import (
     GuardedReader,
     ObservingReader,
@@ -74,8 +74,8 @@ from proxy.inference.text_gate import (
     ContinuationGate,
     FirstReplyGate,
     ReplyGate,
+    hold_possible_calls,
     is_content,
-    watched,
 )
 
 
@@ -121,14 +121,13 @@ class UsageTotals:
         self._sums: dict[str, int] = {}
 
     def add(self, reported: UsageReported) -> None:
-        """Take note of one attempt."""
         if not self._attempts:
             self.first_reply = _count(reported.usage, "completion_tokens")
         self._attempts += 1
         for name in _COUNTED:
             self._sums[name] = self._sums.get(name, 0) + (_count(reported.usage, name) or 0)
 
-    def told_with(self, usage: UsageReported) -> UsageReported:
+    def annotate(self, usage: UsageReported) -> UsageReported:
         """Return the usage with a member `temper` for all attempts, if there were several."""
         if self._attempts < 2:
             return usage
@@ -151,7 +150,7 @@ _LEAST_TOKENS = 512
 _TURNING_POINTS = frozenset((ReplyStarted, UsageReported, ReplyFinished, ReplyUnreadable))
 
 
-class State(Enum):
+class TurnState(Enum):
     """Where a turn stands."""
 
     ASKING = "asking"
@@ -160,7 +159,7 @@ class State(Enum):
     DONE = "done"
 
 
-class Move(Enum):
+class TurnMove(Enum):
     """What can happen to a turn."""
 
     ASKED = "asked"
@@ -171,14 +170,14 @@ class Move(Enum):
 
 
 _MOVES = {
-    (State.ASKING, Move.ASKED): State.LISTENING,
-    (State.ASKING, Move.RESUMED): State.COMMITTED,
-    (State.ASKING, Move.FINISHED): State.DONE,
-    (State.LISTENING, Move.SHOWN): State.COMMITTED,
-    (State.LISTENING, Move.REJECTED): State.ASKING,
-    (State.LISTENING, Move.FINISHED): State.DONE,
-    (State.COMMITTED, Move.REJECTED): State.ASKING,
-    (State.COMMITTED, Move.FINISHED): State.DONE,
+    (TurnState.ASKING, TurnMove.ASKED): TurnState.LISTENING,
+    (TurnState.ASKING, TurnMove.RESUMED): TurnState.COMMITTED,
+    (TurnState.ASKING, TurnMove.FINISHED): TurnState.DONE,
+    (TurnState.LISTENING, TurnMove.SHOWN): TurnState.COMMITTED,
+    (TurnState.LISTENING, TurnMove.REJECTED): TurnState.ASKING,
+    (TurnState.LISTENING, TurnMove.FINISHED): TurnState.DONE,
+    (TurnState.COMMITTED, TurnMove.REJECTED): TurnState.ASKING,
+    (TurnState.COMMITTED, TurnMove.FINISHED): TurnState.DONE,
 }
 
 
@@ -187,7 +186,7 @@ class Turn:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedTurn,
         new_id: NewId,
         may_retry: MayRetry,
         *,
@@ -199,7 +198,7 @@ class Turn:
         self._may_retry = may_retry
         self._attempts = attempts
         self._is_strict = is_strict
-        self._state = State.ASKING
+        self._state = TurnState.ASKING
         self._attempt = FIRST
         self._failures: list[Failure] = []
         self._nudges: tuple[Message, ...] = ()
@@ -208,18 +207,16 @@ class Turn:
         self._usage: UsageReported | None = None
         self._spent = UsageTotals()
         self._best = BestCandidate()
-        self._shown = SentAnswer()
+        self._sent = SentAnswer()
         self._shown_by: TurnReader | None = None
         self._listening = self._listen()
 
     @property
-    def state(self) -> State:
-        """Where the turn stands."""
+    def state(self) -> TurnState:
         return self._state
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What happened so far."""
         return tuple(self._facts)
 
     @property
@@ -229,11 +226,11 @@ class Turn:
 
     def next_question(self) -> Question | None:
         """Return what to ask the backend, None when the turn is done."""
-        if self._state is State.DONE:
+        if self._state is TurnState.DONE:
             return None
         self._usage = None
         self._facts.append(Asked(self._attempt.kind.value))
-        self._move(Move.ASKED if self._shown_by is None else Move.RESUMED)
+        self._move(TurnMove.ASKED if self._shown_by is None else TurnMove.RESUMED)
         return self._prepared.question(
             self._attempt, self._nudges, self._schema(), self._most_tokens()
         )
@@ -280,7 +277,7 @@ class Turn:
         client has already seen a part of the reply that broke off.
         """
         fallback = self._best.found
-        if fallback is None or self._shown_by is self._listening or self._shown.open_call:
+        if fallback is None or self._shown_by is self._listening or self._sent.open_call:
             return ()
         if not (fallback.answer.text.strip() or fallback.answer.calls):
             return ()
@@ -291,18 +288,18 @@ class Turn:
 
         Returns the client's last events; nothing if the reply has nothing to give.
         """
-        if self._state not in (State.LISTENING, State.COMMITTED):
+        if self._state not in (TurnState.LISTENING, TurnState.COMMITTED):
             return ()
         events, verdict = self._listening.finish(CUT_OFF)
         answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
-        if not (answer.text.strip() or answer.calls or self._shown.is_begun):
+        if not (answer.text.strip() or answer.calls or self._sent.is_begun):
             return ()
         self._facts += verdict.facts
         shown = self._show(events)
         best = Candidate(replace(answer, reason=CUT_OFF), self._listening, self._usage)
         return [*shown, *self._complete(best)]
 
-    def _move(self, move: Move) -> None:
+    def _move(self, move: TurnMove) -> None:
         to = _MOVES.get((self._state, move))
         assert to is not None, f"{move} in {self._state}"  # noqa: S101 - a bug, not an input
         self._state = to
@@ -316,21 +313,20 @@ class Turn:
         if self._attempt.kind is AttemptKind.CONSTRAINED:
             offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
         return GuardedReader(
-            offer, self._release(offer), self._new_id, self._shown, insistence=len(self._failures)
+            offer, self._release(offer), self._new_id, self._sent, insistence=len(self._failures)
         )
 
     def _release(self, offer: OfferedTools) -> ReplyGate:
-        """Decide how the reply to come is shown."""
-        if self._shown.is_begun:
+        if self._sent.is_begun:
             was_meant = any(one.defect in _MEANT for one in self._failures)
-            return ContinuationGate(self._shown, adds_text=was_meant)
+            return ContinuationGate(self._sent, adds_text=was_meant)
         release = FirstReplyGate(
-            self._shown,
-            CallGate(offer, self._shown) if self._prepared.streams_calls else None,
+            self._sent,
+            CallGate(offer, self._sent) if self._prepared.streams_calls else None,
             shows_prose=self._welcomes_prose(offer),
             is_answer_due=not offer.missing_steps,
         )
-        return watched(release, offer, is_asked_again=bool(self._failures))
+        return hold_possible_calls(release, offer, is_asked_again=bool(self._failures))
 
     def _welcomes_prose(self, offer: OfferedTools) -> bool:
         """Return whether prose is an answer whatever follows; JSON has to be checked first."""
@@ -345,9 +341,9 @@ class Turn:
         offer = self._prepared.offer
         if offer is None or self._attempt.kind is not AttemptKind.CONSTRAINED:
             return None
-        if is_open := self._shown.open_call:
-            tools = [one for one in offer.tools if one.name == is_open.name]
-            return call_schema([pinned(tool, is_open.arguments.members) for tool in tools])
+        if open_call := self._sent.open_call:
+            tools = [one for one in offer.tools if one.name == open_call.name]
+            return call_schema([pin_members(tool, open_call.arguments.members) for tool in tools])
         return call_schema(offer.due)
 
     def _most_tokens(self) -> int | None:
@@ -363,22 +359,22 @@ class Turn:
         return (started,)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
-        is_committed = self._state is State.COMMITTED
+        is_committed = self._state is TurnState.COMMITTED
         if not is_committed and any(is_content(event) for event in events):
-            self._move(Move.SHOWN)
+            self._move(TurnMove.SHOWN)
             self._shown_by = self._listening
         return events
 
     def _judge(self, reason: str) -> Sequence[ReplyEvent]:
         events, verdict = self._listening.finish(reason)
         shown = self._show(events)
-        if isinstance(verdict, Accepted) and not self._shown.admits(verdict.calls):
+        if isinstance(verdict, Accepted) and not self._sent.admits(verdict.calls):
             verdict = self._judge_open(verdict)
         match verdict:
             case Accepted():
                 self._facts += verdict.facts
                 answer = Candidate(verdict, self._listening, self._usage)
-                return [*shown, *self._complete(self._confirmed(answer))]
+                return [*shown, *self._complete(self._prefer_confirmed(answer))]
             case Rejected():
                 return [*shown, *self._reject(verdict)]
 
@@ -388,10 +384,10 @@ class Turn:
             return answer
         if Refused("cut_off") in answer.facts:
             return replace(answer, reason=CUT_OFF)
-        nudge = about_another_call(answer.text)
+        nudge = demand_open_call(answer.text)
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
-    def _confirmed(self, answer: Candidate) -> Candidate:
+    def _prefer_confirmed(self, answer: Candidate) -> Candidate:
         """Return what was said before, where the model was asked about it and adds nothing."""
         given, last = answer.answer, self._failures[-1] if self._failures else None
         if given.text.strip() or given.calls or given.reason not in _WHOLE:
@@ -404,7 +400,7 @@ class Turn:
         self._facts += (*rejected.facts, RejectedReply(rejected.defect.value))
         self._failures.append(Failure(self._attempt, rejected.defect))
         self._remember(rejected.fallback)
-        self._move(Move.REJECTED)
+        self._move(TurnMove.REJECTED)
         left_out = self._prepared.left_out
         attempt = next_attempt(self._failures, self._text_policy, self._attempts, left_out)
         if attempt is not None and not self._may_retry():
@@ -414,13 +410,13 @@ class Turn:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt
         self._listening = self._listen()
-        self._nudges += self._insisting(rejected.nudge)
+        self._nudges += self._insist(rejected.nudge)
         return ()
 
-    def _insisting(self, nudge: tuple[Message, ...]) -> tuple[Message, ...]:
+    def _insist(self, nudge: tuple[Message, ...]) -> tuple[Message, ...]:
         """Add to a nudge what the next attempt has to keep to; one that is asked raw needs none."""
-        if nudge and (is_open := self._shown.open_call):
-            nudge = keep_calls(nudge, is_open.name, is_open.arguments.beginning)
+        if nudge and (open_call := self._sent.open_call):
+            nudge = keep_calls(nudge, open_call.name, open_call.arguments.beginning)
         return insist_on_json(nudge) if self._attempt.kind is AttemptKind.CONSTRAINED else nudge
 
     @property
@@ -430,7 +426,7 @@ class Turn:
 
     def _remember(self, answer: Accepted) -> None:
         """Keep an answer in case nothing better comes; it has to go on where the client stands."""
-        if self._shown.admits(answer.calls):
+        if self._sent.admits(answer.calls):
             self._best.offer(
                 Candidate(answer, self._listening, self._usage),
                 is_meant=self._attempt.kind is not AttemptKind.CONSTRAINED,
@@ -441,13 +437,13 @@ class Turn:
         if self._is_narrated() or not is_an_answer(failure, self._text_policy):
             self._facts.append(LadderEnded(failure.defect.value))
         if self._is_strict and not is_an_answer(failure, self._text_policy):
-            self._move(Move.FINISHED)
+            self._move(TurnMove.FINISHED)
             raise GuardrailsExhausted(len(self._failures), failure.defect.value)
-        best, is_open = self._best.found, self._shown.open_call
-        if is_open and not (best and self._shown.admits(best.answer.calls)):
-            self._facts.append(BrokeOff(is_open.name))
-            self._move(Move.FINISHED)
-            raise CallBrokeOff(len(self._failures), failure.defect.value, is_open.name)
+        best, open_call = self._best.found, self._sent.open_call
+        if open_call and not (best and self._sent.admits(best.answer.calls)):
+            self._facts.append(BrokeOff(open_call.name))
+            self._move(TurnMove.FINISHED)
+            raise CallBrokeOff(len(self._failures), failure.defect.value, open_call.name)
         assert best is not None  # noqa: S101 - every rejection leaves one, unless a call is open
         return self._complete(best)
 
@@ -459,10 +455,10 @@ class Turn:
     def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""
         is_own = self._shown_by in (None, best.listening)
-        self._move(Move.FINISHED)
+        self._move(TurnMove.FINISHED)
         rest = best.listening.complete(best.answer, is_own=is_own)
-        usage = [self._spent.told_with(best.usage)] if best.usage is not None else []
-        has_calls = bool(self._shown.calls) and not self._shown.open_call
+        usage = [self._spent.annotate(best.usage)] if best.usage is not None else []
+        has_calls = bool(self._sent.calls) and not self._sent.open_call
         reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
         return [*rest, *usage, ReplyFinished(reason)]
 

@@ -63,7 +63,6 @@ class _Question:
 
     @property
     def name(self) -> str:
-        """The tool in question, for logs."""
         return f"{self.call.server}.{self.call.tool}"
 
 
@@ -83,7 +82,6 @@ class Confirmations:
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
-        """The calls that wait, the oldest first."""
         now = self._clock()
         return tuple(
             msgspec.structs.replace(one.call, seconds_left=round(max(0.0, one.until - now), 1))

@@ -41,7 +41,7 @@ _Received: TypeAlias = SessionMessage | Exception
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: OnClose = lambda: None
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and agree on a protocol.
@@ -60,7 +60,6 @@ async def connected(
 
 
 async def list_tools(client: Client) -> tuple[mcp_types.Tool, ...]:
-    """List all tools, to the last page."""
     found: list[mcp_types.Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):

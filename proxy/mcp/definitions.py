@@ -84,7 +84,7 @@ def digest_of(definitions: Iterable[Definition]) -> str:
     return hashlib.sha256(together.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
-def changed(before: Iterable[ServedTool], now: Iterable[Definition]) -> frozenset[str]:
+def changed_tools(before: Iterable[ServedTool], now: Iterable[Definition]) -> frozenset[str]:
     """Name the tools, as they are offered, that their server no longer defines as it did."""
     digests = {one.name: one.digest for one in now}
     return frozenset(one.tool.name for one in before if digests.get(one.own_name) != one.digest)
@@ -99,13 +99,13 @@ def _tool(definition: Definition, name: str) -> Tool:
     parameters = {key: one for key, one in definition.parameters.items() if key != "$schema"}
     function: JsonObject = {"name": name}
     if definition.description:
-        function["description"] = _clipped(definition.description)
+        function["description"] = _clip(definition.description)
     function["parameters"] = parameters
     source = json.dump({"type": "function", "function": function})
     return Tool(name, parameters, source)
 
 
-def _clipped(description: str) -> str:
+def _clip(description: str) -> str:
     if len(description) <= LONGEST_DESCRIPTION:
         return description
     return description[: LONGEST_DESCRIPTION - 1] + "…"

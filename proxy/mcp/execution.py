@@ -62,7 +62,7 @@ class _Progress:
     asked: float | None = None
     begun: float | None = None
 
-    def ended(self) -> tuple[float, float, float]:
+    def end(self) -> tuple[float, float, float]:
         """Return when it began, how long it took, and how long it had waited for a person."""
         now = self.clock()
         begun = now if self.begun is None else self.begun
@@ -98,11 +98,11 @@ class OwnedTools:
         gate = asyncio.Semaphore(limits.parallel)
         async with asyncio.TaskGroup() as group:
             running = [
-                group.create_task(self._finished(call, gate, limits, context)) for call in calls
+                group.create_task(self._finish(call, gate, limits, context)) for call in calls
             ]
         return tuple(one.result() for one in running)
 
-    async def _finished(
+    async def _finish(
         self, call: ToolCall, gate: asyncio.Semaphore, limits: CallLimits, context: RoundContext
     ) -> Outcome:
         outcome = await self._run(call, gate, limits)
@@ -122,8 +122,8 @@ class OwnedTools:
                     progress.begun = self.clock()
                     ended = await self.source.call(tool, arguments, limits, self.meta(call))
         finally:
-            begun, seconds, waited = progress.ended()
-            self.notice(self._called(tool, call, ended).ran(begun, seconds, waited))
+            begun, seconds, waited = progress.end()
+            self.notice(self._record_of(tool, call, ended).ran(begun, seconds, waited))
         return ended.outcome(call, seconds)
 
     async def _refusal(
@@ -135,7 +135,7 @@ class OwnedTools:
         progress.asked = self.clock()
         return (await self.confirm(tool, call, arguments)).refusal
 
-    def _called(self, tool: ServedTool, call: ToolCall, ended: Ended) -> Called:
+    def _record_of(self, tool: ServedTool, call: ToolCall, ended: Ended) -> Called:
         transport, protocol = self.source.protocol_of(tool.server)
         return Called(
             tool.server,

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from proxy.conversation.json import JsonObject
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.server import Patience, ToolServer
+from proxy.mcp.server import McpServer, ServerTimeouts
 from proxy.mcp.specification import GONE, CallLimits, Ended, ServerSpec
 from proxy.processes.restarts import State
 
@@ -19,15 +19,15 @@ from proxy.processes.restarts import State
 _TALKATIVE = ("mcp", "httpx2", "httpcore2")
 
 
-class Fleet:
+class ToolServerFleet:
     """The tool servers that are configured, in that order."""
 
-    def __init__(self, patience: Patience | None = None) -> None:
+    def __init__(self, patience: ServerTimeouts | None = None) -> None:
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._patience = patience
-        self._servers: dict[str, ToolServer] = {}
-        self._retiring: dict[asyncio.Task[None], ToolServer] = {}
+        self._servers: dict[str, McpServer] = {}
+        self._retiring: dict[asyncio.Task[None], McpServer] = {}
 
     def renew(self, specs: Sequence[ServerSpec]) -> None:
         """Keep these servers going from now on, which holds nobody up.
@@ -41,44 +41,38 @@ class Fleet:
             if self._servers.get(name) is not server:
                 self._retire(server)
 
-    def _server(self, known: ToolServer | None, spec: ServerSpec) -> ToolServer:
+    def _server(self, known: McpServer | None, spec: ServerSpec) -> McpServer:
         if known is not None and known.spec == spec and known.state is not State.DOWN:
             known.accept()
             return known
-        server = ToolServer(spec, self._patience)
+        server = McpServer(spec, self._patience)
         server.start()
         return server
 
-    def _retire(self, server: ToolServer) -> None:
+    def _retire(self, server: McpServer) -> None:
         retiring = asyncio.create_task(server.retire(), name=f"end of {server.spec.name}")
         self._retiring[retiring] = server
         retiring.add_done_callback(self._retiring.pop)
 
     @property
-    def servers(self) -> tuple[ToolServer, ...]:
-        """All of them."""
+    def servers(self) -> tuple[McpServer, ...]:
         return tuple(self._servers.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What they are called."""
         return tuple(self._servers)
 
     def tools_of(self, server: str) -> tuple[ServedTool, ...] | None:
-        """Return what a server offers; None while nobody knows, and when it is down."""
         return self._servers[server].tools
 
     def is_ready(self, server: str) -> bool:
-        """Tell whether a server would take a call now."""
         return self._servers[server].state is State.READY
 
     def protocol_of(self, server: str) -> tuple[str, str]:
-        """Return how a server is reached, and by which version of the protocol."""
         known = self._servers.get(server)
         return (known.spec.transport, known.protocol) if known is not None else ("", "")
 
     def condition_of(self, server: str) -> tuple[str, str]:
-        """Return a server's state, and why it cannot be used, "" where it can."""
         known = self._servers[server]
         return known.state.value, known.problem
 
@@ -91,24 +85,24 @@ class Fleet:
             return GONE
         return await server.call(tool.tool.name, arguments, limits, meta, digest=tool.digest)
 
-    async def settled(self, seconds: float) -> None:
+    async def wait_settled(self, seconds: float) -> None:
         """Wait until each server is ready or down, at most so long."""
-        await asyncio.gather(*(server.settled(seconds) for server in self.servers))
+        await asyncio.gather(*(server.wait_settled(seconds) for server in self.servers))
 
     async def close(self) -> None:
         """Close all at once; a program that heeds nothing is killed after four seconds."""
         everybody = (*self.servers, *self._retiring.values())
         for server in everybody:
             server.stop()
-        await asyncio.gather(*(server.ended() for server in everybody), *self._retiring)
+        await asyncio.gather(*(server.wait_closed() for server in everybody), *self._retiring)
 
 
 @asynccontextmanager
 async def open_fleet(
-    specs: Sequence[ServerSpec], patience: Patience | None = None
-) -> AsyncGenerator[Fleet, None]:
+    specs: Sequence[ServerSpec], patience: ServerTimeouts | None = None
+) -> AsyncGenerator[ToolServerFleet, None]:
     """Start tool servers, which holds nobody up, and close them at the end."""
-    fleet = Fleet(patience)
+    fleet = ToolServerFleet(patience)
     fleet.renew(specs)
     try:
         yield fleet

@@ -60,9 +60,9 @@ class ToolOffer:
         asked = {
             (one.server, one.own_name)
             for each in wanted
-            for one in _asked(self.policy, self.source, each)
+            for one in _wanted_by(self.policy, self.source, each)
         }
-        known = _known(self.source)
+        known = _ready_tools(self.source)
         named = [one for one in known if (one.server, one.own_name) in asked]
         chosen: dict[str, ServedTool] = {}
         for one in (*named, *(known if is_for_all else ())):
@@ -79,17 +79,18 @@ def _refuse(wanted: Iterable[WantedTools]) -> None:
             raise ToolsNotAllowed(one.param)
 
 
-def _known(source: ToolSource) -> list[ServedTool]:
-    """Return all tools that are ready."""
+def _ready_tools(source: ToolSource) -> list[ServedTool]:
     return [one for server in source.names for one in source.tools_of(server) or ()]
 
 
-def _asked(policy: OfferPolicy, source: ToolSource, wanted: WantedTools) -> Collection[ServedTool]:
+def _wanted_by(
+    policy: OfferPolicy, source: ToolSource, wanted: WantedTools
+) -> Collection[ServedTool]:
     """Return the tools that one entry of a request asks for."""
     if not wanted.server:
         # agents declare one in every request: without the server they do without the tool
         server, name = policy.hosted[wanted.kind]
-        return [one for one in _known(source) if (one.server, one.own_name) == (server, name)]
+        return [one for one in _ready_tools(source) if (one.server, one.own_name) == (server, name)]
     if wanted.server not in source.names:
         known = ", ".join(source.names)
         problem = f"There is no tool server {wanted.server!r}; there are: {known}."

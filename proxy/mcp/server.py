@@ -21,8 +21,8 @@ from pydantic import ValidationError
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.mcp.connecting import connected, list_tools
-from proxy.mcp.definitions import Definition, Selection, ServedTool, changed, select
+from proxy.mcp.connecting import connect, list_tools
+from proxy.mcp.definitions import Definition, Selection, ServedTool, changed_tools, select
 from proxy.mcp.specification import GONE, LOST, UNREACHABLE, CallLimits, Ended, ServerSpec
 from proxy.processes.process import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, State
@@ -77,7 +77,7 @@ _NONSENSE = "Error: the tool server answered with something that is no result"
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ServerTimeouts:
     """How long is waited for what, in seconds; tests are less patient."""
 
     start: float = _START_SECONDS
@@ -87,15 +87,15 @@ class Patience:
     send: float = _SEND_SECONDS
 
 
-class ToolServer:
+class McpServer:
     """A server that is kept going from `start` to `stop`."""
 
-    def __init__(self, spec: ServerSpec, patience: Patience | None = None) -> None:
+    def __init__(self, spec: ServerSpec, patience: ServerTimeouts | None = None) -> None:
         self.spec = spec
         self.definitions: tuple[Definition, ...] = ()
         self.protocol = ""
         self.problem = ""
-        self._patience = patience or Patience()
+        self._patience = patience or ServerTimeouts()
         self._restarts = Restarts(self._patience.restarts)
         self._tail = LogTail()
         self._selection: Selection | None = None
@@ -112,7 +112,6 @@ class ToolServer:
         self._owner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to keep it going."""
         self._owner = asyncio.create_task(self._look_after(), name=f"owner of {self.spec.name}")
 
     def stop(self) -> None:
@@ -128,21 +127,19 @@ class ToolServer:
         """End it when its calls are over, which have limits of their own."""
         await self._idle.wait()
         self.stop()
-        await self.ended()
+        await self.wait_closed()
 
     def accept(self) -> None:
         """Offer its tools as they are defined by now, also those that were withdrawn."""
         if self._selection is not None:
             self._select()
 
-    async def ended(self) -> None:
-        """Wait until the owner has closed everything."""
+    async def wait_closed(self) -> None:
         if self._owner is not None:
             await asyncio.wait({self._owner})
 
     @property
     def state(self) -> State:
-        """How it does."""
         return State.DOWN if self._is_down else self._restarts.state
 
     @property
@@ -157,7 +154,7 @@ class ToolServer:
         """The last lines that a program wrote to its standard error."""
         return self._tail.lines
 
-    async def settled(self, seconds: float) -> bool:
+    async def wait_settled(self, seconds: float) -> bool:
         """Wait until it is ready or down; tells whether it is ready."""
         try:
             async with asyncio.timeout(seconds):
@@ -179,8 +176,8 @@ class ToolServer:
 
         With a `digest` only if it is still defined so.
         """
-        with self._calling():
-            await self.settled(self._patience.call)
+        with self._count_call():
+            await self.wait_settled(self._patience.call)
             client = self._client
             if client is None:
                 return Ended(UNREACHABLE, Status.FAILED, "unreachable", is_counted=False)
@@ -193,16 +190,16 @@ class ToolServer:
                 read_timeout_seconds=limits.seconds,
                 meta=cast("mcp_types.RequestParamsMeta", meta) if meta else None,
             )
-            return await self._ended(result, limits)
+            return await self._await_result(result, limits)
 
-    async def _ended(
+    async def _await_result(
         self, arriving: Awaitable[mcp_types.CallToolResult], limits: CallLimits
     ) -> Ended:
         try:
             async with asyncio.timeout(limits.seconds + self._patience.send):
                 result = await arriving
         except MCPError as error:
-            return self._failed(error, limits)
+            return self._as_failure(error, limits)
         except TimeoutError:
             return _late(limits)
         except (ValidationError, RuntimeError, ValueError) as error:
@@ -212,8 +209,7 @@ class ToolServer:
         return Ended(text, Status.FAILED, "tool_error") if result.is_error else Ended(text)
 
     @contextmanager
-    def _calling(self) -> Iterator[None]:
-        """Note a call while the block runs."""
+    def _count_call(self) -> Iterator[None]:
         self._calls += 1
         self._idle.clear()
         try:
@@ -223,7 +219,7 @@ class ToolServer:
             if not self._calls:
                 self._idle.set()
 
-    def _failed(self, error: MCPError, limits: CallLimits) -> Ended:
+    def _as_failure(self, error: MCPError, limits: CallLimits) -> Ended:
         match error.code:
             case mcp_types.REQUEST_TIMEOUT:
                 return _late(limits)
@@ -265,7 +261,7 @@ class ToolServer:
                 limit.reschedule(None)
 
         try:
-            async with limit, connected(self.spec, self._tail, self._lost.set, close) as client:
+            async with limit, connect(self.spec, self._tail, self._lost.set, close) as client:
                 try:
                     self._take(await list_tools(client))
                     limit.reschedule(None)
@@ -278,7 +274,7 @@ class ToolServer:
         except TimeoutError:
             return f"did not tell its tools within {self._patience.start:g} seconds"
         except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever went wrong
-            return f"cannot be used: {_worded(error)}"
+            return f"cannot be used: {_word(error)}"
         finally:
             self._is_closing = False
             self._dismiss()
@@ -311,7 +307,7 @@ class ToolServer:
         if self._selection is None:
             self._select()
             return
-        gone = changed(self._selection.tools, self.definitions) - self._withdrawn
+        gone = changed_tools(self._selection.tools, self.definitions) - self._withdrawn
         self._withdrawn |= gone
         for name in sorted(gone):
             told = "the tool server %s defines %r otherwise than before: it is withdrawn"
@@ -350,7 +346,7 @@ def _definition(tool: mcp_types.Tool) -> Definition:
     return Definition(tool.name, tool.description or "", parameters, is_read_only)
 
 
-def _worded(error: BaseException) -> str:
+def _word(error: BaseException) -> str:
     """Return the first thing that went wrong, without what it was wrapped in."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

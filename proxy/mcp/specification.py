@@ -74,7 +74,6 @@ class Called(msgspec.Struct, frozen=True):
     waited: float = 0.0
 
     def ran(self, begun: float, seconds: float, waited: float = 0.0) -> "Called":
-        """Say when it ran."""
         return replace(self, begun=begun, seconds=seconds, waited=waited)
 
 

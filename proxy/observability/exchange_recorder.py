@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from proxy.backends.client import Backend, ReplyEvents
-from proxy.backends.wrapper import BackendWrapper
+from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
@@ -50,7 +49,7 @@ from proxy.profiles.known_model import KnownModel
 
 if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
     from proxy.tool_rounds.executor import Round
-    from proxy.tool_rounds.terms import Terms
+    from proxy.tool_rounds.terms import RunTerms
 
 FAILED = "failed"
 ENDINGS = ("finished", "unreadable", FAILED)
@@ -101,7 +100,7 @@ class ExchangeRecorder:
         """Begin a round of a run: the generations from here on belong to it."""
         self._rounds.append(len(self._generations))
 
-    def end_run(self, terms: "Terms", rounds: "Sequence[Round]") -> None:
+    def end_run(self, terms: "RunTerms", rounds: "Sequence[Round]") -> None:
         """Note what became of the calls of all rounds."""
         ends = [*self._rounds[1:], len(self._generations)]
         parts = zip_longest(self._rounds, ends, rounds)

@@ -27,7 +27,7 @@ from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidReque
 from proxy.facts import Fact, ToolRan, last_defect, outcome, repairs, tries
 from proxy.guardrails.model_quirks import Traits
 from proxy.inference.preparation import Policy, begin, plan_request
-from proxy.inference.turn import State, Turn
+from proxy.inference.turn import Turn, TurnState
 from proxy.observability.exchange_recorder import ENDINGS, FAILED, event_of
 from proxy.observability.recording import (
     Piece,
@@ -92,24 +92,25 @@ class ReplayedTurns:
     def unfinished(self) -> str:
         """Tell why there is no end, "" if there is one."""
         turn = self._turns[-1]
-        is_over = self._run.stop is not None if self._run is not None else turn.state is State.DONE
+        is_over = (
+            self._run.stop is not None if self._run is not None else turn.state is TurnState.DONE
+        )
         if is_over or self._unfinished:
             return self._unfinished
-        return "asks again" if turn.state is State.ASKING else "fails"
+        return "asks again" if turn.state is TurnState.ASKING else "fails"
 
     @property
     def following(self) -> Question | None:
         """What the model would be asked next."""
         last = self._turns[-1:]
-        return next((one.next_question() for one in last if one.state is State.ASKING), None)
+        return next((one.next_question() for one in last if one.state is TurnState.ASKING), None)
 
     def _rounds(self, request: Request, recorded: RecordedRun) -> Iterator[ReplyEvent]:
-        from proxy.tool_rounds.run import Ask, Run
-        from proxy.tool_rounds.run import State as RunState
-        from proxy.tool_rounds.terms import Terms
+        from proxy.tool_rounds.run import Ask, Run, RunState
+        from proxy.tool_rounds.terms import RunTerms
 
         limits = recorded.most_rounds, recorded.most_failed_rounds
-        terms = Terms(frozenset(recorded.owned), self._policy.workflow, *limits)
+        terms = RunTerms(frozenset(recorded.owned), self._policy.workflow, *limits)
         run = self._run = Run(request, terms)
         generations = self._exchange.generations
         for part, own in _parts(recorded.rounds, generations):
@@ -125,8 +126,7 @@ class ReplayedTurns:
 
     def _results(self, run: "Run", recorded: Sequence[RecordedOutcome]) -> Sequence[ReplyEvent]:
         """Tell a run what became of its calls then; it stays where it is if they were others."""
-        from proxy.tool_rounds.run import Execute
-        from proxy.tool_rounds.run import State as RunState
+        from proxy.tool_rounds.run import Execute, RunState
 
         step = run.next_step() if run.state is RunState.CALLED else None
         if not isinstance(step, Execute):
@@ -134,7 +134,7 @@ class ReplayedTurns:
         if (outcomes := self._outcomes(step.calls, recorded)) is None:
             self._unfinished = "calls other tools"
             return ()
-        return run.executed(outcomes)
+        return run.finish_round(outcomes)
 
     def _outcomes(
         self, calls: Sequence[ToolCall], recorded: Sequence[RecordedOutcome]

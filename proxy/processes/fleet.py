@@ -81,7 +81,7 @@ class Lease:
         """Whether the model can be used."""
         return self._place.is_served
 
-    async def granted(self) -> None:
+    async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises the `ProcessFailed` error that prevents it."""
         failure = await asyncio.shield(self._fate)
         if failure is not None:
@@ -212,7 +212,7 @@ class Fleet:
     async def _preload(self, name: str) -> None:
         try:
             with self.lease(name) as lease:
-                await lease.granted()
+                await lease.wait_until_granted()
         except (ProcessFailed, QueueFull) as failure:
             logger.warning("%s was not loaded: %s", name, failure)
 

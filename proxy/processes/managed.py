@@ -252,7 +252,7 @@ class ReadyWait:
         doing = "restarting" if self._backend.is_restarting else "loading"
         return f"{doing} {self._backend.name}"
 
-    async def granted(self) -> None:
+    async def wait_until_granted(self) -> None:
         """Wait until the server can be used; raises `BackendUnavailable` if it stays down."""
         await self._backend.until_ready()
 

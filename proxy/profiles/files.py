@@ -35,13 +35,13 @@ Convention = Literal["hermes", "mistral", "gemma", "llama3", "react", "json"]
 Describer = Literal["template", "hermes", "mistral", "gemma", "llama3", "react", "json"]
 
 
-def _known_syntax(name: str) -> str:
+def _check_syntax(name: str) -> str:
     if name not in _KNOWN_SYNTAXES:
         raise ValueError(f"should be one of {', '.join(_KNOWN_SYNTAXES)}")
     return name
 
 
-def _telling_pattern(pattern: str) -> str:
+def _check_pattern(pattern: str) -> str:
     if literal_length(pattern) < _SHORTEST_LITERAL:
         raise ValueError("should hold at least two characters that are no wildcards")
     return pattern
@@ -60,7 +60,7 @@ class _Section(BaseModel):
 
 
 class _Match(_Section):
-    names: tuple[Annotated[Text, AfterValidator(_telling_pattern)], ...] = Field(
+    names: tuple[Annotated[Text, AfterValidator(_check_pattern)], ...] = Field(
         default=(),
         description='globs for names of models; case is ignored, and " ", "_" and "-" are the same',
     )
@@ -71,7 +71,7 @@ class _Match(_Section):
 
 
 class _Calls(_Section):
-    syntaxes: tuple[Annotated[str, AfterValidator(_known_syntax)], ...] = Field(
+    syntaxes: tuple[Annotated[str, AfterValidator(_check_syntax)], ...] = Field(
         default=(), description="rescue syntaxes to try first, in this order"
     )
     parallel: bool = Field(
@@ -176,7 +176,7 @@ def load_profiles(extra: Path | None = None) -> tuple[Profile, ...]:
 
     Raises `InvalidConfiguration` naming file and field if one cannot be used.
     """
-    profiles = {profile.name: profile for profile in _shipped()}
+    profiles = {profile.name: profile for profile in _load_shipped()}
     if extra is not None:
         if not extra.is_dir():
             raise InvalidConfiguration(str(extra), "is not a folder; create it or leave it out")
@@ -185,7 +185,7 @@ def load_profiles(extra: Path | None = None) -> tuple[Profile, ...]:
 
 
 @cache
-def _shipped() -> tuple[Profile, ...]:
+def _load_shipped() -> tuple[Profile, ...]:
     return _read_all(_shipped_folder(resources.files("proxy")).iterdir())
 
 
@@ -209,7 +209,7 @@ def _read(file: Traversable) -> Profile:
     try:
         read = _File.model_validate(document)
     except ValidationError as error:
-        raise InvalidConfiguration(str(file), _described(error)) from error
+        raise InvalidConfiguration(str(file), _describe(error)) from error
     if file.name != f"{read.name}.toml":
         raise InvalidConfiguration(
             str(file), f"name: should be that of the file, not {read.name!r}; rename one of the two"
@@ -217,7 +217,7 @@ def _read(file: Traversable) -> Profile:
     return _profile(read)
 
 
-def _described(error: ValidationError) -> str:
+def _describe(error: ValidationError) -> str:
     problems = []
     for found in error.errors(include_context=False, include_url=False):
         field = ".".join(str(part) for part in found["loc"]) or "the file"

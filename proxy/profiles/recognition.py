@@ -49,7 +49,7 @@ class Recognition:
     reason: str
 
 
-class Kind(IntEnum):
+class MatchKind(IntEnum):
     """What a match rests on, the weakest first."""
 
     ARCHITECTURE = 1
@@ -58,10 +58,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ProfileMatch:
     """A profile that fits; `strength` is kind, nearness to the end of a path, literal length."""
 
-    strength: tuple[Kind, int, int]
+    strength: tuple[MatchKind, int, int]
     recognition: Recognition
 
 
@@ -73,7 +73,7 @@ def recognise(evidence: Evidence, profiles: Iterable[Profile]) -> Recognition:
     return found[0].recognition
 
 
-def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[Candidate, ...]:
+def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[ProfileMatch, ...]:
     """Return the best match of every profile that fits, the strongest first."""
     best = [
         max(found, key=lambda one: one.strength)
@@ -84,32 +84,31 @@ def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[Candida
 
 
 def literal_length(pattern: str) -> int:
-    """Count what a pattern says itself, wildcards aside."""
     return len(re.sub(r"\[[^\]]*\]|[*?]", "", pattern))
 
 
-def _matches(evidence: Evidence, profile: Profile) -> Iterator[Candidate]:
+def _matches(evidence: Evidence, profile: Profile) -> Iterator[ProfileMatch]:
     for name in evidence.names:
         yield from _matches_by_name(name, profile)
     marks = profile.matching.templates
     if marks and all(mark in evidence.template for mark in marks):
         quoted = " and ".join(f'"{mark}"' for mark in marks)
         reason = f"its chat template contains {quoted}"
-        strength = (Kind.TEMPLATE, 0, sum(map(len, marks)))
-        yield Candidate(strength, Recognition(profile, reason))
+        strength = (MatchKind.TEMPLATE, 0, sum(map(len, marks)))
+        yield ProfileMatch(strength, Recognition(profile, reason))
     if evidence.architecture and evidence.architecture in profile.matching.architectures:
         reason = f'its architecture is "{evidence.architecture}"'
-        yield Candidate((Kind.ARCHITECTURE, 0, 0), Recognition(profile, reason))
+        yield ProfileMatch((MatchKind.ARCHITECTURE, 0, 0), Recognition(profile, reason))
 
 
-def _matches_by_name(name: str, profile: Profile) -> Iterator[Candidate]:
+def _matches_by_name(name: str, profile: Profile) -> Iterator[ProfileMatch]:
     for distance, part in enumerate(_parts(name)):
         plain = _plain(part).removesuffix(_FILE_ENDING)
         for pattern in profile.matching.names:
             if fnmatchcase(plain, _plain(pattern)):
-                strength = (Kind.NAME, -distance, literal_length(pattern))
+                strength = (MatchKind.NAME, -distance, literal_length(pattern))
                 reason = f'name "{part}" matches "{pattern}"'
-                yield Candidate(strength, Recognition(profile, reason))
+                yield ProfileMatch(strength, Recognition(profile, reason))
 
 
 def _parts(name: str) -> list[str]:

@@ -27,7 +27,6 @@ def summary(recognition: Recognition, traits: Traits) -> dict[str, str]:
 
 
 def document(recognition: Recognition, traits: Traits) -> JsonObject:
-    """Describe a model as an object of JSON."""
     profile, template = recognition.profile, traits.template
     return {
         "profile": profile.name,

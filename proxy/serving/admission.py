@@ -21,7 +21,7 @@ _WEIGHT = 0.1  # of the latest duration in the mean
 
 
 @dataclass(eq=False, slots=True)
-class QueuePosition:
+class SlotRequest:
     """A request in the line; `is_served` reports that it is its turn."""
 
     key: str
@@ -39,21 +39,19 @@ class WaitingLine:
         self._most_waiting = most_waiting
         self._capacity = capacity
         self._served = 0
-        self._waiting: OrderedDict[str, deque[QueuePosition]] = OrderedDict()
+        self._waiting: OrderedDict[str, deque[SlotRequest]] = OrderedDict()
 
     @property
     def served(self) -> int:
-        """How many places are being served."""
         return self._served
 
     @property
     def waiting(self) -> int:
-        """How many places wait."""
         return sum(map(len, self._waiting.values()))
 
-    def join(self, key: str) -> QueuePosition | None:
+    def join(self, key: str) -> SlotRequest | None:
         """Take a place, at the end of the line of `key`; None where the line is full."""
-        place = QueuePosition(key)
+        place = SlotRequest(key)
         if self._is_open and not self._waiting:
             self._serve(place)
         elif self.waiting >= self._most_waiting:
@@ -62,7 +60,7 @@ class WaitingLine:
             self._waiting.setdefault(key, deque()).append(place)
         return place
 
-    def leave(self, place: QueuePosition) -> list[QueuePosition]:
+    def leave(self, place: SlotRequest) -> list[SlotRequest]:
         """Give a place back, served or not; returns the places whose turn it is now."""
         if place.is_served:
             self._served -= 1
@@ -73,7 +71,7 @@ class WaitingLine:
                 del self._waiting[place.key]
         return self._advance()
 
-    def resize(self, capacity: int | None) -> list[QueuePosition]:
+    def resize(self, capacity: int | None) -> list[SlotRequest]:
         """Serve this many at once; returns the places whose turn it is now."""
         self._capacity = capacity
         return self._advance()
@@ -82,8 +80,8 @@ class WaitingLine:
     def _is_open(self) -> bool:
         return self._capacity is None or self._served < self._capacity
 
-    def _advance(self) -> list[QueuePosition]:
-        called: list[QueuePosition] = []
+    def _advance(self) -> list[SlotRequest]:
+        called: list[SlotRequest] = []
         while self._waiting and self._is_open:
             key, line = self._waiting.popitem(last=False)
             called.append(line.popleft())
@@ -92,7 +90,7 @@ class WaitingLine:
                 self._waiting[key] = line
         return called
 
-    def _serve(self, place: QueuePosition) -> None:
+    def _serve(self, place: SlotRequest) -> None:
         place.is_served = True
         self._served += 1
 
@@ -103,18 +101,17 @@ class Admission:
 
     line: WaitingLine = field(default_factory=WaitingLine)
     clock: Callable[[], float] = time.monotonic
-    _turns: dict[QueuePosition, asyncio.Event] = field(default_factory=dict)
+    _turns: dict[SlotRequest, asyncio.Event] = field(default_factory=dict)
     _usual_seconds: float = 1.0
 
     def resize(self, capacity: int | None) -> None:
-        """Serve this many at once."""
         self._call(self.line.resize(capacity))
 
     def slot(self, key: str) -> "Slot":
         """Wait for a turn and hold it while the block runs; raises `QueueFull`."""
         return Slot(self, key)
 
-    async def enter(self, key: str) -> QueuePosition:
+    async def enter(self, key: str) -> SlotRequest:
         """Wait for a turn; raises `QueueFull`."""
         place = self.line.join(key)
         if place is None:
@@ -130,13 +127,13 @@ class Admission:
                 self._turns.pop(place, None)
         return place
 
-    def leave(self, place: QueuePosition, seconds: float | None = None) -> None:
+    def leave(self, place: SlotRequest, seconds: float | None = None) -> None:
         """Give a turn back, which has taken so many seconds if it went well."""
         if seconds is not None:
             self._usual_seconds += _WEIGHT * (seconds - self._usual_seconds)
         self._call(self.line.leave(place))
 
-    def _call(self, places: list[QueuePosition]) -> None:
+    def _call(self, places: list[SlotRequest]) -> None:
         for place in places:
             self._turns[place].set()
 
@@ -152,7 +149,7 @@ class Slot:
     def __init__(self, admission: Admission, key: str) -> None:
         self._admission = admission
         self._key = key
-        self._place: QueuePosition | None = None
+        self._place: SlotRequest | None = None
         self._begun = 0.0
 
     async def __aenter__(self) -> None:

@@ -61,7 +61,6 @@ def service_options_of(settings: Settings) -> ServiceOptions:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Translate what the operator decided about the guardrails."""
     guardrails = settings.guardrails
     return Policy(
         mode=Mode(guardrails.mode),

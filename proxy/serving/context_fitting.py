@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
-from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pinned
-from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
 from proxy.context.message_sizes import MessageSizes, countable
@@ -95,7 +94,6 @@ class ContextPolicy:
         return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit, doubt)
 
     def compaction(self, book: TokenBook, window: Window) -> Compaction:
-        """Make the strategy for a window."""
         match self.strategy:
             case Strategy.TIERED:
                 return Tiered(book, window, self.rules, self.texts)
@@ -111,7 +109,7 @@ class Fitting:
     def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
         self._backend = backend
         self._policy = policy
-        self._scales = MessageSizes()
+        self._sizes = MessageSizes()
         self._books: OrderedDict[str, TokenBook] = OrderedDict()
         self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
 
@@ -145,9 +143,9 @@ class Fitting:
         chosen = self._policy.compaction(book, window)
         if mode is FittingMode.REPORT or plan.is_untouchable:
             return Reported(chosen)
-        return await self._counted(chosen, plan, book, headers)
+        return await self._count_cuts(chosen, plan, book, headers)
 
-    async def _counted(
+    async def _count_cuts(
         self, chosen: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> Compaction:
         """Have everything counted that a cut depends on: what it has written too.
@@ -155,8 +153,8 @@ class Fitting:
         That is new only right after a cut. It may move the cut, which then writes something else.
         """
         for _ in range(_MOST_ROUNDS):
-            with book.noting() as guessed:
-                made, sent = _tried(chosen, plan)
+            with book.note_guesses() as guessed:
+                made, sent = _try_fit(chosen, plan)
             if not book.knows(plan.tools):
                 return made
             if not await self._learn(book, (*sent, *guessed), headers):
@@ -170,14 +168,14 @@ class Fitting:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
-    def learning(self, model: str, window: int | None = None) -> Backend:
+    def learning_backend(self, model: str, window: int | None = None) -> Backend:
         """Return the backend, listened to: what its prompts really cost is learnt.
 
         Its replies raise `ContextOverflow` where it has silently dropped a part of a prompt to
         make it fit into the window, and end where they are longer than the client or the window
         allows.
         """
-        return _Learning(pinned(self._backend), self._book(model), window)
+        return _LearningBackend(pinned(self._backend), self._book(model), window)
 
     def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
         """Tell, and log, where a session's prompt does not go on from the one before it."""
@@ -193,7 +191,7 @@ class Fitting:
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
         """Weigh what is so long that nobody else could be served meanwhile."""
-        for _ in self._scales.weighing(messages):
+        for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 
     async def _count(self, book: TokenBook, plan: RequestPlan, headers: Headers) -> None:
@@ -216,12 +214,12 @@ class Fitting:
         return counted is not None
 
     def _book(self, model: str) -> TokenBook:
-        book = self._books.pop(model, None) or TokenBook(scales=self._scales)
+        book = self._books.pop(model, None) or TokenBook(sizes=self._sizes)
         _remember(self._books, model, book, _MOST_MODELS)
         return book
 
 
-def _tried(chosen: Compaction, plan: RequestPlan) -> tuple[Compaction, tuple[Message, ...]]:
+def _try_fit(chosen: Compaction, plan: RequestPlan) -> tuple[Compaction, tuple[Message, ...]]:
     """Fit a conversation; returns what need not be done again, and what is sent, if it fits."""
     try:
         fitted = chosen.fit(plan.messages, plan.tools, plan.request.reserved)
@@ -230,7 +228,7 @@ def _tried(chosen: Compaction, plan: RequestPlan) -> tuple[Compaction, tuple[Mes
     return AlreadyFitted(fitted), fitted.messages
 
 
-class _Learning(BackendWrapper):
+class _LearningBackend(BackendWrapper):
     """A backend of which the prompts' real lengths are noted, and the replies' bounded."""
 
     def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
@@ -241,11 +239,10 @@ class _Learning(BackendWrapper):
     async def ask(
         self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply."""
         most = question.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=question.schema is not None)
         try:
-            replying = self._backend.ask(question, headers, length.bounded(sink))
+            replying = self._backend.ask(question, headers, length.bound(sink))
             async with aclosing(replying) as batches:
                 async for batch in batches:
                     is_end = isinstance(batch[-1], _ENDS)

@@ -36,14 +36,12 @@ class Listed:
     problem: str = ""
 
     def summary(self) -> dict[str, str]:
-        """Describe it line by line: a word, and what there is to say about it."""
         if self.known is None:
             return {"problem": self.problem}
         told = summary.summary(self.known.recognition, self.known.traits)
         return told | (memory.summary(self.prospect) if self.prospect else {})
 
     def document(self) -> JsonObject:
-        """Describe it as an object of JSON."""
         if self.known is None:
             return {"id": self.name, "problem": self.problem}
         told = summary.document(self.known.recognition, self.known.traits)
@@ -51,7 +49,7 @@ class Listed:
         return {"id": self.name, **told, **fit}
 
 
-async def served_models(settings: Settings) -> tuple[Listed, ...]:
+async def list_models(settings: Settings) -> tuple[Listed, ...]:
     """Ask running servers for their models, and look into files; nothing is started.
 
     One of several models that cannot be looked at is listed with its problem. Raises
@@ -115,7 +113,7 @@ def prospect_of(settings: Settings) -> Prospect | None:
     return Prospect(shape, usable_by(program, snapshot()), own.slots)
 
 
-def known_profiles(settings: Settings) -> tuple[Listed, ...]:
+def list_profiles(settings: Settings) -> tuple[Listed, ...]:
     """List every profile as if it were a model, with the names that lead to it as the reason."""
     return tuple(
         Listed(

@@ -60,7 +60,6 @@ class KnownModels:
         return await self._look(model, entry)
 
     async def close(self) -> None:
-        """Stop looking, before the backend is closed."""
         looking = [*self._looking.values()]
         for task in looking:
             task.cancel()

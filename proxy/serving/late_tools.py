@@ -11,7 +11,7 @@ from proxy.settings import Settings
 
 if TYPE_CHECKING:
     from proxy.mcp.confirmations import Confirmations
-    from proxy.mcp.fleet import Fleet
+    from proxy.mcp.fleet import ToolServerFleet
     from proxy.serving.tool_hosting import ToolHosting
 
 
@@ -19,7 +19,7 @@ class LateTools:
     """Keeps the tool servers going that the settings name."""
 
     def __init__(self) -> None:
-        self._fleet: Fleet | None = None
+        self._fleet: ToolServerFleet | None = None
         self._confirmations: Confirmations | None = None
 
     def under(self, settings: Settings) -> "ToolHosting | None":
@@ -33,23 +33,21 @@ class LateTools:
 
         specs = specs_of(settings)
         if self._fleet is None:
-            from proxy.mcp.fleet import Fleet
+            from proxy.mcp.fleet import ToolServerFleet
 
-            self._fleet = Fleet()
+            self._fleet = ToolServerFleet()
         self._fleet.renew(specs)
         hosting = hosting_of(settings.tools, self._fleet, self._confirmations)
         self._confirmations = hosting.confirmations  # who waits for a person goes on waiting
         return hosting if specs else None
 
     async def close(self) -> None:
-        """End all of them."""
         if self._fleet is not None:
             await self._fleet.close()
 
 
 @asynccontextmanager
 async def late_tools() -> AsyncGenerator[LateTools, None]:
-    """Keep tool servers going while the block runs."""
     tools = LateTools()
     try:
         yield tools

@@ -20,7 +20,7 @@ from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.recognition import Evidence
 from proxy.serving.assembly import overrides_of
-from proxy.serving.window_size import is_measured, planned_window
+from proxy.serving.window_size import is_measured, plan_window
 from proxy.settings import Settings
 from proxy.settings.sections import Backend as BackendSettings
 from proxy.settings.sections import Model as ModelSettings
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def kept_going(
+async def keep_going(
     settings: Settings,
     own: ModelSettings,
     on_stage: StageListener,
@@ -74,7 +74,7 @@ def supervisor(
 
 
 @asynccontextmanager
-async def managed(
+async def connect_managed(
     settings: Settings, own: ModelSettings, server: Supervised
 ) -> AsyncGenerator[Backend, None]:
     """Speak to a managed server, wherever it is."""
@@ -122,7 +122,7 @@ def connection_to(
     )
 
 
-def settled(settings: Settings) -> Settings:
+def settle_window(settings: Settings) -> Settings:
     """Put a number where the window of our model is left to what fits; once that is done, nothing.
 
     Raises `InvalidConfiguration` if no window fits.
@@ -130,7 +130,7 @@ def settled(settings: Settings) -> Settings:
     own = settings.model
     if own.source is None or not is_measured(settings.context):
         return settings
-    window = planned_window(own, settings.context, model_file(own))
+    window = plan_window(own, settings.context, model_file(own))
     model = own.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})

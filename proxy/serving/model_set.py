@@ -15,7 +15,7 @@ from proxy.processes.swapping import Budget, Model, Swapping
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Profile
 from proxy.serving.assembly import overrides_of
-from proxy.serving.managed_server import managed, model_file, supervisor
+from proxy.serving.managed_server import connect_managed, model_file, supervisor
 from proxy.serving.services import ServiceOptions, Services
 from proxy.settings import Settings
 from proxy.settings.models import ServedModel
@@ -46,7 +46,7 @@ async def open_models(
         stack.push_async_callback(fleet.close)
         for name, own in each.items():
             served, server = settings.models[name], servers.get(name)
-            kind = open_backend(own) if server is None else managed(own, own.model, server)
+            kind = open_backend(own) if server is None else connect_managed(own, own.model, server)
             service = serving.service(
                 await stack.enter_async_context(kind),
                 name=name,

@@ -10,8 +10,14 @@ from dataclasses import replace
 
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
-from proxy.backends.detected import DetectedBackend
-from proxy.backends.detection import Found, Kind, find_running, likely_urls, ollama_url
+from proxy.backends.detection import (
+    DetectedBackend,
+    Found,
+    Kind,
+    find_running,
+    likely_urls,
+    ollama_url,
+)
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool, PoolTimeouts
@@ -21,7 +27,7 @@ from proxy.processes.managed import Supervised
 from proxy.processes.process import ServerAddress
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
-from proxy.serving.managed_server import connection_to, kept_going, managed, settled
+from proxy.serving.managed_server import connect_managed, connection_to, keep_going, settle_window
 from proxy.serving.model_set import open_models
 from proxy.serving.services import ServiceOptions, Services
 from proxy.serving.window_size import ollama_fitting
@@ -47,7 +53,7 @@ async def open_services(
         async with several as services:
             yield services
     else:
-        async with open_backend(settled(settings), on_stage, remote=remote) as backend:
+        async with open_backend(settle_window(settings), on_stage, remote=remote) as backend:
             yield serving.alone(backend)
 
 
@@ -58,15 +64,15 @@ async def open_backend(
     """Connect to the server that is configured, or look after one for the model that is."""
     urls = server_urls(settings)
     if len(urls) == 1:
-        kind = _running_server(settings, urls[0])
+        kind = _connect_to_server(settings, urls[0])
     elif urls:
-        kind = _running_servers(settings, urls)
+        kind = _connect_to_servers(settings, urls)
     elif settings.model.source is None:
         raise nothing_to_serve()
     elif remote is not None:
-        kind = managed(settings, settings.model, remote)
+        kind = connect_managed(settings, settings.model, remote)
     else:
-        kind = _started_server(settings, on_stage)
+        kind = _start_server(settings, on_stage)
     async with kind as backend:
         yield backend
 
@@ -101,7 +107,7 @@ async def shared_server(
     if server_urls(settings):
         yield None
     elif settings.model.source is not None:
-        async with kept_going(settings, settings.model, on_stage, on_change) as server:
+        async with keep_going(settings, settings.model, on_stage, on_change) as server:
             yield server
     else:
         raise nothing_to_serve()
@@ -125,23 +131,23 @@ def nothing_to_serve() -> InvalidConfiguration:
 
 
 @asynccontextmanager
-async def _running_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
+async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
     """Connect to a server that somebody else looks after."""
     named = settings.backend.kind
     kind = None if named == "auto" else Kind(named)
-    async with _connected(settings, address_of(settings, url), kind) as backend:
+    async with _connect(settings, address_of(settings, url), kind) as backend:
         yield backend
 
 
 @asynccontextmanager
-async def _running_servers(
+async def _connect_to_servers(
     settings: Settings, urls: Sequence[str]
 ) -> AsyncGenerator[Backend, None]:
     """Connect to several servers of one model; while one loads, another may be ready."""
     impatient = settings.backend.model_copy(update={"load_wait_seconds": 0})
     alone = settings.model_copy(update={"backend": impatient})
     async with AsyncExitStack() as stack:
-        members = [await stack.enter_async_context(_running_server(alone, url)) for url in urls]
+        members = [await stack.enter_async_context(_connect_to_server(alone, url)) for url in urls]
         pace = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
         process_count = settings.server.workers * settings.backend.replicas
         pool = Pool(members, pace, process_count=process_count)
@@ -149,19 +155,19 @@ async def _running_servers(
 
 
 @asynccontextmanager
-async def _started_server(
+async def _start_server(
     settings: Settings, on_stage: StageListener
 ) -> AsyncGenerator[Backend, None]:
     """Look after a llama-server for the model that is configured."""
     async with (
-        kept_going(settings, settings.model, on_stage) as server,
-        managed(settings, settings.model, server) as backend,
+        keep_going(settings, settings.model, on_stage) as server,
+        connect_managed(settings, settings.model, server) as backend,
     ):
         yield backend
 
 
 @asynccontextmanager
-async def _connected(
+async def _connect(
     settings: Settings, found: ServerAddress, kind: Kind | None
 ) -> AsyncGenerator[Backend, None]:
     """Speak to a server as its kind wants it; without one it is recognised."""

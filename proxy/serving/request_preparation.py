@@ -16,7 +16,7 @@ from proxy.dialects.front import Answering, Decoded, Sender
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.steps import feasible
+from proxy.guardrails.steps import drop_infeasible
 from proxy.guardrails.transcript import completed_calls
 from proxy.inference.preparation import Policy, RequestPlan, begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
@@ -43,7 +43,7 @@ class Ordering:
             return NO_RULES, ()
         rules = await self._rules_of(request.model, service, known)
         offered = [tool.name for tool in request.tools]
-        rules, missing = feasible(rules, offered, completed_calls(request.messages))
+        rules, missing = drop_infeasible(rules, offered, completed_calls(request.messages))
         return rules, tuple(map(RuleSkipped, missing))
 
     async def _rules_of(self, model: str, service: Service, known: KnownModel) -> Workflow:
@@ -81,7 +81,6 @@ class ParsedRequest:
     decoded: Decoded
 
     def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
-        """Return the request with more tools, behind the client's own."""
         return replace(self, request=self.request.offering(tools)) if tools else self
 
 
@@ -117,13 +116,13 @@ class RequestPreparation:
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Find the service of a request; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
-        request = service.addressed(self.services.renamed(decoded.request))
+        request = service.address_to_backend(self.services.rename(decoded.request))
         return ParsedRequest(request, service, decoded)
 
     def relay(self, passage: PassthroughRequest, upstream: dict[str, str]) -> RelayRequest:
         """Find the service of a request that is not ours to judge; raises `UnknownModel`."""
         service = self.services.find(passage.model)
-        addressed = service.addressed(self.services.renamed(passage))
+        addressed = service.address_to_backend(self.services.rename(passage))
         return RelayRequest(addressed, service, upstream)
 
     async def prepare(
@@ -173,7 +172,6 @@ class RequestPreparation:
         *,
         is_last: bool = False,
     ) -> Turn | None:
-        """Make another turn of a prompt that proved too long; None if that is no help."""
         known = replace(prepared.known, window=overflow.window or prepared.known.window)
         try:
             turn = await self.turn(replace(prepared, known=known), may_retry, is_last=is_last)

@@ -41,7 +41,6 @@ class RunTurns:
 
     @property
     def prepared(self) -> PreparedRequest:
-        """What was asked last."""
         assert self._prepared is not None  # noqa: S101 - it has begun
         return self._prepared
 
@@ -50,12 +49,10 @@ class RunTurns:
         self._prepared, self.turns, self._is_begun = prepared, [turn], True
 
     async def prepare(self, request: Request) -> PreparedRequest:
-        """Prepare a request of the run by what is known of its model now."""
         parsed = replace(self.parsed, request=request)
         return await self.preparation.prepare(parsed, self.sender, self.upstream)
 
     async def begin(self, ask: Ask) -> Turn:
-        """Prepare and fit what is to be asked; raises `ContextOverflow` if nothing fits."""
         self._is_last, self._shortenings, self._is_seen = ask.is_last, 0, False
         if self._is_begun:
             self._is_begun = False

@@ -26,7 +26,7 @@ from proxy.serving.known_models import KnownModels
 from proxy.state.tried_models import TriedModels
 
 
-class Claim(Protocol):
+class LoadClaim(Protocol):
     """A request's wait for a model, whoever loads it."""
 
     @property
@@ -37,7 +37,7 @@ class Claim(Protocol):
     def news(self) -> str:
         """What it waits for, for people."""
 
-    async def granted(self) -> None:
+    async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises what prevents it."""
 
     def late(self) -> BackendUnavailable:
@@ -45,7 +45,7 @@ class Claim(Protocol):
 
 
 @asynccontextmanager
-async def load_wait(claim: Claim, seconds: float) -> AsyncGenerator[None, None]:
+async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, None]:
     """Bound the wait for a model in seconds; raises `BackendUnavailable` beyond them."""
     try:
         async with asyncio.timeout(seconds):
@@ -81,13 +81,13 @@ class Service:
     fleet: Fleet | None = None
     tried: TriedModels = field(default_factory=TriedModels)
 
-    def lease(self) -> AbstractContextManager[Claim | None]:
+    def lease(self) -> AbstractContextManager[LoadClaim | None]:
         """Claim the model while a block runs; raises `QueueFull`. None if it need not be loaded."""
         if self.fleet is not None:
             return self.fleet.lease(self.name)
         return nullcontext(self.backend.lease() if isinstance(self.backend, Managed) else None)
 
-    def addressed(self, request: Addressed) -> Addressed:
+    def address_to_backend(self, request: Addressed) -> Addressed:
         """Name the model as its backend does; it need not know our aliases."""
         name = self.upstream or self.name or request.model
         if name == request.model:
@@ -101,7 +101,6 @@ class Service:
 
     @property
     def title(self) -> str:
-        """What it is called in logs and metrics."""
         return self.name or "default"
 
     async def look_up(self, model: str) -> KnownModel:
@@ -125,7 +124,6 @@ class Service:
         return (Model(only.id, {**await self._known(only.id), **only.details}),)
 
     async def condition(self) -> Condition:
-        """Tell how far the model is from answering."""
         if self.fleet is not None:
             return self.fleet.condition(self.name)
         return _CONDITIONS[await self.backend.health()]
@@ -186,7 +184,6 @@ class Services:
 
     @property
     def name(self) -> str:
-        """What stands behind it all, for people."""
         return ", ".join(service.name or service.backend.name for service in self._services)
 
     def find(self, model: str) -> Service:
@@ -197,12 +194,12 @@ class Services:
         if len(model) > _LONGEST_NAME:
             problem = f"A model's name has at most {_LONGEST_NAME} characters, not {len(model)}."
             raise InvalidRequest(problem, "model")
-        found = self._by_name.get(self.resolved(model)) or self._by_name.get("")
+        found = self._by_name.get(self.resolve(model)) or self._by_name.get("")
         if found is None:
             raise UnknownModel(model, tuple(service.name for service in self._services))
         return found
 
-    def resolved(self, model: str) -> str:
+    def resolve(self, model: str) -> str:
         """Return the name that a pattern gives a model; its own where none does."""
         if model in self._by_name:
             return model
@@ -212,9 +209,9 @@ class Services:
         first = next((service.name for service in self._services), "")
         return first or model if model in _DEFAULTS else model
 
-    def renamed(self, request: Addressed) -> Addressed:
+    def rename(self, request: Addressed) -> Addressed:
         """Name the model of a request as a pattern has it."""
-        name = self.resolved(request.model)
+        name = self.resolve(request.model)
         if name == request.model:
             return request
         return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
@@ -258,7 +255,6 @@ class Services:
 
 
 def best_of(healths: Mapping[str, Health]) -> Health:
-    """Tell how the best of several feels."""
     return next((state for state in Health if state in healths.values()), Health.UNREACHABLE)
 
 

@@ -34,7 +34,6 @@ class ToolHosting:
 
     @property
     def source(self) -> ToolSource:
-        """Where the tools come from."""
         return self.offer.source
 
     @property
@@ -43,7 +42,6 @@ class ToolHosting:
         return self.offer.policy.hosted
 
     def cards(self, calls: ToolCalls) -> tuple[ToolServerCard, ...]:
-        """Return a card for each tool server."""
         return tuple(self._card(name, calls.of(name)) for name in self.source.names)
 
     def _card(self, name: str, calls: ServerCalls) -> ToolServerCard:

@@ -11,7 +11,7 @@ from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
-    from proxy.mcp.server import ToolServer
+    from proxy.mcp.server import McpServer
 
 _START_SECONDS = 30.0
 
@@ -43,7 +43,6 @@ class InspectedServer:
         return f"offered as {found.tool.name}" + (", if a person says yes" * found.needs_yes)
 
     def document(self) -> JsonObject:
-        """Return it for programs."""
         names = {one.own_name: one.tool.name for one in self.offered}
         asking = {one.own_name for one in self.offered if one.needs_yes}
         return {
@@ -67,13 +66,13 @@ class InspectedServer:
         }
 
 
-async def inspected_servers(settings: Settings) -> tuple[InspectedServer, ...]:
+async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
     """Start every tool server, ask for its tools, and end it."""
     from proxy.mcp.fleet import open_fleet
 
     async with open_fleet(specs_of(settings)) as fleet:
-        await fleet.settled(_START_SECONDS)
-        return tuple(map(_inspected, fleet.servers))
+        await fleet.wait_settled(_START_SECONDS)
+        return tuple(map(_inspect, fleet.servers))
 
 
 async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
@@ -87,7 +86,7 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
         known = ", ".join(one.name for one in specs) or "none"
         raise InvalidConfiguration("mcp", f"there is no tool server {name!r}; there are: {known}")
     async with open_fleet(found) as fleet:
-        await fleet.settled(_START_SECONDS)
+        await fleet.wait_settled(_START_SECONDS)
         (server,) = fleet.servers
         if not fleet.is_ready(name):
             raise InvalidConfiguration(f"mcp.{name}", server.problem or "does not answer")
@@ -104,7 +103,7 @@ def _limits(settings: Settings) -> CallLimits:
     return CallLimits(1, own.call_seconds, own.result_chars)
 
 
-def _inspected(server: "ToolServer") -> InspectedServer:
+def _inspect(server: "McpServer") -> InspectedServer:
     selection = select(server.definitions, server.spec) if server.definitions else Selection()
     return InspectedServer(
         server.spec,

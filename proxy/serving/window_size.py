@@ -29,7 +29,7 @@ def is_measured(context: Context) -> bool:
     return context.budget in {"full", "fast"}
 
 
-def planned_window(model: Model, context: Context, file: ModelFile) -> int:
+def plan_window(model: Model, context: Context, file: ModelFile) -> int:
     """Return the window of one slot; measures the memory only where the budget depends on it.
 
     Raises InvalidConfiguration if no window fits and LaunchFailed for what is no model at all.
@@ -38,7 +38,7 @@ def planned_window(model: Model, context: Context, file: ModelFile) -> int:
         return model.context_tokens
     if model.path is not None:
         check_model_file(model.path)
-    return fitting_window(model, context, file, usable_memory(find_program(model.server)))
+    return fit_window(model, context, file, usable_memory(find_program(model.server)))
 
 
 def usable_memory(program: tuple[str, ...]) -> Memory:
@@ -83,7 +83,7 @@ def window_within(told: JsonObject, size: int, memory: Memory) -> int | None:
     return max(least, largest_window(shape, memory, Caching()).window)
 
 
-def fitting_window(model: Model, context: Context, file: ModelFile, memory: Memory) -> int:
+def fit_window(model: Model, context: Context, file: ModelFile, memory: Memory) -> int:
     """Return the largest window that fits, half of it for `fast`; raises InvalidConfiguration."""
     if file.shape is None:
         raise InvalidConfiguration(

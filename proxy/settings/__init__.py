@@ -167,7 +167,7 @@ def load_with_origins(
         sources.flag_layer(flags or {}, _NAMES),
     ):
         given |= sources.usable(layer, _NAMES, problems)
-    settings = _checked(given, problems)
+    settings = _check(given, problems)
     wrong = {problem.setting for problem in problems}
     problems += (
         InvalidConfiguration(names[0], problem)
@@ -181,22 +181,22 @@ def load_with_origins(
     return LoadedSettings(settings, path, origins, hidden)
 
 
-def _checked(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
+def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
     """Return what is sound of the settings; what is not becomes a problem."""
     try:
-        return Settings.model_validate(sources.nested(given, _NAMES))
+        return Settings.model_validate(sources.nest(given, _NAMES))
     except ValidationError as error:
         wrong = {
-            ".".join(map(str, found["loc"][: _depth(found)])): _worded(found)
+            ".".join(map(str, found["loc"][: _depth(found)])): _word(found)
             for found in error.errors(include_input=False, include_context=False)
         }
     for name, message in wrong.items():
         plain = message.removeprefix("Value error, ").replace("Input should", "should")
-        problems.append(given[name].problem(name, plain + _shown(name, given[name])))
-    return _checked({name: given[name] for name in given if name not in wrong}, problems)
+        problems.append(given[name].problem(name, plain + _quote(name, given[name])))
+    return _check({name: given[name] for name in given if name not in wrong}, problems)
 
 
-def _worded(found: ErrorDetails) -> str:
+def _word(found: ErrorDetails) -> str:
     """Say what is wrong with a value, and where within it."""
     message = found["msg"].replace("Extra inputs are not permitted", "there is no such option")
     within = ".".join(map(str, found["loc"][_depth(found) :]))
@@ -208,7 +208,7 @@ def _depth(found: ErrorDetails) -> int:
     return 3 if found["loc"][0] in _NAMES.tables else 2
 
 
-def _shown(name: str, given: Given) -> str:
+def _quote(name: str, given: Given) -> str:
     return "" if _may_hold_secret(name, given) else f", not {given.value!r}"
 
 
@@ -321,7 +321,6 @@ def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
 
 
 def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
-    """Put several problems into one error."""
     if len(problems) == 1:
         return problems[0]
     lines = "".join(f"\n  {problem}" for problem in problems)

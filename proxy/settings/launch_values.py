@@ -54,7 +54,6 @@ def _with_flash_attention(kind: str, others: ValidationInfo[None]) -> str:
 
 
 def usable_repository(name: str) -> str:
-    """Refuse what names no repository of Hugging Face."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name):
         raise ValueError("should be like owner/name or owner/name:Q4_K_M")
     return name

@@ -208,7 +208,6 @@ class Model(Section):
 
     @property
     def source(self) -> Path | str | None:
-        """The file, or else the repository to download."""
         return self.path or self.hf_repo
 
 

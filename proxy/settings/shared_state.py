@@ -79,7 +79,6 @@ class State(Section):
 
 
 def state_contradictions(state: State) -> Iterator[Contradiction]:
-    """Find a store that others could read."""
     if state.url is not None and state.secret is None and not _is_here(state.url):
         yield (
             ("state.url", "state.secret"),

@@ -46,7 +46,6 @@ class Names:
     tables: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
-        """Return whether there is such a setting."""
         section, _, own = name.partition(".")
         return self.generic(name) in self.settings or (section in self.open and own != "")
 
@@ -56,7 +55,6 @@ class Names:
         return f"{section}.*.{own}" if section in self.tables and owner else name
 
     def is_secret(self, name: str) -> bool:
-        """Return whether nobody may see the value."""
         return self.generic(name) in self.secrets
 
     def secret_of(self, name: str) -> str | None:
@@ -89,7 +87,6 @@ Layer: TypeAlias = dict[str, Given]
 
 
 def file_layer(path: Path, names: Names) -> Layer:
-    """Read a TOML file."""
     try:
         document = tomllib.loads(path.read_text(TEXT))
     except OSError as error:
@@ -97,8 +94,7 @@ def file_layer(path: Path, names: Names) -> Layer:
     except ValueError as error:
         raise InvalidConfiguration(str(path), f"is not valid TOML: {error}") from error
     return {
-        name: Given(value, str(path), is_template=True)
-        for name, value in _flattened(document, names)
+        name: Given(value, str(path), is_template=True) for name, value in _flatten(document, names)
     }
 
 
@@ -106,7 +102,7 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
     """Read every variable that starts with the prefix, misspelt ones too."""
     try:
         # decodes JSON where a setting is a list or a table
-        values = dict(_flattened(EnvSettingsSource(model)(), names))
+        values = dict(_flatten(EnvSettingsSource(model)(), names))
     except SettingsError:
         values = {}
     for name_of_variable, text in os.environ.items():
@@ -125,7 +121,7 @@ def flag_layer(flags: Mapping[str, Mapping[str, object]], names: Names) -> Layer
     """Take the flags that were given: those that are not None."""
     return {
         name: Given(value, "command line")
-        for name, value in _flattened(flags, names)
+        for name, value in _flatten(flags, names)
         if value is not None
     }
 
@@ -144,7 +140,7 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
                     logger.warning("%s", _unknown(name, given, names))
                     continue
                 raise _unknown(name, given, names)
-            plain = _expanded(name, given)
+            plain = _expand(name, given)
             if secret is None:
                 found.setdefault(name, plain)
             elif plain.value != "":
@@ -154,7 +150,7 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
     return found
 
 
-def nested(layer: Layer, names: Names) -> dict[str, dict[str, object]]:
+def nest(layer: Layer, names: Names) -> dict[str, dict[str, object]]:
     """Return the bare values, by section, and by the operator's name within a table."""
     values: dict[str, dict[str, object]] = {}
     tables: dict[str, dict[str, object]] = {}
@@ -177,11 +173,10 @@ def parts(name: str) -> tuple[str, str, str]:
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a setting."""
     return PREFIX + name.replace(".", "__").upper()
 
 
-def _flattened(sections: Mapping[str, object], names: Names) -> Iterator[tuple[str, object]]:
+def _flatten(sections: Mapping[str, object], names: Names) -> Iterator[tuple[str, object]]:
     """Name each value `section.setting`; what is in no known section stays in one piece."""
     for section, values in sections.items():
         if section in names.sections and isinstance(values, Mapping):
@@ -204,7 +199,7 @@ def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
     section, owner, last = parts(name)
     if section in names.tables and not owner:
         return given.problem(name, "should be a section with settings of its own")
-    known, generic = _known(names), names.generic(name)
+    known, generic = _known_names(names), names.generic(name)
     namesakes = [one for one in names.settings if one.endswith(f".{last or name}")]
     near = difflib.get_close_matches(generic, known, 1, _NEAR) or namesakes
     near = near or difflib.get_close_matches(name, known, 1)
@@ -222,15 +217,15 @@ def _is_foreign(name: str, names: Names) -> bool:
     """
     is_in_section = parts(name)[0] in names.sections
     is_secret = any(one.endswith(f".{name}") for one in (*names.secrets, *names.secret_files))
-    is_near = bool(difflib.get_close_matches(names.generic(name), _known(names), 1, _NEAR))
+    is_near = bool(difflib.get_close_matches(names.generic(name), _known_names(names), 1, _NEAR))
     return not (is_in_section or is_secret or is_near)
 
 
-def _known(names: Names) -> tuple[str, ...]:
+def _known_names(names: Names) -> tuple[str, ...]:
     return (*names.settings, *names.secret_files, *names.sections)
 
 
-def _expanded(name: str, given: Given) -> Given:
+def _expand(name: str, given: Given) -> Given:
     """Replace `${VAR}` in a text, and in every text of a list or a table."""
     if not given.is_template:
         return given
@@ -244,18 +239,18 @@ def _expanded(name: str, given: Given) -> Given:
         read.append(value)
         return value
 
-    plain = _filled(given.value, content)
+    plain = _fill(given.value, content)
     return Given(plain, given.origin, is_confidential=bool(read))
 
 
-def _filled(value: object, content: Callable[[re.Match[str]], str]) -> object:
+def _fill(value: object, content: Callable[[re.Match[str]], str]) -> object:
     match value:
         case str():
             return _REFERENCE.sub(content, value)
         case list():
-            return [_filled(one, content) for one in value]
+            return [_fill(one, content) for one in value]
         case dict():
-            return {key: _filled(one, content) for key, one in value.items()}
+            return {key: _fill(one, content) for key, one in value.items()}
         case _:
             return value
 

@@ -81,7 +81,6 @@ def _usable_tool_server_url(url: str) -> str:
 
 
 def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    """Refuse what would break requests to a backend."""
     if "authorization" in map(str.lower, headers):
         raise ValueError("Authorization belongs into api_key")
     return _sendable(headers, _OWN_HEADERS)

@@ -48,7 +48,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> Message:
-        """The result as the model reads it."""
         return tool_result(self.call.id, self.text, failed=self.is_failure)
 
 
@@ -82,7 +81,7 @@ class Added(msgspec.Struct, frozen=True):
 RoundEvent: TypeAlias = ToolStarted | ToolFinished | Added
 
 
-def _unnoted(_: Outcome) -> None:
+def _ignore(_: Outcome) -> None:
     pass
 
 
@@ -96,7 +95,7 @@ class RoundContext(msgspec.Struct, frozen=True):
     round: int = 1
     messages: tuple[Message, ...] = ()
     result_chars: int = 16_000
-    finished: Callable[[Outcome], None] = _unnoted
+    finished: Callable[[Outcome], None] = _ignore
 
 
 class Executor(Protocol):

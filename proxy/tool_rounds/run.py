@@ -50,7 +50,7 @@ from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
 from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.tool_rounds.executor import Outcome, Round, RoundContext, Status
-from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.terms import RunTerms, Stop
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -88,9 +88,9 @@ class ClientView:
 
     def of(self, events: Sequence[ReplyEvent], *, are_asides: bool) -> list[ReplyEvent]:
         """Return what the client sees of events; text that is an aside goes out as reasoning."""
-        return [shown for event in events for shown in self._shown(event, are_asides)]
+        return [shown for event in events for shown in self._show(event, are_asides)]
 
-    def _shown(self, event: ReplyEvent, are_asides: bool) -> Iterator[ReplyEvent]:  # noqa: FBT001 - as it was called
+    def _show(self, event: ReplyEvent, are_asides: bool) -> Iterator[ReplyEvent]:  # noqa: FBT001 - as it was called
         match event:
             case ReplyStarted() if not self._has_gone_on:
                 yield event
@@ -111,7 +111,7 @@ _CALLS = "tool_calls"
 _CUT_OFF = "cut_off"
 
 
-class State(Enum):
+class RunState(Enum):
     """Where a run stands."""
 
     READY = "ready"
@@ -121,7 +121,7 @@ class State(Enum):
     DONE = "done"
 
 
-class Move(Enum):
+class RunMove(Enum):
     """What can happen to a run."""
 
     ASKED = "asked"
@@ -133,25 +133,25 @@ class Move(Enum):
 
 
 _MOVES = {
-    (State.READY, Move.ASKED): State.ASKING,
-    (State.ASKING, Move.ANSWERED): State.DONE,
-    (State.ASKING, Move.CALLS_MADE): State.CALLED,
-    (State.CALLED, Move.EXECUTION_BEGUN): State.EXECUTING,
-    (State.EXECUTING, Move.EXECUTED): State.READY,
-    (State.READY, Move.ENDED): State.DONE,
-    (State.ASKING, Move.ENDED): State.DONE,
-    (State.CALLED, Move.ENDED): State.DONE,
-    (State.EXECUTING, Move.ENDED): State.DONE,
+    (RunState.READY, RunMove.ASKED): RunState.ASKING,
+    (RunState.ASKING, RunMove.ANSWERED): RunState.DONE,
+    (RunState.ASKING, RunMove.CALLS_MADE): RunState.CALLED,
+    (RunState.CALLED, RunMove.EXECUTION_BEGUN): RunState.EXECUTING,
+    (RunState.EXECUTING, RunMove.EXECUTED): RunState.READY,
+    (RunState.READY, RunMove.ENDED): RunState.DONE,
+    (RunState.ASKING, RunMove.ENDED): RunState.DONE,
+    (RunState.CALLED, RunMove.ENDED): RunState.DONE,
+    (RunState.EXECUTING, RunMove.ENDED): RunState.DONE,
 }
 
 
 class Run:
     """The work on one request; see the module's theory of operation."""
 
-    def __init__(self, request: Request, terms: Terms) -> None:
+    def __init__(self, request: Request, terms: RunTerms) -> None:
         self._request = request
         self._terms = terms
-        self._state = State.READY
+        self._state = RunState.READY
         self._stop: Stop | None = None
         self._defect = ""
         self._added: list[Message] = []
@@ -169,13 +169,11 @@ class Run:
         self._reply = Reply()
 
     @property
-    def terms(self) -> Terms:
-        """What stays the same for all rounds."""
+    def terms(self) -> RunTerms:
         return self._terms
 
     @property
-    def state(self) -> State:
-        """Where the run stands."""
+    def state(self) -> RunState:
         return self._state
 
     @property
@@ -190,12 +188,10 @@ class Run:
 
     @property
     def added(self) -> tuple[Message, ...]:
-        """The messages that were committed so far."""
         return tuple(self._added)
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """The rounds of tools so far."""
         return tuple(self._rounds)
 
     @property
@@ -205,7 +201,6 @@ class Run:
 
     @property
     def usages(self) -> tuple[UsageReported, ...]:
-        """What the backend reported of each reply."""
         return tuple(self._usages)
 
     @property
@@ -220,12 +215,12 @@ class Run:
 
     def next_step(self) -> Step | None:
         """Return what is to be done now; None when it is over."""
-        if self._state is State.DONE:
+        if self._state is RunState.DONE:
             return None
-        if self._state is State.CALLED:
-            self._move(Move.EXECUTION_BEGUN)
+        if self._state is RunState.CALLED:
+            self._move(RunMove.EXECUTION_BEGUN)
             return self._execution()
-        self._move(Move.ASKED)
+        self._move(RunMove.ASKED)
         self._reply = Reply()
         self._is_last = len(self._rounds) >= self._terms.rounds
         request = self._request
@@ -238,7 +233,7 @@ class Run:
 
         A `defect` says that the turn's ladder has ended: then nothing of the reply is executed.
         """
-        assert self._state is State.ASKING, self._state  # noqa: S101 - a bug, not an input
+        assert self._state is RunState.ASKING, self._state  # noqa: S101 - a bug, not an input
         for event in batch:
             self._hear(event)
         last = batch[-1] if batch else None
@@ -250,12 +245,12 @@ class Run:
         """Take what became of one call of the step: it counts even if the others never end."""
         self._finished[outcome.call.id] = outcome
 
-    def executed(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
+    def finish_round(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
         """Take what became of all calls of the step, in their order; returns the client's events.
 
         There are none unless the run is over.
         """
-        self._move(Move.EXECUTED)
+        self._move(RunMove.EXECUTED)
         self._commit(outcomes)
         has_failed = any(one.is_failure and one.counted for one in outcomes)
         self._failed_rounds = self._failed_rounds + 1 if has_failed else 0
@@ -279,17 +274,17 @@ class Run:
 
     def cancel(self) -> None:
         """End it, wherever it stands; what is over stays as it is."""
-        if self._state is not State.DONE:
+        if self._state is not RunState.DONE:
             self._end(Stop.CANCELLED)
 
-    def _move(self, move: Move) -> None:
+    def _move(self, move: RunMove) -> None:
         to = _MOVES.get((self._state, move))
         assert to is not None, f"{move} in {self._state}"  # noqa: S101 - a bug, not an input
         self._state = to
 
     def _execution(self) -> Execute:
         self._finished.clear()
-        calls = self._owned(_calls_of(self._reply))
+        calls = self._owned_calls(_calls_of(self._reply))
         history = (*self._request.messages, *self._added)
         chars = self._terms.chars_for(len(calls))
         return Execute(calls, RoundContext(len(self._rounds) + 1, history, chars))
@@ -307,13 +302,11 @@ class Run:
                 self._heard.add(event)
 
     def _forget(self) -> None:
-        """Begin to hear a reply."""
         self._heard = ReplyInProgress()
         self._has_called = False
 
     @property
     def _may_call(self) -> bool:
-        """Whether the model may call tools at all."""
         return not self._is_last and self._request.tool_choice is not ToolUse.NONE
 
     def _conclude(
@@ -323,12 +316,12 @@ class Run:
         self._reply = self._heard.finish(reason)
         self._forget()
         calls = _calls_of(self._reply)
-        owned = self._owned(calls)
+        owned = self._owned_calls(calls)
         is_whole = reason == _CALLS and defect is None
         if is_whole and owned and self._may_execute(is_mixed=len(owned) < len(calls)):
-            self._move(Move.CALLS_MADE)
+            self._move(RunMove.CALLS_MADE)
             return self._view.of(batch, are_asides=True)
-        self._move(Move.ANSWERED)
+        self._move(RunMove.ANSWERED)
         self._facts += [Dropped("owned_call")] * len(owned)
         if defect is None and owned and not is_whole:
             defect = _CUT_OFF
@@ -336,9 +329,9 @@ class Run:
         self._defect = defect or ""
         left = tuple(call for call in calls if call not in owned)
         if self._reply.text.strip() and not left and defect is None:
-            self._added.append(self._said(()))
+            self._added.append(self._reply_message(()))
         reason = "stop" if reason == _CALLS and not left else reason
-        return [*self._view.of(batch, are_asides=False), *self._ending(left, reason)]
+        return [*self._view.of(batch, are_asides=False), *self._last_events(left, reason)]
 
     def _may_execute(self, *, is_mixed: bool) -> bool:
         """Return whether owned calls are run, or left out; a mixed reply is forgiven once."""
@@ -353,23 +346,23 @@ class Run:
             return Stop.EXHAUSTED
         return Stop.ROUNDS if self._is_last else Stop.ANSWERED
 
-    def _owned(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    def _owned_calls(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         return tuple(call for call in calls if call.name in self._terms.owned)
 
-    def _said(self, calls: tuple[ToolCall, ...]) -> Message:
+    def _reply_message(self, calls: tuple[ToolCall, ...]) -> Message:
         return assistant_message(self._reply.text, calls, reasoning=self._reply.reasoning)
 
     def _commit(self, outcomes: Sequence[Outcome]) -> None:
         """Commit a round: the reply, and for each of its calls a result or a note."""
         calls = _calls_of(self._reply)
-        owned = self._owned(calls)
+        owned = self._owned_calls(calls)
         assert [one.call for one in outcomes] == [*owned]  # noqa: S101 - an executor's bug
         results = iter(outcomes)
         answers = [
             next(results) if call in owned else Outcome(call, POSTPONED, Status.REFUSED)
             for call in calls
         ]
-        self._added += [self._said(calls), *(answer.message for answer in answers)]
+        self._added += [self._reply_message(calls), *(answer.message for answer in answers)]
         self._rounds.append(Round(self._reply.text, tuple(outcomes)))
         self._view.go_on()
         choice = self._request.tool_choice
@@ -380,23 +373,25 @@ class Run:
     def _end(self, stop: Stop) -> None:
         """End it; calls that have no outcome get a note."""
         state = self._state
-        self._move(Move.ENDED)
+        self._move(RunMove.ENDED)
         self._stop = stop
-        if state in (State.CALLED, State.EXECUTING):
-            note = NEVER_RUN if state is State.CALLED else CANCELLED
-            calls = self._owned(_calls_of(self._reply))
+        if state in (RunState.CALLED, RunState.EXECUTING):
+            note = NEVER_RUN if state is RunState.CALLED else CANCELLED
+            calls = self._owned_calls(_calls_of(self._reply))
             notes = {call.id: Outcome(call, note, Status.CANCELLED) for call in calls}
-            known = notes if state is State.CALLED else {**notes, **self._finished}
+            known = notes if state is RunState.CALLED else {**notes, **self._finished}
             self._commit([known[call.id] for call in calls])
 
     def _end_with(self, stop: Stop, text: str) -> Sequence[ReplyEvent]:
         """End it with a text in place of the model's answer."""
-        self._move(Move.ENDED)
+        self._move(RunMove.ENDED)
         self._stop = stop
-        return [*self._view.of([TextDelta(text)], are_asides=False), *self._ending((), "stop")]
+        return [
+            *self._view.of([TextDelta(text)], are_asides=False),
+            *self._last_events((), "stop"),
+        ]
 
-    def _ending(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
-        """Return the last that the client sees."""
+    def _last_events(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
         called = [ToolCalled(index, call) for index, call in enumerate(calls)]
         return [*called, *self._usages[-1:], ReplyFinished(reason)]
 

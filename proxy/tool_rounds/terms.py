@@ -32,7 +32,7 @@ class Stop(Enum):
     CANCELLED = "cancelled"
 
 
-class Terms(msgspec.Struct, frozen=True):
+class RunTerms(msgspec.Struct, frozen=True):
     """The terms of a run.
 
     `owned` are the tools that are executed here. After `rounds` rounds of tools the model is asked

@@ -72,7 +72,6 @@ class Conversation:
 
     @property
     def history(self) -> tuple[Message, ...]:
-        """The messages as they are judged and sent."""
         return tuple(self._history)
 
     @property
@@ -99,7 +98,7 @@ class Conversation:
         return len(self._history)
 
     @contextmanager
-    def held(self) -> Iterator[Append]:
+    def hold(self) -> Iterator[Append]:
         """Let a run add messages while the block runs; raises RuntimeError if another one does."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")

@@ -21,7 +21,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import ToolFailed, ToolRetry
 from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext
-from proxy.tools.results import cut, failure, formatted, on_one_line, text_of
+from proxy.tools.results import cut, failure, format_result, on_one_line, text_of
 from proxy.tools.schema import WrongArguments
 from proxy.tools.signature import Function
 
@@ -79,36 +79,36 @@ class Execution:
             self.context.finished(found)
             return found
 
-        return await together(
+        return await run_together(
             partial(outcome, tool, call) for tool, call in zip(tools, calls, strict=True)
         )
 
     async def _outcome(self, tool: FunctionTool | None, call: ToolCall) -> Outcome:
         if tool is None:
-            return self._failed(call, f"there is no tool {call.name!r}")
+            return self._failure(call, f"there is no tool {call.name!r}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
-            return self._failed(call, _REFUSED, Status.REFUSED)
+            return self._failure(call, _REFUSED, Status.REFUSED)
         started = time.monotonic()
-        outcome = await self._caught(tool, call)
+        outcome = await self._call_safely(tool, call)
         return replace(outcome, seconds=time.monotonic() - started)
 
-    async def _caught(self, tool: FunctionTool, call: ToolCall) -> Outcome:
+    async def _call_safely(self, tool: FunctionTool, call: ToolCall) -> Outcome:
         """Call a tool; whatever it raises is a result."""
         try:
-            return await self._called(tool, call)
+            return await self._call(tool, call)
         except (WrongArguments, ToolRetry) as error:
-            return self._failed(call, str(error))
+            return self._failure(call, str(error))
         except ToolFailed as error:
-            return replace(self._failed(call, str(error)), counted=False)
+            return replace(self._failure(call, str(error)), counted=False)
         except asyncio.CancelledError:
             if _is_being_cancelled():
                 raise
-            return self._failed(call, _CANCELLED, Status.CANCELLED)
+            return self._failure(call, _CANCELLED, Status.CANCELLED)
         except Exception as error:
             logger.debug("the tool %s failed", tool.name, exc_info=error)
-            return self._failed(call, on_one_line(error))
+            return self._failure(call, on_one_line(error))
 
-    async def _called(self, tool: FunctionTool, call: ToolCall) -> Outcome:
+    async def _call(self, tool: FunctionTool, call: ToolCall) -> Outcome:
         given = dict(tool.reader.read(call.arguments))
         if tool.context is not None:
             context = self.context
@@ -121,21 +121,21 @@ class Execution:
             if not limit.expired():
                 raise
             words = f"the tool took longer than {tool.options.timeout:g} s and was given up"
-            return self._failed(call, words, Status.TIMED_OUT)
+            return self._failure(call, words, Status.TIMED_OUT)
         form, shown = tool.options.llm_format, tool.options.display_format
-        text = None if form is None else formatted(value, form, tool.name)
-        display = None if shown is None else formatted(value, shown, tool.name)
+        text = None if form is None else format_result(value, form, tool.name)
+        display = None if shown is None else format_result(value, shown, tool.name)
         text = text_of(value) if text is None else text
         return Outcome(call, self._cut(text), value=value, display=display)
 
-    def _failed(self, call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:
+    def _failure(self, call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:
         return Outcome(call, self._cut(failure(words)), status)
 
     def _cut(self, text: str) -> str:
         return cut(text, self.context.result_chars)
 
 
-async def together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tuple[Result, ...]:
+async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tuple[Result, ...]:
     """Do several things at once; what one raises ends the others, and is raised as it is.
 
     It must not leave a task, as the event loop itself would end with `SystemExit`.
@@ -172,14 +172,16 @@ async def _value(function: Function, given: Mapping[str, object]) -> object:
         value = function(**given)
     else:
         value = await to_thread.run_sync(
-            partial(_returned, function, given), abandon_on_cancel=True, limiter=CapacityLimiter(1)
+            partial(_call_function, function, given),
+            abandon_on_cancel=True,
+            limiter=CapacityLimiter(1),
         )
     if inspect.isasyncgen(value):
         return [one async for one in value]
     return await value if inspect.isawaitable(value) else value
 
 
-def _returned(function: Function, given: Mapping[str, object]) -> object:
+def _call_function(function: Function, given: Mapping[str, object]) -> object:
     value = function(**given)
     return [*value] if inspect.isgenerator(value) else value
 

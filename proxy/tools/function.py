@@ -11,7 +11,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.tools.results import Format
-from proxy.tools.schema import BySchema, Reader
+from proxy.tools.schema import ArgumentsReader, BySchema
 from proxy.tools.signature import (
     Function,
     Signature,
@@ -72,13 +72,12 @@ class FunctionTool:
     function: Function
     options: ToolOptions
     spec: Tool
-    reader: Reader
+    reader: ArgumentsReader
     context: str | None = None
     aliases: tuple[str, ...] = field(default=())
 
     @property
     def name(self) -> str:
-        """The name by which a model knows it."""
         return self.spec.name
 
     def __call__(self, *args: object, **kwargs: object) -> object:
@@ -119,7 +118,6 @@ def tool(
 
 
 def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
-    """Make a function a tool."""
     name = _nameable(options.name or name_of(function))
     if options.parameters is None:
         signature = signature_of(function, ToolContext)

@@ -32,7 +32,7 @@ def text_of(value: object) -> str:
         return str(value)
 
 
-def formatted(value: object, form: Format, tool: str) -> str | None:
+def format_result(value: object, form: Format, tool: str) -> str | None:
     """Write a result in a form of its tool's own; None, and a warning, where that fails.
 
     A template names the members of the result, or `value` for the result itself.
@@ -52,10 +52,10 @@ def cut(text: str, most: int) -> str:
 
     What UTF-8 cannot hold, as names of files may, becomes a question mark.
     """
-    return _shortened(text, most).encode(errors="replace").decode()
+    return _shorten(text, most).encode(errors="replace").decode()
 
 
-def _shortened(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     text = str.__str__(text)  # a string of a program's own class is none that JSON takes
     if len(text) <= most:
         return text
@@ -68,7 +68,6 @@ def _shortened(text: str, most: int) -> str:
 
 
 def failure(words: str) -> str:
-    """Word a failure for the model."""
     return ERROR + words
 
 

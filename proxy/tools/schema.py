@@ -31,7 +31,7 @@ class WrongArguments(ValueError):
     """Arguments that a function does not take; the message says why, and quotes none of them."""
 
 
-class Reader(Protocol):
+class ArgumentsReader(Protocol):
     """Makes typed values of a call's arguments."""
 
     def read(self, arguments: str) -> Mapping[str, object]:
@@ -85,7 +85,7 @@ class _Generator(GenerateJsonSchema):
 
     def encode_default(self, dft: object) -> JsonValue:
         """Write a default; sets in the same order in every process."""
-        encoded: JsonValue = super().encode_default(_ordered(dft))
+        encoded: JsonValue = super().encode_default(_order(dft))
         return encoded
 
 
@@ -101,7 +101,7 @@ class _ByFields:
     filled: frozenset[str]
 
     def read(self, arguments: str) -> Mapping[str, object]:
-        value = _validated(self.model, arguments)
+        value = _validate(self.model, arguments)
         return {
             name: getattr(value, field)
             for field, name in self.names.items()
@@ -117,7 +117,7 @@ class _AsWhole:
     name: str
 
     def read(self, arguments: str) -> Mapping[str, object]:
-        return {self.name: _validated(self.model, arguments)}
+        return {self.name: _validate(self.model, arguments)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class BySchema:
                 return checked.value
 
 
-def described(parameters: Sequence[Parameter]) -> tuple[JsonObject, Reader]:
+def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsReader]:
     """Return the schema of some parameters, and who reads them.
 
     A function with one parameter that is a pydantic model takes the model's members.
@@ -176,44 +176,44 @@ def _schema(model: type[BaseModel]) -> JsonObject:
     if isinstance(reference, str) and isinstance(definitions, dict):  # a model within itself
         root = definitions[reference.rpartition("/")[2]]
         written = {**typing.cast("JsonObject", root), "$defs": definitions}
-    schema = typing.cast("JsonObject", _untitled(written))
+    schema = typing.cast("JsonObject", _drop_titles(written))
     return {"type": "object", "additionalProperties": False, **schema}
 
 
-def _ordered(value: object) -> object:
+def _order(value: object) -> object:
     """Make lists of sets, wherever they stand in containers."""
     match value:
         case set() | frozenset():
-            return sorted(map(_ordered, value), key=partial(to_json, fallback=repr))
+            return sorted(map(_order, value), key=partial(to_json, fallback=repr))
         case list() | tuple():
-            return [_ordered(one) for one in value]
+            return [_order(one) for one in value]
         case dict():
-            return {key: _ordered(one) for key, one in value.items()}
+            return {key: _order(one) for key, one in value.items()}
         case _:
             return value
 
 
-def _untitled(schema: JsonValue) -> JsonValue:
+def _drop_titles(schema: JsonValue) -> JsonValue:
     match schema:
         case dict():
             return {
-                keyword: _untitled_in(keyword, value)
+                keyword: _drop_titles_in(keyword, value)
                 for keyword, value in schema.items()
                 if not (keyword == "title" and isinstance(value, str))
             }
         case list():
-            return [_untitled(one) for one in schema]
+            return [_drop_titles(one) for one in schema]
         case _:
             return schema
 
 
-def _untitled_in(keyword: str, value: JsonValue) -> JsonValue:
+def _drop_titles_in(keyword: str, value: JsonValue) -> JsonValue:
     if keyword in _BY_NAME and isinstance(value, dict):
-        return {name: _untitled(one) for name, one in value.items()}
-    return value if keyword in _DATA else _untitled(value)
+        return {name: _drop_titles(one) for name, one in value.items()}
+    return value if keyword in _DATA else _drop_titles(value)
 
 
-def _validated(model: type[BaseModel], arguments: str) -> BaseModel:
+def _validate(model: type[BaseModel], arguments: str) -> BaseModel:
     try:
         return model.model_validate_json(arguments or "{}")
     except ValidationError as error:

@@ -15,7 +15,7 @@ from docstring_parser import parse
 from pydantic.errors import PydanticUserError
 
 from proxy.conversation.json import JsonObject
-from proxy.tools.schema import Parameter, Reader, described
+from proxy.tools.schema import ArgumentsReader, Parameter, describe
 
 Function: TypeAlias = Callable[..., object]  # type: ignore[explicit-any] # takes whatever it takes
 
@@ -31,7 +31,7 @@ class Signature:
 
     description: str
     parameters: JsonObject
-    reader: Reader
+    reader: ArgumentsReader
     context: str | None
 
 
@@ -41,13 +41,13 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
     Its first parameter may be of the `context_type`, which no model gets to see. Raises `TypeError`
     for a signature that no object of named values fits, or whose types are not known.
     """
-    description, words = _documented(function)
+    description, words = _read_docstring(function)
     try:
         context = context_parameter(function, context_type)
         own = _parameters(function)[context is not None :]
         found = [replace(one, words=words.get(one.name, "")) for one in _read(function, own)]
         _check(found, context_type)
-        schema, reader = described(found)
+        schema, reader = describe(found)
     except (PydanticUserError, NameError, TypeError, ValueError) as error:
         problem = str(error).partition("\n")[0]
         raise TypeError(f"{name_of(function)}() cannot be a tool: {problem}") from error
@@ -57,14 +57,14 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
 def context_parameter(function: Function, context_type: type[object]) -> str | None:
     """Name the parameter that the context goes to: the first, or none."""
     first = next(iter(_parameters(function)), None)
-    if first is None or not _is_context(_resolved(function, first), context_type):
+    if first is None or not _is_context(_resolve_hint(function, first), context_type):
         return None
     return first.name
 
 
 def description_of(function: Function) -> str:
     """Return what the docstring says that a function does."""
-    return _documented(function)[0]
+    return _read_docstring(function)[0]
 
 
 def name_of(function: Function) -> str:
@@ -86,11 +86,10 @@ def _read(function: Function, parameters: Sequence[inspect.Parameter]) -> Iterat
             raise TypeError(f"{one} takes any number of values")
         if one.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise TypeError(f"{one.name} can only be given by its position")
-        yield Parameter(one.name, _resolved(function, one), one.default, "")
+        yield Parameter(one.name, _resolve_hint(function, one), one.default, "")
 
 
 def _check(parameters: Sequence[Parameter], context_type: type[object]) -> None:
-    """Refuse what no model could give."""
     for one in parameters:
         if _is_context(one.hint, context_type):
             raise TypeError(f"{one.name}, the context, has to come first")
@@ -102,7 +101,7 @@ def _is_context(hint: object, context_type: type[object]) -> bool:
     return hint is context_type or typing.get_origin(hint) is context_type
 
 
-def _resolved(function: Function, parameter: inspect.Parameter) -> object:
+def _resolve_hint(function: Function, parameter: inspect.Parameter) -> object:
     """Return the hint of a parameter as a type: each alone, as that of the result is not needed.
 
     A parameter without any takes what comes.
@@ -136,7 +135,7 @@ def _globals(function: Function) -> dict[str, object]:
     return found
 
 
-def _documented(function: Function) -> tuple[str, dict[str, str]]:
+def _read_docstring(function: Function) -> tuple[str, dict[str, str]]:
     """Return what a docstring says of a function and of its parameters, in any of three styles."""
     found = parse(inspect.getdoc(_inner(function)) or "")
     words = {one.arg_name: " ".join((one.description or "").split()) for one in found.params}

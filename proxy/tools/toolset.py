@@ -130,13 +130,11 @@ class BoundToolset:
         self._approve = approve
 
     def specs(self) -> tuple[Tool, ...]:
-        """Return the tools there are."""
         return self._tools.specs()
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        """Run the calls of one reply and return an outcome for each, in their order."""
         return await self._tools.execute(
             calls, context, deps=self._deps, limits=self._limits, approve=self._approve
         )

@@ -9,7 +9,7 @@ from enum import Enum
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.schemas.schema import Schema, compiled
+from proxy.guardrails.schemas.schema import Schema, compile_schema
 from temper_evals.demo.scenarios import DemoScenario
 
 _LONGEST_NONSENSE = 80
@@ -97,7 +97,7 @@ def _is_usable(call: JsonValue, schemas: Mapping[str, Schema]) -> bool:
 
 def _schemas(tools: Sequence[JsonObject]) -> dict[str, Schema]:
     return {
-        str(_at(tool, "function", "name")): compiled(schema)
+        str(_at(tool, "function", "name")): compile_schema(schema)
         for tool in tools
         if isinstance(schema := _at(tool, "function", "parameters"), dict)
     }

@@ -113,7 +113,7 @@ class Servers:
         spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
         opened = self.portal.wrap_async_context_manager(open_fleet([spec], PATIENCE))
         fleet = self.stack.enter_context(opened)
-        self.portal.call(fleet.settled, PATIENCE_SECONDS)
+        self.portal.call(fleet.wait_settled, PATIENCE_SECONDS)
         return self.of(fleet, ScriptedBackend([*scripts]))
 
     def of(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.offer import TextPolicy
 from tests.corpus.cases import NOW, PARIS, Case, ask, outcome
 from tests.corpus.spellings import MARKED, SPELLINGS, Call, Spelling
+from tests.examples import examples
 
 REQUEST = ask()
 PLACE = "@@"
@@ -23,7 +24,7 @@ BREAKS = (
 )
 GAPS = ("\n", " ", "\n\n", " Do this: ", "\nFirst.\n")
 TAILS = ("", "\nThe end.", " Then wait", "\n\n")
-SETTINGS = settings(deadline=None, max_examples=150)
+SETTINGS = settings(deadline=None, max_examples=examples(150))
 spellings = st.sampled_from(SPELLINGS)
 marked = st.sampled_from(MARKED)
 told = st.sampled_from([one for one in MARKED if one.follows_prose])

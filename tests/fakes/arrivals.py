@@ -13,12 +13,21 @@ from proxy.guardrails.rescue.values.cursor import Cursor
 T = TypeVar("T")
 
 
+EVERY_CUT = 120
+"""How far into a text, and how far before its end, it is cut in two at every place."""
+
+
 def chunkings(text: str) -> Iterator[list[str]]:
-    """Cut a text in every way worth trying: whole, by character, in two, in equal pieces."""
+    """Cut a text in every way worth trying: whole, by character, in two, in equal pieces.
+
+    In the middle of a long text, which repeats itself, not every place is one where it is cut in
+    two: the work would grow with the square of the length.
+    """
     yield [text]
     yield list(text)
     for cut in range(1, len(text)):
-        yield [text[:cut], text[cut:]]
+        if min(cut, len(text) - cut) <= EVERY_CUT or cut % 61 == 0:
+            yield [text[:cut], text[cut:]]
     for size in (2, 3, 5, 7, 11, 23):
         yield [text[start : start + size] for start in range(0, len(text), size)]
 

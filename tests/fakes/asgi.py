@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp, Message, Scope
 
+from proxy.api.client_connection import ClientConnection, Endpoint
+from proxy.api.edge import serve
+
 
 @dataclass
 class HandMadeClient:
@@ -53,6 +56,13 @@ class HandMadeClient:
         await app(self.scope, self.receive, self.send)
 
     @property
+    def connection(self) -> ClientConnection:
+        return ClientConnection(self.scope, self.receive, self.send)
+
+    async def ask(self, endpoint: Endpoint) -> None:
+        await serve(endpoint, self.connection)
+
+    @property
     def status(self) -> int:
         return int(self.got[0]["status"])
 
@@ -63,3 +73,12 @@ class HandMadeClient:
     @property
     def answer(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.got[1:])
+
+
+def endpoint_of(app: ASGIApp) -> Endpoint:
+    """Return an application as what answers at the edge."""
+
+    async def answer(connection: ClientConnection) -> None:
+        await app(connection.scope, connection.receive, connection.send)
+
+    return answer

@@ -1,6 +1,6 @@
 """What engines say when they refuse: bodies as they were reported, and what is in them.
 
-Put together from issues and documents (`proxy.backends.overflow` names them); none of these engines
+Put together from issues and documents (`proxy.backends.refusals` names them); none of these engines
 was run here.
 """
 

@@ -20,13 +20,13 @@ from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.tool_rounds.executor import Outcome, Status
 from proxy.tool_rounds.run import Ask, Execute, Run
-from proxy.tool_rounds.terms import Terms
+from proxy.tool_rounds.terms import RunTerms
 from tests.fakes.playbook import make_request, make_tool
 
 ADD = make_tool("add", {"type": "object"})
 SHOW = make_tool("show", {"type": "object"})
 OPEN = make_tool("open_file", {"type": "object"})
-TERMS = Terms(frozenset(("add", "show")))
+TERMS = RunTerms(frozenset(("add", "show")))
 
 
 def called(number: int, name: str = "add") -> ToolCall:
@@ -62,7 +62,7 @@ class RunBook:
     @classmethod
     def of(
         cls,
-        terms: Terms = TERMS,
+        terms: RunTerms = TERMS,
         *messages: Message,
         choice: ToolChoice = ToolUse.AUTO,
         workflow: Workflow | None = None,
@@ -92,7 +92,7 @@ class RunBook:
         assert isinstance(step, Execute)
         given = texts if len(texts) == len(step.calls) else (texts or ("3",)) * len(step.calls)
         outcomes = [done(*one, status) for one in zip(step.calls, given, strict=True)]
-        self.seen += self.run.executed(outcomes)
+        self.seen += self.run.finish_round(outcomes)
         return step
 
     def round(self, *calls: ToolCall, status: Status = Status.DONE) -> None:

@@ -10,14 +10,14 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.server import Patience
+from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import CallLimits, Ended, ServerSpec
 from proxy.processes.restarts import RestartPolicy
 from tests.patience import PATIENCE_SECONDS
 
 PROGRAM = str(Path(__file__).with_name("tool_server.py"))
 QUICK = RestartPolicy(first_delay=0.01)
-PATIENCE = Patience(PATIENCE_SECONDS, PATIENCE_SECONDS, QUICK)
+PATIENCE = ServerTimeouts(PATIENCE_SECONDS, PATIENCE_SECONDS, QUICK)
 
 
 def program(

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import BodyLimits
+from proxy.api.request_reader import BodyLimits
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import CHAT, request, temper

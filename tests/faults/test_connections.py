@@ -10,7 +10,7 @@ import pytest
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits
-from proxy.api.limits import BodyLimits
+from proxy.api.request_reader import BodyLimits
 from proxy.api.server import listen, serving
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.errors import InvalidConfiguration
 from proxy.settings import load_settings
 from tests.fakes.front import CHAT, temper

@@ -10,8 +10,7 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import CHAT
-from proxy.api.limits import BodyLimits
-from proxy.api.request_reader import RequestReader
+from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.routes.chat import Chat
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
@@ -143,7 +142,7 @@ async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
     chat = Chat(CHAT, reader, preparation, pace, budget, tools=tools)
     client = HandMadeClient(json.dump(how.asked), "POST")
     interruption = Interruption(how.at, how.end(client))
-    await interruption.run(client.call(chat))
+    await interruption.run(client.ask(chat))
     line = services.find("m").admission.line
     assert (line.served, line.waiting) == (0, 0), how
     assert [budget.take() for _ in range(FLOOR + 1)] == [True] * FLOOR + [False], how

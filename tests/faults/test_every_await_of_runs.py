@@ -108,7 +108,7 @@ async def _ran(
     with ExitStack() as requests:
         tickets = [requests.enter_context(opened.budget.request()) for _ in range(FLOOR)]
         assert all(ticket.may_retry() for ticket in tickets), at
-    with attempt.talk.held():  # nobody else holds it
+    with attempt.talk.hold():  # nobody else holds it
         pass
     while len(backend.questions) % len(SCRIPTS):  # the next run begins with the first script
         backend.questions.append(backend.questions[-1])

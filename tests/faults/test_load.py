@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from benchmarks.faults.toxics import chunked, sends, whole
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
 from proxy.backends.transport import BackendClient

@@ -17,16 +17,16 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.rescue.findings import (
-    Dropped,
     Finding,
     Found,
+    LeftOut,
     Prose,
     Thought,
 )
 from proxy.guardrails.rescue.marks import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
-from proxy.guardrails.rescue.syntaxes.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.inference.preparation import Policy
 from tests.corpus.cases import Case, ask, cut, outcome
 from tests.corpus.genuine import genuine
@@ -36,7 +36,7 @@ from tests.fakes.playbook import Playbook
 
 REQUEST = ask()
 NAMES = tuple(tool.name for tool in REQUEST.tools)
-NAMED = named_after(REQUEST.tools)
+NAMED = syntaxes_for(REQUEST.tools)
 JUDGES = {tool.name: Draft202012Validator(tool.parameters) for tool in REQUEST.tools}
 
 POLICIES = tuple(TextPolicy)
@@ -97,7 +97,7 @@ def _check_findings(text: str, findings: Sequence[Finding]) -> None:
         if isinstance(one, Prose | Found)
     ]
     assert all(piece in text for piece in pieces)
-    if any(isinstance(one, Dropped | Thought) for one in findings):
+    if any(isinstance(one, LeftOut | Thought) for one in findings):
         return
     kept = "".join(pieces)
     assert _without_leftovers(kept) == _without_leftovers(text)

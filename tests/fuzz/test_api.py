@@ -33,11 +33,12 @@ from proxy.conversation.requests import Question
 from proxy.errors import TemperError
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
+from tests.examples import examples
 from tests.fakes.backend import ScriptedBackend
 
 FEW = 15  # an example takes 0.1 s to make
 MOST = settings.default.max_examples if settings.default is not None else FEW
-EXAMPLES = FEW if MOST <= 100 else MOST
+EXAMPLES = examples(FEW) if MOST <= 100 else MOST
 
 REPLIES: list[list[ReplyEvent | TemperError]] = [
     [TextDelta("Hi."), ReplyFinished("stop")],
@@ -66,7 +67,7 @@ class Tireless(ScriptedBackend):
 
 SERVING = ServerOptions()
 APP = create_app(SERVING.alone(Tireless(counts=[9])), SERVING, Observers(meter=Metrics()))
-DOCUMENT = APP.openapi()
+DOCUMENT = APP.app.openapi()
 PATHS = cast("dict[str, dict[str, JsonObject]]", DOCUMENT["paths"])
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 # nothing about these can be wrong, as they take nothing

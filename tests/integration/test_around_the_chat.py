@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes.front import CHAT, request, temper, temper_before

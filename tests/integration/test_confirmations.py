@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -96,7 +96,7 @@ async def needing_a_yes(
     log, serves = folder / "log", serving or ServerOptions()
     spec = replace(program(env={"LOG": str(log)}), ask=("echo",))
     async with open_fleet([spec], PATIENCE) as fleet:
-        await fleet.settled(PATIENCE_SECONDS)
+        await fleet.wait_settled(PATIENCE_SECONDS)
         offer = ToolOffer(OfferPolicy(), fleet)
         tools = ToolHosting(offer, limits or CallLimits(), confirm_seconds=seconds)
         sinks: list[Scene] = []

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.api.watching import MOST_WATCHERS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue

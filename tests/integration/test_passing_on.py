@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import BodyLimits
+from proxy.api.request_reader import BodyLimits
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.conversation import json
 from tests.fakes import spoken
 from tests.fakes.front import TOOLS, request, temper

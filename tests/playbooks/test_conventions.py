@@ -16,7 +16,7 @@ from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.facts import Asked, Dropped, Outcome, RejectedReply, Rescued, outcome
 from proxy.guardrails.model_quirks import Traits
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, convention
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, find_convention
 from proxy.inference.preparation import Policy
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write
@@ -50,7 +50,7 @@ def test_a_call_in_the_convention_is_a_call(name: str) -> None:
     assert book.question is not None
     assert book.question.tools == ()
     assert {"tools", "tool_choice"} <= book.question.omits
-    write(book, convention(name).write_calls("", [CALL]))
+    write(book, find_convention(name).write_calls("", [CALL]))
     book << ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
     book << ReplyFinished("tool_calls")
     book.end()
@@ -60,7 +60,7 @@ def test_a_call_in_the_convention_is_a_call(name: str) -> None:
 def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: str) -> None:
     book = Playbook.of(make_request(), told(name)).ask()
     before = sent(book)
-    write(book, convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
+    write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
     book.ask()
     after = sent(book)
     assert after[: len(before)] == before
@@ -70,7 +70,7 @@ def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: 
         "assistant",
         "user",
     ]
-    write(book, convention(name).write_calls("", [CALL]))
+    write(book, find_convention(name).write_calls("", [CALL]))
     assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
     assert outcome(book.turn.facts) is Outcome.RETRIED
 
@@ -79,7 +79,7 @@ def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: 
 def test_the_constrained_attempt_needs_no_tools(name: str) -> None:
     book = Playbook.of(make_request(), told(name)).ask()
     for _ in range(2):
-        write(book, convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
+        write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
         book.ask()
     assert book.schema() is not None
     write(book, json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}}))
@@ -121,7 +121,7 @@ def test_where_no_call_is_allowed_the_final_form_is_still_understood() -> None:
 
 def test_where_no_call_is_allowed_none_gets_through_under_the_contract() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
-    write(book, convention("json").write_calls("", [CALL]))
+    write(book, find_convention("json").write_calls("", [CALL]))
     book.ask()
     assert RejectedReply("unknown_tool") in book.turn.facts
     write(book, "Noon.") << TextDelta("Noon.") << ReplyFinished("stop")
@@ -142,7 +142,7 @@ def test_an_answer_in_a_form_of_the_clients_own_needs_no_final_form() -> None:
 
 
 REACT = told("react")
-ACTION = convention("react").write_calls("A tool will know.", [CALL])
+ACTION = find_convention("react").write_calls("A tool will know.", [CALL])
 ANSWERED = "Thought: Now I know.\nFinal Answer: It is noon.\n"
 CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
 

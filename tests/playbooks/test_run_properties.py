@@ -10,8 +10,8 @@ from proxy.conversation.replies import ReplyFinished, ReplyStarted, ToolCalled
 from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.tool_rounds.executor import Status
-from proxy.tool_rounds.run import Ask, State
-from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.run import Ask, RunState
+from proxy.tool_rounds.terms import RunTerms, Stop
 from tests.fakes.rounds import TERMS, RunBook, done, reply
 
 MOST_ROUNDS = 4
@@ -20,7 +20,7 @@ names = st.sampled_from(["add", "show", "open_file"])
 replies = st.tuples(st.sampled_from(["", "Well."]), st.lists(names, max_size=3), st.booleans())
 endings = st.sampled_from(["", "", "", "cancel", "fail", "cut_off", "defect"])
 terms = st.builds(
-    Terms,
+    RunTerms,
     st.just(TERMS.owned),
     workflow=st.sampled_from([Workflow(), Workflow(terminal_tools=("show",))]),
     rounds=st.integers(0, MOST_ROUNDS),
@@ -76,7 +76,7 @@ class Player:
         outcomes = [
             done(call, "Result", self.data.draw(st.sampled_from([*Status]))) for call in calls
         ]
-        self.book.seen += self.book.run.executed(outcomes)
+        self.book.seen += self.book.run.finish_round(outcomes)
 
 
 def check_history(messages: Sequence[Message]) -> None:
@@ -94,12 +94,12 @@ def check_history(messages: Sequence[Message]) -> None:
 
 @given(terms, choices, st.data())
 def test_the_history_is_valid_and_what_a_client_sees_is_one_reply(
-    chosen: Terms, choice: ToolUse | NamedTool, data: st.DataObject
+    chosen: RunTerms, choice: ToolUse | NamedTool, data: st.DataObject
 ) -> None:
     player = Player(RunBook.of(chosen, choice=choice), data)
     player.play()
     run, seen = player.book.run, player.book.seen
-    assert run.state is State.DONE
+    assert run.state is RunState.DONE
     assert run.stop is not None
     assert len(player.asked) <= chosen.rounds + 1
     assert [step.is_last for step in player.asked[:-1]].count(True) == 0

@@ -19,7 +19,7 @@ from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.facts import BrokeOff, Outcome, RejectedReply, attempts, outcome
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
-from proxy.inference.turn import State
+from proxy.inference.turn import TurnState
 from tests.fakes.playbook import CLOCK, WEATHER, Playbook, call, make_request, make_tool, write
 
 PARIS = '{"city": "Paris"}'
@@ -69,7 +69,7 @@ def arguments(events: list[ReplyEvent], index: int = 0) -> str:
 def test_a_healthy_call_is_shown_as_it_is_written_and_closed_behind_the_verdict() -> None:
     book = streamed()
     book >> ToolCallStarted(0, "x", "get_weather") << ToolCallStarted(0, "x", "get_weather")
-    assert book.turn.state is State.COMMITTED
+    assert book.turn.state is TurnState.COMMITTED
     book >> ToolCallArgumentsDelta(0, '{"city"') << ToolCallArgumentsDelta(0, "{")
     book >> ToolCallArgumentsDelta(0, ': "Pa') << ToolCallArgumentsDelta(0, '"city": "Pa')
     book >> ToolCallArgumentsDelta(0, "ris") << ToolCallArgumentsDelta(0, "ris")

@@ -19,7 +19,7 @@ from proxy.conversation.replies import (
 from proxy.errors import CallBrokeOff
 from proxy.facts import attempts
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.schemas.schema import compiled
+from proxy.guardrails.schemas.schema import compile_schema
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
@@ -40,7 +40,7 @@ EDIT = make_tool(
     },
 )
 TOOLS = (WEATHER, CLOCK, EDIT)
-SCHEMAS = {tool.name: compiled(tool.parameters) for tool in TOOLS}
+SCHEMAS = {tool.name: compile_schema(tool.parameters) for tool in TOOLS}
 REASONS = ("tool_calls", "stop", "length")
 
 GOOD: dict[str, st.SearchStrategy[JsonObject]] = {

@@ -12,7 +12,7 @@ from proxy.inference.preparation import Policy
 from proxy.runner import carry_out
 from proxy.tool_rounds.executor import Added, RoundEvent, ToolFinished, ToolStarted
 from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.terms import RunTerms, Stop
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CLOCK, make_request
 from tests.fakes.turns import ScriptedTools, ScriptedTurns, calls
@@ -38,7 +38,7 @@ class Playing:
         self.turns = ScriptedTurns(self.backend, policy or Policy())
         self.tools = ScriptedTools((CLOCK,), [*texts])
         request = make_request(tools=(CLOCK,))
-        self.run = Run(request, Terms(frozenset(("get_time",)), rounds=rounds, window=8_192))
+        self.run = Run(request, RunTerms(frozenset(("get_time",)), rounds=rounds, window=8_192))
         self.noticed: list[RoundEvent] = []
         self.answering: list[int] = []
         self.batches = carry_out(self.run, self.turns, self.tools, self.notice)

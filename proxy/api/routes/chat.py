@@ -1,4 +1,4 @@
-"""The way of a request that the guardrails watch, in whichever language: an ASGI application.
+"""The way of a request that the guardrails watch, in whichever language.
 
 `Chat._answer` is that way from top to bottom; `TokenCount` goes the first half of it.
 """
@@ -9,21 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from proxy.api.errors import describe, error_response
-from proxy.api.exchange import Exchange, SlotTerms
+from proxy.api.answer_source import AnswerSource, SingleTurn, SlotTerms
+from proxy.api.client_connection import ClientConnection
+from proxy.api.errors import describe, refuse
+from proxy.api.exchange import Exchange
 from proxy.api.loading_stream import LoadingStream
 from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
     client_key,
+    note_status,
     secrets_sent,
     sender_of,
 )
-from proxy.api.streaming import StreamTimeouts
+from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.dialects.front import Decoded, Front, Sender
 from proxy.dialects.wanted_tools import take_wanted
 from proxy.errors import ContextOverflow, TemperError
@@ -33,7 +33,7 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
-from proxy.serving.services import Claim
+from proxy.serving.services import LoadClaim
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.mcp.definitions import ServedTool
@@ -44,18 +44,15 @@ if TYPE_CHECKING:  # nothing of it is imported where no tool server is configure
 class RequestContext:
     """One request, and what follows it from its arrival to its end."""
 
-    http: HttpRequest
+    connection: ClientConnection
+    sender: Sender
     ticket: RetryTicket
     live: LiveRequest
-    stream: LoadingStream
+    stream: AnswerStream
     recorder: ExchangeRecorder | None
+    upstream: dict[str, str] = field(default_factory=dict)
     prepared: PreparedRequest | None = None
     owned: "tuple[ServedTool, ...]" = ()
-
-    @property
-    def send(self) -> Send:
-        """What the answer is sent through."""
-        return self.live.noting(self.stream.send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +71,18 @@ class Chat:
     observers: Observers = field(default_factory=Observers)
     tools: "ToolHosting | None" = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, connection: ClientConnection) -> None:
         """Answer one request."""
         with self.budget.request() as ticket:
-            context = self._context(HttpRequest(scope, receive), send, ticket)
+            context = self._context(connection, ticket)
             try:
                 await self._answer(context)
             except ClientDisconnect:
                 return
             except TemperError as error:
-                await self._refuse(error, context)
+                context.live.status = describe(error).status
+                if not await context.stream.fail(error):
+                    await refuse(connection, error)
             except Exception:  # a bug of ours, which the server logs
                 context.live.status = 500
                 await context.stream.fail(TemperError())
@@ -93,51 +92,52 @@ class Chat:
 
     async def _answer(self, context: RequestContext) -> None:
         """Read, load, prepare, fit, answer: the whole way of a request."""
-        http, sender = context.http, sender_of(context.http)
+        connection, sender = context.connection, context.sender
         decode = _asking(self.front.decode, sender, self.tools)
-        decoded = await self.reader.read(http, decode)
+        decoded = await self.reader.read(connection, decode)
         parsed = self.preparation.address(decoded)
-        self._note(parsed, context)
+        request, service = parsed.request, parsed.service
+        context.live.asked = Asked(
+            request.model, service.title, service.backend.name, request.stream
+        )
         if self.tools is not None:
             context.owned = self.tools.tools_for(decoded, sender.owner)
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
-        with parsed.service.lease() as claim:
-            await self._load(claim, parsed, context)
-            upstream = self.reader.upstream_headers(http)
-            prepared = await self.preparation.prepare(parsed, sender, upstream)
+        with service.lease() as claim:
+            if claim is not None:
+                await self._load(claim, parsed, context)
+            context.upstream = self.reader.upstream_headers(connection.scope)
+            prepared = await self.preparation.prepare(parsed, sender, context.upstream)
             context.prepared = prepared
-            exchange = await self._exchange(prepared, context)
-            if context.owned and self.tools is not None:
-                exchange = self._run(exchange, parsed, upstream, context)
-            answer = (
-                partial(exchange.stream, begun=context.stream.encoder)
-                if parsed.request.stream
-                else exchange.whole
+            source = await self._source(parsed, prepared, context)
+            exchange = Exchange(
+                prepared.answering,
+                source,
+                context.live,
+                prepared.headers,
+                recorder=context.recorder,
             )
             try:
-                await answer(
-                    http.scope,
-                    context.send,
-                    http.receive,
-                    prepared.headers,
-                    recorder=context.recorder,
-                )
+                if request.stream:
+                    await exchange.stream(connection, context.stream)
+                else:
+                    await exchange.whole(connection, self.timeouts)
             finally:
                 exchange.close()
 
-    async def _load(
-        self, claim: Claim | None, parsed: ParsedRequest, context: RequestContext
-    ) -> None:
+    async def _load(self, claim: LoadClaim, parsed: ParsedRequest, context: RequestContext) -> None:
         """Wait for a model that has to be loaded; it stays loaded while the claim is held."""
-        if claim is not None:
-            with context.live.loading(self.observers.load(parsed.service.title)):
-                await context.stream.wait_for(claim, parsed.decoded, context.http.receive)
+        with context.live.loading(self.observers.load(parsed.service.title)):
+            waiting = LoadingStream(context.connection, context.stream, self.timeouts)
+            await waiting.wait_for(claim, parsed.decoded)
 
-    async def _exchange(self, prepared: PreparedRequest, context: RequestContext) -> Exchange:
+    async def _source(
+        self, parsed: ParsedRequest, prepared: PreparedRequest, context: RequestContext
+    ) -> AnswerSource:
         """Fit the conversation into the window, and get ready to ask the backend."""
         preparation, service, known = self.preparation, prepared.service, prepared.known
         may_retry, load = context.ticket.may_retry, self.observers.load(service.title)
-        backend = service.fitting.learning(known.model, known.window)
+        backend = service.fitting.learning_backend(known.model, known.window)
         if context.recorder is not None:
             backend = context.recorder.behind(backend)
         service.resize(known, self.process_count)
@@ -148,55 +148,46 @@ class Chat:
             return await preparation.shorter(prepared, may_retry, overflow)
 
         turn = await preparation.turn(prepared, may_retry)
-        slot = partial(service.admission.slot, client_key(context.http))
+        slot = partial(service.admission.slot, client_key(context.connection.scope))
         room = (known.window or 0) * (known.slots or 1)
-        terms = SlotTerms(slot, known.window, room, load, shorter)
-        return Exchange(
-            prepared.answering, turn, backend, self.timeouts, terms=terms, live=context.live
-        )
-
-    def _run(
-        self,
-        first: Exchange,
-        parsed: ParsedRequest,
-        upstream: dict[str, str],
-        context: RequestContext,
-    ) -> Exchange:
-        """Go on with an exchange where a model calls tools of the operator."""
-        from proxy.api.tool_exchange import tool_exchange
+        terms = SlotTerms(backend, slot, known.window, room, load, shorter)
+        if self.tools is None or not context.owned:
+            return SingleTurn(turn, terms, context.live)
+        # nothing of it is imported where no tool server is configured
+        from proxy.api.tool_run import ToolRun
         from proxy.serving.run_turns import RunTurns
 
-        assert self.tools is not None and context.prepared is not None  # noqa: S101, PT018 - it has
         turns = RunTurns(
-            preparation=self.preparation,
+            preparation=preparation,
             parsed=parsed,
-            sender=sender_of(context.http),
-            upstream=upstream,
-            may_retry=context.ticket.may_retry,
+            sender=context.sender,
+            upstream=context.upstream,
+            may_retry=may_retry,
             workers=self.process_count,
         )
-        turns.go_on_with(context.prepared, first.parts.turn)
-        return tool_exchange(first, self.tools, context.owned, turns)
+        turns.go_on_with(prepared, turn)
+        return ToolRun(
+            turns,
+            terms,
+            context.live,
+            self.tools,
+            owned=context.owned,
+            recorder=context.recorder,
+        )
 
-    async def _refuse(self, error: TemperError, context: RequestContext) -> None:
-        problem = describe(error)
-        context.live.status = problem.status
-        if not await context.stream.fail(error):
-            http = context.http
-            await error_response(problem, http.scope)(http.scope, http.receive, context.send)
-
-    def _context(self, http: HttpRequest, send: Send, ticket: RetryTicket) -> RequestContext:
-        recorder = ExchangeRecorder() if self.observers.recording is not None else None
-        live = begin_live_request(http, self.observers, self.front.name)
-        return RequestContext(http, ticket, live, LoadingStream(send, self.timeouts), recorder)
-
-    def _note(self, parsed: ParsedRequest, context: RequestContext) -> None:
-        request, service = parsed.request, parsed.service
-        asked = Asked(request.model, service.title, service.backend.name, request.stream)
-        context.live.asked = asked
+    def _context(self, connection: ClientConnection, ticket: RetryTicket) -> RequestContext:
+        return RequestContext(
+            connection,
+            sender_of(connection.scope),
+            ticket,
+            begin_live_request(connection, self.observers, self.front.name),
+            AnswerStream(connection, self.timeouts),
+            ExchangeRecorder() if self.observers.recording is not None else None,
+        )
 
     def _report(self, context: RequestContext) -> None:
         """Tell everybody who wants to know what happened to a request that is over."""
+        note_status(context.live, context.connection)
         record = context.live.record()
         self.observers.take(record)
         recording, recorder = self.observers.recording, context.recorder
@@ -207,7 +198,8 @@ class Chat:
             recording.leave_out(record.number)
             return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
-        recording.write(recorded, *secrets_sent(context.http), number=record.number)
+        secrets = secrets_sent(context.connection.scope)
+        recording.write(recorded, *secrets, number=record.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,26 +211,24 @@ class TokenCount:
     preparation: RequestPreparation
     tools: "ToolHosting | None" = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, connection: ClientConnection) -> None:
         """Answer one request."""
-        http = HttpRequest(scope, receive)
-        sender = sender_of(http)
+        sender = sender_of(connection.scope)
         try:
             decode = _asking(self.front.decode_count, sender, self.tools)
-            parsed = self.preparation.address(await self.reader.read(http, decode))
+            parsed = self.preparation.address(await self.reader.read(connection, decode))
             if self.tools is not None:
                 owned = self.tools.tools_for(parsed.decoded, sender.owner)
                 parsed = parsed.offering(tuple(one.tool for one in owned))
-            upstream = self.reader.upstream_headers(http)
+            upstream = self.reader.upstream_headers(connection.scope)
             prepared = await self.preparation.prepare(parsed, sender, upstream)
             tokens = await self.preparation.count(prepared)
         except ClientDisconnect:
             return
         except TemperError as error:
-            await error_response(describe(error), scope)(scope, receive, send)
+            await refuse(connection, error)
             return
-        body = self.front.counted(tokens)
-        await Response(body, 200, media_type="application/json")(scope, receive, send)
+        await connection.respond(200, {}, self.front.counted(tokens))
 
 
 def _asking(

@@ -14,19 +14,20 @@ from functools import partial
 import anyio
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import ClientDisconnect
-from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message
 
-from proxy.api.errors import describe, error_response
+from proxy.api.client_connection import ClientConnection
+from proxy.api.errors import describe, refuse
 from proxy.api.fronts import CHAT
 from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
     client_key,
     decode_passage,
+    note_status,
 )
-from proxy.api.streaming import StreamTimeouts, never, while_connected, within
+from proxy.api.streaming import StreamTimeouts, within
 from proxy.backends.client import Pieces
 from proxy.dialects import sse
 from proxy.errors import TemperError
@@ -49,33 +50,32 @@ class Relay:
     process_count: int = 1
     observers: Observers = field(default_factory=Observers)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, connection: ClientConnection) -> None:
         """Answer one request."""
-        http = HttpRequest(scope, receive)
-        live = begin_live_request(http, self.observers)
-        noted = live.noting(send)
+        live = begin_live_request(connection, self.observers)
         try:
-            passage = await self.reader.read(http, partial(decode_passage, self.path))
-            upstream = self.reader.upstream_headers(http)
+            passage = await self.reader.read(connection, partial(decode_passage, self.path))
+            upstream = self.reader.upstream_headers(connection.scope)
             relayed = self.preparation.relay(passage, upstream)
-            await self._answer(relayed, http, noted, live)
+            await self._answer(relayed, connection, live)
         except ClientDisconnect:
             return
         except TemperError as error:
-            await error_response(describe(error), scope)(scope, receive, noted)
+            await refuse(connection, error)
         except Exception:
             live.status = 500
             raise
         finally:
+            note_status(live, connection)
             self.observers.take(live.record())
 
     async def _answer(
-        self, relayed: RelayRequest, http: HttpRequest, send: Send, live: LiveRequest
+        self, relayed: RelayRequest, connection: ClientConnection, live: LiveRequest
     ) -> None:
         passage, service = relayed.passage, relayed.service
         backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
         live.asked = Asked(passage.model, service.title, backend, passage.stream)
-        pieces = self._pieces(relayed, live, client_key(http))
+        pieces = self._pieces(relayed, live, client_key(connection.scope))
 
         async def work() -> None:
             if passage.stream:
@@ -84,10 +84,10 @@ class Relay:
                 async with within(self.timeouts.deadline, backend):
                     body = b"".join([piece async for piece in pieces])
                 response = Response(body, 200, told, "application/json")
-            await response(http.scope, never, send)
+            await response(connection.scope, _never, connection.send)
 
         async with aclosing(pieces):
-            await while_connected(http.receive, work)
+            await connection.while_connected(work())
 
     async def _stream(self, pieces: Pieces, backend: str, told: dict[str, str]) -> Response:
         """Begin with the first piece, so that an early failure has its status, or after a while."""
@@ -118,7 +118,7 @@ class Relay:
             if claim is not None:
                 with live.loading(load):
                     async with load_wait(claim, self.timeouts.load_wait):
-                        await claim.granted()
+                        await claim.wait_until_granted()
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key):
@@ -145,6 +145,12 @@ async def _until_it_breaks(
     except Exception:
         logger.exception("A bug of Temper's own has broken off an answer that was passed on")
         yield _last_words(TemperError())
+
+
+async def _never() -> Message:
+    """Wait for ever: leaving clients are noticed by the connection alone."""
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 def _last_words(error: TemperError) -> bytes:

@@ -56,20 +56,20 @@ class _Responses:
 
     async def show(self, request: Request, response_id: str) -> Response:
         """Show a response that was kept."""
-        owner = sender_of(request).owner
+        owner = sender_of(request.scope).owner
         query = request.query_params
         found = await to_thread(retrieval.retrieve, self.store, owner, response_id, query)
         return _answer(found, request)
 
     async def delete(self, request: Request, response_id: str) -> Response:
         """Forget a response."""
-        owner = sender_of(request).owner
+        owner = sender_of(request.scope).owner
         found = await to_thread(retrieval.delete, self.store, owner, response_id)
         return _answer(found, request)
 
     async def list_inputs(self, request: Request, response_id: str) -> Response:
         """List the items that a response was made from, with those of all before it."""
-        owner = sender_of(request).owner
+        owner = sender_of(request.scope).owner
         query = request.query_params
         found = await to_thread(retrieval.list_inputs, self.store, owner, response_id, query)
         return _answer(found, request)

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proxy.api.errors import dashboard_problem, error_response
-from proxy.api.limits import BodyLimits, read_body
+from proxy.api.request_reader import BodyLimits, read_body
 from proxy.api.watching import Watching
 from proxy.errors import ForeignOrigin, InvalidRequest, NotTheOperator
 from proxy.observability.peer_workers import BoardAnswer, BoardQuestion, SiblingBoards
@@ -183,14 +183,14 @@ class Dashboard:
 
     async def cancel(self, request: Request, name: Name) -> Response:
         """End a living request."""
-        await read_body(request, _SMALL)
+        await read_body(request.scope, request.receive, _SMALL)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
         return await self._answered(request, BoardQuestion("cancel", name))
 
     async def confirm(self, request: Request, name: Name) -> Response:
         """Answer a call that waits for a person; who comes second, or too late, is told so."""
-        answer = _answer_in(await read_body(request, _SMALL))
+        answer = _answer_in(await read_body(request.scope, request.receive, _SMALL))
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
         who = request.scope["state"].get("owner") or "somebody without a key"

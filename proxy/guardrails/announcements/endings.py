@@ -80,7 +80,6 @@ def _sentences(text: str) -> list[str]:
 
 
 def normalise(sentence: str) -> Sentence:
-    """Return the words and marks of a sentence as cues are written."""
     marked = _MARK.sub(lambda mark: " : " if mark[1] else " , ", fold(sentence))
     words = _ELISION.sub(r"\1' ", marked).strip(_PADDING).split()
     if sentence.rstrip().endswith(("...", "…")):

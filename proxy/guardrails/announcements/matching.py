@@ -24,7 +24,7 @@ class Sentence:
     words: frozenset[str]
 
 
-class Finding(Enum):
+class CueFinding(Enum):
     """What a language says about a sentence; barred is what only looks like an announcement."""
 
     NOTHING = "nothing"
@@ -49,20 +49,19 @@ class Matcher:
         for name in _PATTERNS:
             getattr(self, name)
 
-    def find(self, sentence: Sentence, tool_words: Collection[str]) -> Finding:
+    def find(self, sentence: Sentence, tool_words: Collection[str]) -> CueFinding:
         """Judge a sentence; a word of a tool's name counts as an act."""
         if not self._may_have_cue(sentence.words):
-            return Finding.NOTHING
+            return CueFinding.NOTHING
         spans = list(self._spans(sentence.text, tool_words))
         if not spans:
-            return Finding.NOTHING
+            return CueFinding.NOTHING
         if self._bar.search(sentence.text.replace(" ,", "")) or self.is_request(sentence):
-            return Finding.BARRED
+            return CueFinding.BARRED
         counts = any(self._counts(sentence.text, start, end) for start, end in spans)
-        return Finding.ANNOUNCED if counts else Finding.BARRED
+        return CueFinding.ANNOUNCED if counts else CueFinding.BARRED
 
     def is_request(self, sentence: Sentence) -> bool:
-        """Return whether a sentence asks the user for something."""
         return self._request.search(sentence.text) is not None
 
     def is_afterthought(self, sentence: Sentence) -> bool:
@@ -86,12 +85,11 @@ class Matcher:
         for found in self._start.finditer(text):
             if not self._is_subject(text[found.end() :]):
                 yield found.span()
-        for found in self._opened.finditer(text):
+        for found in self._opening.finditer(text):
             if self._is_act(found[1], text, tool_words):
                 yield found.span()
 
     def _is_act(self, word: str, text: str, tool_words: Collection[str]) -> bool:
-        """Judge a word behind an opening."""
         if word in self._sayings or not word.isalpha():
             return False
         if word in tool_words:
@@ -100,7 +98,6 @@ class Matcher:
         return is_urgent and bool(self._sayings)
 
     def _is_subject(self, rest: str) -> bool:
-        """Return whether what began a clause is what the clause is about."""
         clause = self._clause.search(rest)
         return self._finite.search(rest[: clause.start() + 1] if clause else rest) is not None
 
@@ -116,15 +113,15 @@ class Matcher:
     def _cue(self) -> re.Pattern[str]:
         cues, fillers = self._cues, self._fillers
         gap = f"(?:{'[^ ,]+ ' if cues.is_spaced else '[^,]'}){{0,{cues.gap}}}?"
-        subjects, verbs = _any(cues.subjects), _any(cues.verbs)
+        subjects, verbs = _any_of(cues.subjects), _any_of(cues.verbs)
         return re.compile(
             "|".join(
-                self._bounded(one)
+                self._bound(one)
                 for one in (
-                    f"(?:{_any(cues.openings)}){self._space}{fillers}{gap}(?:{_any(cues.acts)})",
+                    f"(?:{_any_of(cues.openings)}){self._space}{fillers}{gap}(?:{_any_of(cues.acts)})",
                     f"(?:{subjects}) {fillers}(?:{verbs})",
                     f"(?:{verbs}) (?:{subjects})",
-                    f"(?:{_any(cues.forms)})",
+                    f"(?:{_any_of(cues.forms)})",
                 )
             )
         )
@@ -133,29 +130,29 @@ class Matcher:
     def _last(self) -> re.Pattern[str]:
         """What the sentence may end with: a stem and its suffix, or the whole of it."""
         cues = self._cues
-        particles = _repeated(f" ?(?:{_any(cues.particles)})")
-        stem = f"(?:{_any(cues.stems)}) ?(?:{_any(cues.suffixes)})"
-        last = self._bounded(f"(?:{stem}|(?:{_any(cues.endings)})){particles}(?={_END})")
-        whole = _any(cues.wholes).replace(" ", "(?: ,)? ")
+        particles = _any_number_of(f" ?(?:{_any_of(cues.particles)})")
+        stem = f"(?:{_any_of(cues.stems)}) ?(?:{_any_of(cues.suffixes)})"
+        last = self._bound(f"(?:{stem}|(?:{_any_of(cues.endings)})){particles}(?={_END})")
+        whole = _any_of(cues.wholes).replace(" ", "(?: ,)? ")
         return re.compile(rf"{last}|(?<=\A ){self._leads}(?:{whole}){particles}(?={_END})")
 
     @cached_property
     def _start(self) -> re.Pattern[str]:
-        urgent = rf"(?=.* (?:{_any(self._cues.urgencies)}){_END})"
+        urgent = rf"(?=.* (?:{_any_of(self._cues.urgencies)}){_END})"
         begins = rf"(?:(?<=\A )|(?<=: )|(?<=, ){urgent}){self._leads}"
-        trailing = rf"(?:{_any(self._cues.trailing)})(?=.* {_ELLIPSIS} \Z)"
-        starts = f"(?:{_any(self._cues.starts)})"
-        return re.compile(self._bounded(f"{begins}(?:{starts}|{trailing})"))
+        trailing = rf"(?:{_any_of(self._cues.trailing)})(?=.* {_ELLIPSIS} \Z)"
+        starts = f"(?:{_any_of(self._cues.starts)})"
+        return re.compile(self._bound(f"{begins}(?:{starts}|{trailing})"))
 
     @cached_property
-    def _opened(self) -> re.Pattern[str]:
+    def _opening(self) -> re.Pattern[str]:
         if self._cues.gap:
             return _NEVER
-        return re.compile(rf"(?<= )(?:{_any(self._cues.openings)}) {self._fillers}([^ ]+)")
+        return re.compile(rf"(?<= )(?:{_any_of(self._cues.openings)}) {self._fillers}([^ ]+)")
 
     @cached_property
     def _urgency(self) -> re.Pattern[str]:
-        return re.compile(f" (?:{_any(self._cues.urgencies)}){_END}")
+        return re.compile(f" (?:{_any_of(self._cues.urgencies)}){_END}")
 
     @cached_property
     def _sayings(self) -> frozenset[str]:
@@ -181,7 +178,7 @@ class Matcher:
     def _beside(self) -> re.Pattern[str]:
         return re.compile(
             f"{'(?<= )' if self._cues.is_spaced else ''}"
-            rf"(?:{_any(self._cues.bars_beside)}){self._space}\Z"
+            rf"(?:{_any_of(self._cues.bars_beside)}){self._space}\Z"
         )
 
     @cached_property
@@ -202,16 +199,16 @@ class Matcher:
 
     @property
     def _fillers(self) -> str:
-        return _repeated(f"(?:{_any(self._cues.fillers)}){self._space}")
+        return _any_number_of(f"(?:{_any_of(self._cues.fillers)}){self._space}")
 
     @property
     def _leads(self) -> str:
-        return _repeated(f"(?:{_any(self._cues.leads)}) (?:, )?")
+        return _any_number_of(f"(?:{_any_of(self._cues.leads)}) (?:, )?")
 
     def _pattern(self, written: str, prefix: str = "", at: str = "") -> re.Pattern[str]:
-        return re.compile(at + self._bounded(f"{prefix}(?:{_any(written)})"))
+        return re.compile(at + self._bound(f"{prefix}(?:{_any_of(written)})"))
 
-    def _bounded(self, pattern: str) -> str:
+    def _bound(self, pattern: str) -> str:
         return f"(?<= )(?:{pattern})(?= )" if self._cues.is_spaced else pattern
 
 
@@ -220,12 +217,12 @@ _PATTERNS = tuple(
 )
 
 
-def _any(written: str) -> str:
+def _any_of(written: str) -> str:
     """Return a pattern for any of these phrases; for none it never matches."""
     return "|".join(map(_phrase, split_phrases(written))) or "(?!)"
 
 
-def _repeated(pattern: str) -> str:
+def _any_number_of(pattern: str) -> str:
     """Return a pattern for any number of these: only one way to read them, or time explodes."""
     return f"(?>{pattern})*"
 
@@ -235,7 +232,6 @@ def _phrase(phrase: str) -> str:
 
 
 def _first_words(cues: Cues) -> frozenset[str]:
-    """Return the words that any cue begins with."""
     fields = (cues.openings, cues.subjects, cues.forms, cues.starts, cues.trailing, cues.endings)
     return _first_words_of(",".join((*fields, cues.wholes)))
 

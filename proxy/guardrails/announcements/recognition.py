@@ -13,7 +13,7 @@ from functools import cache
 
 from proxy.guardrails.announcements.cues import Script, load_languages
 from proxy.guardrails.announcements.endings import find_last_sentences, is_question, normalise
-from proxy.guardrails.announcements.matching import Finding, Matcher
+from proxy.guardrails.announcements.matching import CueFinding, Matcher
 
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
@@ -45,7 +45,7 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
         sentence = normalise(last)
     tool_words = _split_names(tools)
     found = {one.find(sentence, tool_words) for one in matchers}
-    if Finding.ANNOUNCED not in found or Finding.BARRED in found:
+    if CueFinding.ANNOUNCED not in found or CueFinding.BARRED in found:
         return False
     return not any(_asks_user(one, matchers) for one in before)
 

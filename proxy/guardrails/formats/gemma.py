@@ -16,6 +16,7 @@ from proxy.guardrails.rescue.syntax import (
     Place,
     Reading,
     Reason,
+    Syntax,
     read_row,
 )
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_arguments
@@ -23,12 +24,12 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable
 from proxy.guardrails.tool_prompts.fragments import (
-    behind,
-    call_object,
-    duty,
-    offered,
-    result_object,
-    tool_list,
+    append_calls,
+    demand_call,
+    list_tools,
+    write_call,
+    write_result,
+    write_tools,
 )
 
 _FENCE = "```"
@@ -45,25 +46,22 @@ class GemmaConvention:
     answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        """Write the tools as a list, and how to call one."""
         return (
             "You can call these functions:\n"
-            f"[\n{tool_list(offered(tools, respond), _MARKS, _NEXT)}\n]\n\n"
+            f"[\n{write_tools(list_tools(tools, respond), _MARKS, _NEXT)}\n]\n\n"
             "To call one or several of them, end your reply with a JSON code block, "
             "one object for each call:\n"
             f'{_FENCE}json\n{{"name": "FUNCTION", "parameters": {{"PARAMETER": "VALUE"}}}}\n'
             f"{_FENCE}\n"
-            f"You get the results in tool_output code blocks.{duty(respond)}"
+            f"You get the results in tool_output code blocks.{demand_call(respond)}"
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """Write all calls into one code block."""
-        written = "\n".join(call_object(call, _MARKS, "parameters") for call in calls)
-        return behind(text, f"{_FENCE}json\n{written}\n{_FENCE}")
+        written = "\n".join(write_call(call, _MARKS, "parameters") for call in calls)
+        return append_calls(text, f"{_FENCE}json\n{written}\n{_FENCE}")
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
-        """Write a result into a code block; which call it belongs to shows by its name."""
-        return f"{_FENCE}tool_output\n{result_object(name, text, _MARKS)}\n{_FENCE}"
+        return f"{_FENCE}tool_output\n{write_result(name, text, _MARKS)}\n{_FENCE}"
 
 
 _NAME = re.compile(r"[\w.:/-]+")
@@ -76,13 +74,11 @@ _CLOSERS = Literals(_ENDS)
 _STYLE = Style(_ENDS, is_python=True, has_bare_text=True)
 
 
-class Gemma:
+class Gemma(Syntax):
     """One call or several between marks."""
 
     name = "gemma"
     openings = ("<|tool_call>", "<start_function_call>", "<tool_call>")
-    place = Place.ANYWHERE
-    is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
         """Read the calls and their closing mark; the first word `call:` may be missing."""
@@ -99,7 +95,7 @@ class Gemma:
         return found
 
 
-class BareGemma:
+class BareGemma(Syntax):
     """Calls without opening marks, one behind the other, at the end of the reply."""
 
     name = "bare_gemma"
@@ -108,7 +104,6 @@ class BareGemma:
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read call after call, of which the first stands behind `opening`."""
         return (
             yield from read_row(cursor, lambda: _read_call(cursor), lambda: cursor.literal(_CALL))
         )
@@ -140,7 +135,7 @@ def _read_call(cursor: Cursor) -> Reading:
     if not name or char not in ("{", "("):
         return NotACall(Reason.NOT_A_CALL)
     found = yield from (
-        _braced(cursor, name) if char == "{" else read_python_arguments(cursor, name)
+        _read_braced(cursor, name) if char == "{" else read_python_arguments(cursor, name)
     )
     if isinstance(found, NotACall) or not found.closed:
         return NotACall(Reason.BROKEN)
@@ -149,7 +144,7 @@ def _read_call(cursor: Cursor) -> Reading:
     return Calls(found.calls, bool(is_closed))
 
 
-def _braced(cursor: Cursor, name: str) -> Waiting[Calls | NotACall]:
+def _read_braced(cursor: Cursor, name: str) -> Waiting[Calls | NotACall]:
     value = yield from read_value(cursor, None, _STYLE)
     if isinstance(value, Unreadable) or not value.is_closed:
         return NotACall(Reason.BROKEN)

@@ -8,17 +8,24 @@ a known type, lists included, is left to the readers of plain JSON.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import (
+    MOST_CALLS,
+    Calls,
+    NotACall,
+    Place,
+    Reading,
+    Reason,
+    Syntax,
+)
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Unreadable
-from proxy.guardrails.tool_prompts.fragments import arguments_text, content_of, tool_list
+from proxy.guardrails.tool_prompts.fragments import write_arguments, write_content, write_tools
 
 _CALL_FORM = '{"type": "tool_call", "name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}'
 _FINAL_FORM = '{"type": "final", "content": "YOUR COMPLETE ANSWER"}'
@@ -35,8 +42,7 @@ class JsonContractConvention:
     answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        """Write the tools, one a line, and what a reply has to look like."""
-        listed = f"Tools, one a line:\n{tool_list(tools, ())}\n\n"
+        listed = f"Tools, one a line:\n{write_tools(tools, ())}\n\n"
         if respond is None:
             form = f"To call a tool, reply with JSON and nothing else, {_SEVERAL}:\n{_CALL_FORM}"
         else:
@@ -50,18 +56,17 @@ class JsonContractConvention:
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
         """Write each call on a line of its own; what was said is the `content` of the first."""
         said = [text if text.strip() else "", *("" for _ in calls)]
-        return "\n".join(map(_call_object, calls, said))
+        return "\n".join(map(_write_call, calls, said))
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
-        """Write a result as an object; which call it belongs to shows by its name."""
         tool = json.dump_text(name)
-        return f'{{"type": "tool_result", "name": {tool}, "content": {content_of(text, ())}}}'
+        return f'{{"type": "tool_result", "name": {tool}, "content": {write_content(text, ())}}}'
 
 
-def _call_object(call: ToolCall, said: str) -> str:
+def _write_call(call: ToolCall, said: str) -> str:
     content = f'"content": {json.dump_text(said)}, ' if said else ""
     name = json.dump_text(call.name)
-    arguments = arguments_text(call, ())
+    arguments = write_arguments(call, ())
     return f'{{"type": "tool_call", {content}"name": {name}, "arguments": {arguments}}}'
 
 
@@ -74,7 +79,7 @@ _MESSAGE = "message"  # the parameter of the synthetic tool
 
 
 @dataclass(frozen=True, slots=True)
-class JsonContract:
+class JsonContract(Syntax):
     """JSON objects from the first character of the reply to the last, or a fence around them.
 
     A final answer is a call of the tool `respond_name`; without that tool it is no call. What
@@ -83,13 +88,11 @@ class JsonContract:
     """
 
     respond_name: str | None = None
-    name: ClassVar[str] = "json_contract"
-    openings: ClassVar[tuple[str, ...]] = ("{", _FENCE)
-    place: ClassVar[Place] = Place.REPLY_START
-    is_marked: ClassVar[bool] = True  # the type is as unmistakable as a mark
+    name = "json_contract"
+    openings = ("{", _FENCE)
+    place = Place.REPLY_START
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the objects, of which `opening` is the first bracket, or the fence around them."""
         is_fenced = opening == _FENCE
         if is_fenced:
             if (yield from cursor.take(_LANGUAGE)) not in ("", "json"):

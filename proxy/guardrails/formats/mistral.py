@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 from proxy.conversation import json
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import (
+    MOST_CALLS,
+    Calls,
+    NotACall,
+    Reading,
+    Reason,
+    Syntax,
+)
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import (
     begins_list,
@@ -18,13 +25,13 @@ from proxy.guardrails.rescue.syntaxes.pythonic import (
 )
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.tool_prompts.fragments import (
-    behind,
-    call_object,
-    duty,
+    append_calls,
+    demand_call,
     escape,
-    offered,
-    result_object,
-    tool_list,
+    list_tools,
+    write_call,
+    write_result,
+    write_tools,
 )
 
 _MARKS = (
@@ -42,24 +49,21 @@ class MistralConvention:
     answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        """Write the tools as a list, and how to call one."""
-        listed = tool_list(offered(tools, respond), _MARKS, ", ")
+        listed = write_tools(list_tools(tools, respond), _MARKS, ", ")
         return (
             f"[AVAILABLE_TOOLS][{listed}][/AVAILABLE_TOOLS]\n\n"
             "To call one or several of these tools, write [TOOL_CALLS] and a JSON list, "
             "and nothing behind it:\n"
             '[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]\n'
-            f"You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS].{duty(respond)}"
+            f"You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS].{demand_call(respond)}"
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """Write all calls as one list."""
-        written = ", ".join(_with_id(call_object(call, _MARKS), call.id) for call in calls)
-        return behind(text, f"[TOOL_CALLS][{written}]")
+        written = ", ".join(_with_id(write_call(call, _MARKS), call.id) for call in calls)
+        return append_calls(text, f"[TOOL_CALLS][{written}]")
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
-        """Write a result between marks."""
-        result = _with_id(result_object(name, text, _MARKS), call_id, "call_id")
+        result = _with_id(write_result(name, text, _MARKS), call_id, "call_id")
         return f"[TOOL_RESULTS]{result}[/TOOL_RESULTS]"
 
 
@@ -77,7 +81,7 @@ _NEXT_BEGINS = re.compile(r"[\s,;]*(?:[\w./:-]+(?:\[[A-Z_]*\]?[\w./:-]*){0,2})?"
 _SIGHT = 200
 
 
-class Mistral:
+class Mistral(Syntax):
     """`[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
 
     Behind the second form more of them may stand without the first mark.
@@ -86,11 +90,8 @@ class Mistral:
 
     name = "mistral"
     openings = ("[TOOL_CALLS]",)
-    place = Place.ANYWHERE
-    is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the calls behind one mark."""
         yield from cursor.whitespace()
         if (yield from cursor.literal(opening)):
             yield from cursor.whitespace()
@@ -98,46 +99,45 @@ class Mistral:
         if (yield from begins_list(cursor)):
             return (yield from read_python_calls(cursor))
         if char in ("{", "["):
-            return (yield from _json(cursor))
+            return (yield from _read_json(cursor))
         return (yield from self._named(cursor))
 
     def _named(self, cursor: Cursor) -> Reading:
-        name = yield from _name(cursor)
+        name = yield from _read_name(cursor)
         yield from cursor.whitespace()
         if name and (yield from cursor.literal(ARGUMENTS)):
             return (yield from read_named(cursor, name))
         char = yield from cursor.peek()
         if name and char == "[":  # a word between the mark and the list
-            return (yield from _json(cursor))
+            return (yield from _read_json(cursor))
         if name and char == "(":
-            return (yield from _python(cursor, name))
+            return (yield from _read_python(cursor, name))
         if not name or char != "{":
             return NotACall(Reason.NOT_A_CALL)
         return (yield from read_arguments(cursor, name))
 
 
 def read_named(cursor: Cursor, name: str) -> Reading:
-    """Read the arguments of a call to `name`, and the calls behind it that have the same mark."""
     found = Calls(())
     while len(found.calls) <= MOST_CALLS:
         yield from cursor.whitespace()
         char = yield from cursor.peek()
         if char == "[" and not found.calls:  # a word between the mark and the list
-            return (yield from _json(cursor))
+            return (yield from _read_json(cursor))
         if char != "{":
             return NotACall(Reason.NOT_A_CALL)
         more = yield from read_arguments(cursor, name)
         if isinstance(more, NotACall):
             return more
         found = Calls(found.calls + more.calls, more.closed)
-        if not (yield from _passes_to_next(cursor)):
+        if not (yield from _pass_to_next(cursor)):
             break
-        name = yield from _name(cursor)
+        name = yield from _read_name(cursor)
         yield from cursor.literal(ARGUMENTS)
     return found
 
 
-def _name(cursor: Cursor) -> Waiting[str]:
+def _read_name(cursor: Cursor) -> Waiting[str]:
     """Read a name, and the id of the call that may stand behind it."""
     name = yield from cursor.take(_NAME)
     if name and (yield from cursor.literal(_ID)):
@@ -145,7 +145,7 @@ def _name(cursor: Cursor) -> Waiting[str]:
     return name
 
 
-def _passes_to_next(cursor: Cursor) -> Waiting[bool]:
+def _pass_to_next(cursor: Cursor) -> Waiting[bool]:
     """Pass what stands before another name and its mark; tell whether they come next."""
     while True:
         text, is_all = cursor.glimpse(_SIGHT)
@@ -157,7 +157,7 @@ def _passes_to_next(cursor: Cursor) -> Waiting[bool]:
     return between is not None
 
 
-def _json(cursor: Cursor) -> Reading:
+def _read_json(cursor: Cursor) -> Reading:
     """Read a list of calls, or calls with commas between them."""
     found = yield from read_calls(cursor, is_marked=True)
     while isinstance(found, Calls) and found.closed and (yield from cursor.literal(",")):
@@ -171,7 +171,7 @@ def _json(cursor: Cursor) -> Reading:
     return found
 
 
-def _python(cursor: Cursor, name: str) -> Reading:
+def _read_python(cursor: Cursor, name: str) -> Reading:
     found = yield from read_python_arguments(cursor, name)
     is_whole = isinstance(found, NotACall) or found.closed
     return found if is_whole else NotACall(Reason.BROKEN)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from proxy.conversation import json
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, read_row
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor
-from proxy.guardrails.tool_prompts.fragments import arguments_text, content_of, tool_list
+from proxy.guardrails.tool_prompts.fragments import write_arguments, write_content, write_tools
 
 _NAME = re.compile(r"[\w.:/-]+")
 _ACTION = (
@@ -33,25 +33,23 @@ class ReActConvention:
     answer_label = "Final Answer: "
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        """Write the tools, one a line, and what a reply has to look like."""
-        listed = f"Tools, one a line:\n{tool_list(tools, ())}\n\n"
+        listed = f"Tools, one a line:\n{write_tools(tools, ())}\n\n"
         call = f"To call a tool, write three labelled lines, the last with JSON:\n{_ACTION}\n"
         final = "" if respond is None else f"\n\nTo answer the user, write:\n{_FINAL}"
         return f"{listed}{call}{_RESULTS}{final}"
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """Write each call as an action; what was said before it was a thought."""
         thought = f"Thought: {text.strip()}\n" if text.strip() else ""
         return thought + "\n".join(map(_write_action, calls))
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
         """Write a result as JSON on its own line: no label can begin within it."""
-        return f"Observation: {content_of(text, ())}"
+        return f"Observation: {write_content(text, ())}"
 
 
 def _write_action(call: ToolCall) -> str:
     name = call.name if _NAME.fullmatch(call.name) else json.dump_text(call.name)
-    return f"Action: {name}\nAction Input: {arguments_text(call, ())}"
+    return f"Action: {name}\nAction Input: {write_arguments(call, ())}"
 
 
 _INPUT = "Action Input:"
@@ -59,7 +57,7 @@ _FENCE = "```"
 _LANGUAGE = re.compile(r"\w+", re.ASCII)
 
 
-class ReAct:
+class ReAct(Syntax):
     """Actions with a JSON object as input, one behind the other, at the end of the reply."""
 
     name = "react"
@@ -68,14 +66,13 @@ class ReAct:
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read action after action, and the white space behind each."""
         return (
             yield from read_row(
-                cursor, lambda: self._action(cursor), lambda: cursor.literal(opening)
+                cursor, lambda: self._read_one(cursor), lambda: cursor.literal(opening)
             )
         )
 
-    def _action(self, cursor: Cursor) -> Reading:
+    def _read_one(self, cursor: Cursor) -> Reading:
         return _read_action(cursor)
 
 
@@ -99,11 +96,11 @@ class ReActContract(ReAct):
     name = "react_contract"
     is_marked = True
 
-    def _action(self, cursor: Cursor) -> Reading:
-        return _demanded(cursor)
+    def _read_one(self, cursor: Cursor) -> Reading:
+        return _read_demanded(cursor)
 
 
-def _demanded(cursor: Cursor) -> Reading:
+def _read_demanded(cursor: Cursor) -> Reading:
     yield from cursor.whitespace()
     name = yield from cursor.take(_NAME)
     yield from cursor.whitespace()

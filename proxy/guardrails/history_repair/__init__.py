@@ -1,4 +1,4 @@
 """Mend an incoming history so that any backend and any chat template can read it.
 
-`history` does it, with `pairing` (calls and results); `content` joins texts.
+`history` does it, with `pairing` (calls and results).
 """

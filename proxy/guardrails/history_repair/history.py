@@ -20,7 +20,13 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.facts import Fact, Healed
-from proxy.guardrails.history_repair.content import as_user, members_of, merge, rewritten, string_of
+from proxy.guardrails.contents import (
+    members_of,
+    merge,
+    replace_members,
+    say_as_user,
+    string_of,
+)
 from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, pair_calls
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.rescue.values.cursor import Literals, literals_of
@@ -32,7 +38,6 @@ _ARGUMENTS = re.compile(rb'"arguments"\s*:\s*"')
 
 
 def heal_members(message: Message, facts: list[Fact]) -> Message:
-    """Mend a message by itself, whatever stands around it."""
     if message.calls:
         return message if _has_plain_calls(message) else _heal_calls(message, facts)
     if message.text or _CONTENT.search(message.source):
@@ -42,7 +47,7 @@ def heal_members(message: Message, facts: list[Fact]) -> Message:
     if message.role == "assistant" and (content is not None or "tool_calls" in members):
         return _heal_calls(message, facts)
     facts.append(Healed("content"))
-    return rewritten(message, {**members, "content": b'""'})
+    return replace_members(message, {**members, "content": b'""'})
 
 
 def _has_plain_calls(message: Message) -> bool:
@@ -65,7 +70,7 @@ def _heal_calls(message: Message, facts: list[Fact]) -> Message:
         return message
     typed = tuple(replace(call, arguments=_heal_text(call.arguments)) for call in message.calls)
     mended = {**members, "tool_calls": json.dump(healed)}
-    return rewritten(replace(message, calls=typed), mended)
+    return replace_members(replace(message, calls=typed), mended)
 
 
 def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
@@ -107,7 +112,6 @@ _NAME = b'"name"'  # quotes within JSON strings are escaped: this is a member
 def neutralise(
     messages: tuple[Message, ...], tokens: Sequence[str], facts: list[Fact]
 ) -> tuple[Message, ...]:
-    """Break the tokens in what users and tools said, and in their names."""
     breakable = tuple(token for token in tokens if len(token) > 1)
     if not breakable:
         return messages
@@ -133,11 +137,10 @@ def _neutralise(message: Message, tokens: Sequence[str], facts: list[Fact]) -> M
     if cleaned == members:
         return message
     facts.append(Healed("control_token"))
-    return rewritten(message, cleaned)
+    return replace_members(message, cleaned)
 
 
 def _clean(value: bytes, literals: Literals) -> bytes:
-    """Clean a string, or the texts of parts."""
     if not value.startswith(b"["):
         return _clean_string(value, literals)
     parts = json.split_array(value)
@@ -171,7 +174,6 @@ def _wedge(text: str, literals: Literals) -> str:
 def fit_roles(
     messages: tuple[Message, ...], template: Template, facts: list[Fact]
 ) -> tuple[Message, ...]:
-    """Give messages the roles, and the order of roles, that a template takes."""
     if not template.has_developer:
         messages = tuple(_as_system(message, facts) for message in messages)
     if template.system is not SystemRole.ANYWHERE:
@@ -197,7 +199,7 @@ def _place_system(
     start, rest = messages[:count], messages[count:]
     if allowed is SystemRole.NOWHERE and start:
         facts.append(Healed("system_role"))
-        start = tuple(as_user(message) for message in start)
+        start = tuple(say_as_user(message) for message in start)
         if rest and rest[0].role == "user":
             start, rest = (*start, rest[0]), rest[1:]
         start = (merge(start),)
@@ -211,25 +213,24 @@ def _as_note(message: Message, facts: list[Fact]) -> Message:
     if message.role != "system":
         return message
     facts.append(Healed("system_role"))
-    return as_user(message, SYSTEM_NOTE)
+    return say_as_user(message, SYSTEM_NOTE)
 
 
 def _alternate(messages: tuple[Message, ...], facts: list[Fact]) -> tuple[Message, ...]:
-    """Merge neighbours of one role."""
     groups: list[list[Message]] = []
     for message in messages:
         if groups and _belongs(message, groups[-1][-1]):
             groups[-1].append(message)
         else:
             groups.append([message])
-    return tuple(_merged(group, facts) for group in groups)
+    return tuple(_merge_all(group, facts) for group in groups)
 
 
 def _belongs(message: Message, before: Message) -> bool:
     return message.role == before.role in ("user", "assistant") and not before.calls
 
 
-def _merged(group: Sequence[Message], facts: list[Fact]) -> Message:
+def _merge_all(group: Sequence[Message], facts: list[Fact]) -> Message:
     if len(group) == 1:
         return group[0]
     facts.append(Healed("alternation"))
@@ -238,7 +239,7 @@ def _merged(group: Sequence[Message], facts: list[Fact]) -> Message:
 
 def _with_role(message: Message, role: str) -> Message:
     members = {**members_of(message), "role": f'"{role}"'.encode()}
-    return rewritten(replace(message, role=role), members)
+    return replace_members(replace(message, role=role), members)
 
 
 def heal_tools(tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:

@@ -10,14 +10,19 @@ from proxy.conversation import json
 from proxy.conversation.messages import Message, tool_result
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Fact, Healed
-from proxy.guardrails.history_repair.content import as_user, members_of, rewritten, string_of
+from proxy.guardrails.contents import (
+    members_of,
+    replace_members,
+    say_as_user,
+    string_of,
+)
 
 # It begins like a failure, so that nobody takes the call for a step that was done.
 UNANSWERED = "Error: no result. This call was never answered."
 SYSTEM_NOTE = "System note:"
 
 
-def orphaned(name: str) -> str:
+def introduce_orphan(name: str) -> str:
     """Introduce a result whose call is gone; `name` is the tool's, empty if unknown."""
     of = f" of {name}" if name else ""
     return f"Result{of}, from a tool call that is no longer part of this conversation:"
@@ -27,7 +32,7 @@ _RESULT_ROLES = ("tool", "function")
 
 
 @dataclass(slots=True)
-class _Call:
+class _HistoryCall:
     """A call of the history; the id is ours if the client gave none."""
 
     id: str
@@ -40,7 +45,7 @@ class _Round:
     """A message with calls, and what follows directly behind it."""
 
     message: Message
-    calls: list[_Call]
+    calls: list[_HistoryCall]
     results: list[Message] = field(default_factory=list)
     orphans: list[Message] = field(default_factory=list)
 
@@ -49,14 +54,12 @@ class _Queue:
     """Calls that wait for their results, in order."""
 
     def __init__(self) -> None:
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[_HistoryCall] = deque()
 
-    def add(self, call: _Call) -> None:
-        """Let a call wait."""
+    def add(self, call: _HistoryCall) -> None:
         self._calls.append(call)
 
-    def next(self) -> _Call | None:
-        """Return the first call that nobody has answered."""
+    def next(self) -> _HistoryCall | None:
         while self._calls and self._calls[0].is_answered:
             self._calls.popleft()
         return self._calls[0] if self._calls else None
@@ -73,7 +76,7 @@ class _Waiting:
         self._by_name: dict[str, _Queue] = {}
         self._with_made_id = _Queue()
 
-    def begin(self, calls: list[_Call], own_ids: frozenset[str]) -> None:
+    def begin(self, calls: list[_HistoryCall], own_ids: frozenset[str]) -> None:
         """Let the calls of a new reply wait; those of earlier ones only by their ids."""
         self._by_name = {"": _Queue()}
         self._with_made_id = _Queue()
@@ -85,8 +88,7 @@ class _Waiting:
             if call.id not in own_ids:
                 self._with_made_id.add(call)
 
-    def call_for(self, result: Message, name: str) -> _Call | None:
-        """Find the call that a result answers."""
+    def call_for(self, result: Message, name: str) -> _HistoryCall | None:
         if result.tool_call_id:
             queue = self._by_id.get(result.tool_call_id, _NOBODY)
             return queue.next() or self._with_made_id.next()
@@ -94,7 +96,6 @@ class _Waiting:
 
 
 def pair_calls(messages: tuple[Message, ...], facts: list[Fact]) -> tuple[Message, ...]:
-    """Give every call a result and every result a call."""
     entries: list[Message | _Round] = []
     waiting = _Waiting()
     latest: _Round | None = None
@@ -131,7 +132,7 @@ def _flatten(entries: list[Message | _Round], facts: list[Fact]) -> Iterator[Mes
 def _begin_round(position: int, message: Message, waiting: _Waiting, facts: list[Fact]) -> _Round:
     own_ids = frozenset(call.id for call in message.calls)
     calls = [
-        _Call(call.id or _made_id(position, number, own_ids), call.name)
+        _HistoryCall(call.id or _make_id(position, number, own_ids), call.name)
         for number, call in enumerate(message.calls)
     ]
     waiting.begin(calls, own_ids)
@@ -141,7 +142,7 @@ def _begin_round(position: int, message: Message, waiting: _Waiting, facts: list
     return _Round(message, calls)
 
 
-def _made_id(position: int, number: int, taken: frozenset[str]) -> str:
+def _make_id(position: int, number: int, taken: frozenset[str]) -> str:
     """Make an id that is the same each time the history comes, for it only grows at its end."""
     made = f"call_{position}_{number}"
     while made in taken:
@@ -149,7 +150,7 @@ def _made_id(position: int, number: int, taken: frozenset[str]) -> str:
     return made
 
 
-def _with_ids(message: Message, calls: list[_Call]) -> Message:
+def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
     members = members_of(message)
     written = json.split_array(members["tool_calls"])
     members["tool_calls"] = json.join_array(
@@ -175,10 +176,10 @@ def _heal_result(message: Message, waiting: _Waiting, facts: list[Fact]) -> tupl
     if call is None:
         facts.append(Healed("orphan_result"))
         known = name or string_of(members_of(message).get("name", b""))
-        return as_user(message, orphaned(known)), True
+        return say_as_user(message, introduce_orphan(known)), True
     call.is_answered = True
     if call.id == message.tool_call_id and message.role == "tool":
         return message, False
     facts.append(Healed("result_id"))
     members = {**members_of(message), "role": b'"tool"', "tool_call_id": json.dump(call.id)}
-    return rewritten(replace(message, role="tool", tool_call_id=call.id), members), False
+    return replace_members(replace(message, role="tool", tool_call_id=call.id), members), False

@@ -92,7 +92,7 @@ _PRESENTED = re.compile(
 )
 
 
-def announces(words: str) -> bool:
+def introduces_example(words: str) -> bool:
     """Return whether what follows `words` is shown as an example, or as the words of others."""
     small = words.casefold()
     if not any(hint in small for hint in _HINTS):

@@ -2,7 +2,7 @@
 
 The texts of all `Prose` and the sources of all `Found`, joined in order, are the reply again,
 except for what is left out on purpose: white space and leaked control tokens next to a found call,
-and what a `Dropped` stands for. The text of a `Refused` follows it as `Prose`.
+and what a `LeftOut` stands for. The text of a `Refused` follows it as `Prose`.
 """
 
 from typing import TypeAlias
@@ -52,7 +52,7 @@ class Refused(msgspec.Struct, frozen=True):
     reason: Reason
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class LeftOut(msgspec.Struct, frozen=True):
     """Text was left out; `what` is a word from a closed list.
 
     These are `invented_result` and `too_many_calls`, behind which nothing of the reply is read.
@@ -70,4 +70,4 @@ class Thought(msgspec.Struct, frozen=True):
     is_over: bool = True
 
 
-Finding: TypeAlias = Prose | ArgumentsStarted | ArgumentsText | Found | Refused | Dropped | Thought
+Finding: TypeAlias = Prose | ArgumentsStarted | ArgumentsText | Found | Refused | LeftOut | Thought

@@ -6,13 +6,13 @@ from functools import cached_property
 from typing import TypeAlias
 
 from proxy.guardrails.announcements import recognition
-from proxy.guardrails.rescue.examples import announces, gives_account, presents
+from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, Found
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 
-class Attempt:
+class OpeningAttempt:
     """Reads what stands behind an opening, each candidate from the same place.
 
     If none finds a call, everything that any of them passed counts as read, so no character is
@@ -48,7 +48,6 @@ class Attempt:
             self._start_next()
 
     def take_heard(self) -> list[Finding]:
-        """Return what was announced about arguments since the last time."""
         heard, self._heard = self._heard, []
         return heard
 
@@ -103,12 +102,10 @@ class Beginning:
 
     @cached_property
     def is_example(self) -> bool:
-        """Whether the words announce an example."""
-        return announces(self.words)
+        return introduces_example(self.words)
 
     @cached_property
     def is_account(self) -> bool:
-        """Whether the words are about what somebody else writes."""
         return gives_account(self.words)
 
     @property
@@ -150,4 +147,4 @@ class SkippingInventedResult:
     end: Literals
 
 
-Mode: TypeAlias = Listening | Attempt | AfterCall | SkippingInventedResult
+Mode: TypeAlias = Listening | OpeningAttempt | AfterCall | SkippingInventedResult

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import lru_cache
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.names import meant_by
+from proxy.guardrails.names import find_name
 from proxy.guardrails.rescue.findings import Found
 from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS, STRAY_CLOSERS, THOUGHT_ENDS
 from proxy.guardrails.rescue.modes import Beginning
@@ -49,13 +49,11 @@ class Siblings:
         return self._objection is not None or bool(self._refused_row)
 
     def hear(self, words: str) -> None:
-        """Take note of prose."""
         self.has_spoken = self._has_words = True
         if self._objection is Reason.NESTED:
             self._behind_break.append(words)
 
     def accept(self, found: Found, opening: str) -> None:
-        """Take note of a call that counts."""
         self._accepted = found.syntax_name, opening
         self._has_words = self._is_behind_row = False
         self._refused_row = ()
@@ -76,16 +74,15 @@ class Siblings:
             self._object(Reason.OUT_OF_ORDER)
 
     def show_example(self) -> None:
-        """Take note of an example that cannot be read: others may follow."""
         self._object(Reason.QUOTED)
 
     def break_off(self, source: str, *, is_marked: bool) -> None:
         """Take note of a call that cannot be read beyond `source`, if it is one."""
-        if is_marked or _calls(frozenset(self._offered)).search(source[:_SIGHT]):
+        if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_SIGHT]):
             self._objection = Reason.NESTED
             self._behind_break.clear()
 
-    def objection(self, found: Found, opening: str) -> Reason | None:
+    def object_to(self, found: Found, opening: str) -> Reason | None:
         """Tell what forbids a call, whatever follows it."""
         if self._objection is not None:
             return self._objection
@@ -99,8 +96,7 @@ class Siblings:
         return Reason.QUOTED if is_other and self._has_words else None
 
     def offers(self, found: Found) -> bool:
-        """Return whether all tools that are called are offered."""
-        return all(meant_by(call.name, self._offered) for call in found.calls)
+        return all(find_name(call.name, self._offered) for call in found.calls)
 
     def end_thoughts(self) -> "Siblings | None":
         """Return what begins behind the end of thoughts; None if a call may be broken there.
@@ -120,8 +116,7 @@ class Siblings:
 
 
 @lru_cache(maxsize=64)
-def _calls(names: frozenset[str]) -> re.Pattern[str]:
-    """Return what a call of one of these tools looks like."""
+def _call_pattern(names: frozenset[str]) -> re.Pattern[str]:
     known = "|".join(map(re.escape, sorted(names)))
     return re.compile(rf"(?<![\w.-])(?:{known}){_CALLED}" if known else "(?!)", re.VERBOSE)
 
@@ -171,7 +166,7 @@ class Ahead:
     text: str
     is_all: bool
 
-    def sequel_to(self, found: Found, begun: Beginning) -> Sequel | None:
+    def find_sequel(self, found: Found, begun: Beginning) -> Sequel | None:
         """Tell how the line goes on; None where more text is needed.
 
         Where one sentence ended before the call and another begins behind it, the call stands in
@@ -213,7 +208,6 @@ class Ahead:
 
     @property
     def line(self) -> str:
-        """The rest of the line."""
         found = _LINE.match(self.text)
         return found[0] if found else ""
 

@@ -22,12 +22,10 @@ class Either(Literals):
         self._second = second
 
     def find(self, text: str, start: int, *, is_finished: bool) -> int:
-        """Return where the first literal of either stands or may be beginning."""
         place = self._first.find(text, start, is_finished=is_finished)
         return min(place, self._second.find(text, start, is_finished=is_finished))
 
     def at(self, text: str, place: int, *, is_finished: bool) -> str | None:
-        """Return the longer literal that stands at `place`, None if either is undecided."""
         one = self._first.at(text, place, is_finished=is_finished)
         other = self._second.at(text, place, is_finished=is_finished)
         return None if one is None or other is None else max(one, other, key=len)
@@ -45,7 +43,6 @@ class Openings:
 
     @staticmethod
     def of(syntaxes: Iterable[Syntax]) -> "Openings":
-        """Prepare the openings of these syntaxes, and the other marks that matter."""
         known = _openings_of_all(syntaxes)
         marks = SPECIAL_TOKENS | THOUGHT_ENDS
         later = _later(known) | marks
@@ -56,30 +53,28 @@ class Openings:
             Literals(later | STRAY_CLOSERS | INVENTED_RESULTS.keys()),
         )
 
-    def that_fit(self, literal: str) -> list[tuple[str, Syntax]]:
+    def find_fitting(self, literal: str) -> list[tuple[str, Syntax]]:
         """Return what can begin where `literal` stands: longer openings first, else in order."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
         return self._fitting[literal]
 
-    def candidates(self, literal: str, places: Container[Place]) -> list[tuple[str, Syntax]]:
+    def find_candidates(self, literal: str, places: Container[Place]) -> list[tuple[str, Syntax]]:
         """Return what can begin where `literal` stands, in a place that is one of `places`."""
-        return [pair for pair in self.that_fit(literal) if pair[1].place in places]
+        return [pair for pair in self.find_fitting(literal) if pair[1].place in places]
 
-    def are_marked(self, literal: str) -> bool:
-        """Return whether anything that can begin where `literal` stands is marked."""
-        return any(syntax.is_marked for _, syntax in self.that_fit(literal))
+    def is_any_marked(self, literal: str) -> bool:
+        return any(syntax.is_marked for _, syntax in self.find_fitting(literal))
 
-    def stand_in(self, text: str) -> bool:
+    def are_in(self, text: str) -> bool:
         """Whether more than control tokens stands in a text that is not the reply's first."""
         place = self.in_prose.find(text, 0, is_finished=True)
         while (literal := self.in_prose.at(text, place, is_finished=True)) in SPECIAL_TOKENS:
             place = self.in_prose.find(text, place + len(literal), is_finished=True)
         return bool(literal)
 
-    def joined_by(self, syntaxes: Iterable[Syntax]) -> "Openings":
-        """Return these openings and those of a few more syntaxes."""
+    def join(self, syntaxes: Iterable[Syntax]) -> "Openings":
         known = _openings_of_all(syntaxes)
         everywhere = Literals(opening for opening, _ in known)
         later = Literals(_later(known))
@@ -94,7 +89,7 @@ class Openings:
 @lru_cache(maxsize=64)
 def openings_of(syntaxes: tuple[Syntax, ...], named: tuple[Syntax, ...] = ()) -> Openings:
     """Return the prepared openings of `syntaxes`, and of those that one client's tools add."""
-    return openings_of(syntaxes).joined_by(named) if named else Openings.of(syntaxes)
+    return openings_of(syntaxes).join(named) if named else Openings.of(syntaxes)
 
 
 def _openings_of_all(syntaxes: Iterable[Syntax]) -> tuple[tuple[str, Syntax], ...]:

@@ -54,11 +54,11 @@ def _is_repeated(call: WrittenCall, texts: Sequence[str]) -> bool:
     return any(
         _stands_behind(words, text, place)
         for text in texts
-        for place in _places(call.name, text[:_MOST_TEXT])
+        for place in _find_ends(call.name, text[:_MOST_TEXT])
     )
 
 
-def _places(name: str, text: str) -> Iterator[int]:
+def _find_ends(name: str, text: str) -> Iterator[int]:
     """Yield where a name ends in a text."""
     place = text.find(name)
     while place >= 0:

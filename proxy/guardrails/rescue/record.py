@@ -36,12 +36,10 @@ class Report:
         return body, space
 
     def hold(self, text: str) -> None:
-        """Hold back white space or a control token."""
         if text:
             self._held.append(text)
 
     def drop_held(self) -> None:
-        """Leave out what is held back: a call follows."""
         self._held.clear()
 
     def take_space(self) -> str:
@@ -58,18 +56,15 @@ class Report:
         self._held.clear()
 
     def add(self, finding: Finding) -> None:
-        """Report what is no prose."""
         self.flush()
         self._findings.append(finding)
 
     def flush(self) -> None:
-        """Let the prose so far be a finding of its own."""
         if self._spoken:
             self._findings.append(Prose("".join(self._spoken)))
             self._spoken.clear()
 
     def take(self) -> list[Finding]:
-        """Return what was reported since the last time."""
         self.flush()
         findings, self._findings = self._findings, []
         return findings
@@ -112,7 +107,7 @@ class Record:
             is_apart=around.is_apart or literal[0].isspace(),
         )
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Start over behind the end of thoughts, unless it may belong to a broken call."""
         self.drop()
         siblings = self.siblings.end_thoughts()
@@ -132,7 +127,7 @@ class Record:
         if not self.siblings.must_end_reply:
             self.release()
 
-    def objection_at_end(self, found: Found, *, cut_off: bool) -> Reason | None:
+    def object_at_end(self, found: Found, *, cut_off: bool) -> Reason | None:
         """Tell what forbids a call behind which the reply ends."""
         if cut_off and not (found.is_marked and found.closed):
             return Reason.CUT_OFF
@@ -145,12 +140,10 @@ class Record:
         self.surroundings.pass_call()
 
     def widen_gap(self, gap: str) -> None:
-        """Take note of what stands behind the last of the calls that wait."""
         if self._row:
             self._row[-1].gap += gap
 
     def release(self) -> None:
-        """Let the calls count that waited."""
         for one in self._row:
             self._report.drop_held()
             self.room -= len(one.found.calls)
@@ -159,7 +152,6 @@ class Record:
         self._row.clear()
 
     def drop(self) -> None:
-        """Refuse the calls that waited."""
         row, self._row = self._row, []
         reason = Reason.NESTED if self.siblings.must_end_reply else Reason.IN_SENTENCE
         for one in row:
@@ -184,7 +176,6 @@ class Record:
         self._report.flush()
 
     def show(self, source: str) -> None:
-        """Let an example be prose."""
         self.drop()
         self.emit(Refused(Reason.QUOTED))
         self.say(source, self.surroundings.pass_example)
@@ -214,15 +205,12 @@ class Record:
         return "" if self._row else self._report.take_space()
 
     def emit(self, finding: Finding) -> None:
-        """Report what is no prose."""
         self._report.add(finding)
 
     def take(self) -> list[Finding]:
-        """Return what was reported since the last time."""
         return self._report.take()
 
     def end(self) -> list[Finding]:
-        """Return the rest: nothing follows any more."""
         self.release()
         self._report.keep_held()
         return self._report.take()

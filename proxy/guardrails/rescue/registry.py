@@ -49,16 +49,13 @@ _ENDS = Literals(("<|eot|>", "<|eom|>", "<|end|>", "<|start|>", "<|return|>"))
 _RECIPIENT = "to=user<|message|>"
 
 
-class Addressed:
+class Addressed(Syntax):
     """Not a call but its opposite: what stands in such a message is shown, never run."""
 
     name = "addressed"
     openings: tuple[str, ...] = (f" {_RECIPIENT}", f"<|start|>assistant {_RECIPIENT}")
-    place = Place.ANYWHERE
-    is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Pass the whole message."""
         yield from cursor.take_until(_ENDS)
         return NotACall(Reason.QUOTED)
 
@@ -71,16 +68,14 @@ class AddressedAtStart(Addressed):
     place = Place.REPLY_START
 
 
-class RepeatedResult:
+class RepeatedResult(Syntax):
     """What a model repeats of a tool's result is the tool's; behind a call it is dropped."""
 
     name = "repeated_result"
     openings = tuple(INVENTED_RESULTS)
-    place = Place.ANYWHERE
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Pass the whole result."""
         end = INVENTED_RESULTS[opening]
         yield from cursor.take_until(end)
         yield from cursor.one_of(end)
@@ -133,13 +128,13 @@ SYNTAXES: tuple[Syntax, ...] = (
 )
 
 
-def in_order(names: Iterable[str]) -> tuple[Syntax, ...]:
+def order_syntaxes(names: Iterable[str]) -> tuple[Syntax, ...]:
     """Return every syntax, those named by a profile first; unknown names raise KeyError."""
-    return _in_order(tuple(names))
+    return _order_syntaxes(tuple(names))
 
 
 @cache  # profiles name a few orders, and every request asks
-def _in_order(names: tuple[str, ...]) -> tuple[Syntax, ...]:
+def _order_syntaxes(names: tuple[str, ...]) -> tuple[Syntax, ...]:
     known = {syntax.name: syntax for syntax in SYNTAXES}
     first = {name: known[name] for name in names}
     return tuple((first | known).values())

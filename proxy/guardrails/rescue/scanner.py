@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Refused
+from proxy.guardrails.rescue.findings import Finding, Found, LeftOut, Refused
 from proxy.guardrails.rescue.marks import (
     INVENTED_RESULTS,
     LONGEST_CLOSER,
@@ -33,9 +33,9 @@ from proxy.guardrails.rescue.marks import (
 )
 from proxy.guardrails.rescue.modes import (
     AfterCall,
-    Attempt,
     Listening,
     Mode,
+    OpeningAttempt,
     SkippingInventedResult,
 )
 from proxy.guardrails.rescue.neighbours import SIGHT, Ahead, Sequel
@@ -102,15 +102,15 @@ class Scanner:
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """Take note of the reply's end and return the rest; `cut_off` if more was to come."""
         self._cursor.finish()
-        breaks_off = cut_off and isinstance(self._state, Attempt)
+        breaks_off = cut_off and isinstance(self._state, OpeningAttempt)
         while not breaks_off and self._step():
             pass
         match self._state:
-            case Attempt():
+            case OpeningAttempt():
                 self._cursor.pass_rest()
                 self._record.refuse(Reason.CUT_OFF, self._source())
             case AfterCall(Found() as found, gap):
-                reason = self._record.objection_at_end(found, cut_off=cut_off)
+                reason = self._record.object_at_end(found, cut_off=cut_off)
                 if reason:
                     self._record.refuse(reason, found.source + "".join(gap))
                 else:
@@ -124,7 +124,7 @@ class Scanner:
         state = self._state
         if isinstance(state, Listening):
             return self._listen(state)
-        if isinstance(state, Attempt):
+        if isinstance(state, OpeningAttempt):
             return self._read(state)
         if isinstance(state, AfterCall):
             return self._look_behind(state)
@@ -152,13 +152,12 @@ class Scanner:
             self._record.say(literal)
             self._state = Listening()
             if not self._record.surroundings.is_quotation:
-                self._begin_anew()
+                self._restart()
         else:
-            self._meet(literal, is_first=state.is_untouched)
+            self._begin_at(literal, is_first=state.is_untouched)
         return True
 
     def _give_up(self) -> bool:
-        """Let everything be prose from here on."""
         self._record.drop()
         if self._patience == 0 and not self._cursor.is_exhausted:
             self._patience = _GAVE_UP
@@ -166,18 +165,17 @@ class Scanner:
         self._record.say_blindly(self._cursor.pass_until(_NOTHING))
         return False
 
-    def _begin_anew(self) -> None:
-        self._record.begin_anew()
+    def _restart(self) -> None:
+        self._record.restart()
         self._state = Listening(is_untouched=True)
 
-    def _meet(self, literal: str, *, is_first: bool) -> None:
-        """Decide whether a call may begin where `literal` stands."""
+    def _begin_at(self, literal: str, *, is_first: bool) -> None:
         self._state = Listening()
         places = self._record.places(is_first=is_first)
-        candidates = self._openings.candidates(literal, places)
+        candidates = self._openings.find_candidates(literal, places)
         if candidates and not self._is_quoted(literal):
             self._record.begin(literal, is_first=is_first)
-            self._state = Attempt(self._cursor, candidates, self._offered)
+            self._state = OpeningAttempt(self._cursor, candidates, self._offered)
             return
         if literal.startswith("\n"):
             literal = "\n"  # the next line is judged by itself
@@ -195,7 +193,7 @@ class Scanner:
 
     # Behind an opening.
 
-    def _read(self, attempt: Attempt) -> bool:
+    def _read(self, attempt: OpeningAttempt) -> bool:
         outcome = attempt.resume()
         heard = attempt.take_heard()
         if heard and not self._record.is_doubtful:
@@ -206,7 +204,7 @@ class Scanner:
         source = self._source()
         self._state = Listening()
         if isinstance(outcome, NotACall):
-            self._read_in_vain(attempt, outcome.reason, source)
+            self._refuse_read(attempt, outcome.reason, source)
             return True
         syntax = attempt.syntax
         found = Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
@@ -216,7 +214,7 @@ class Scanner:
         elif outcome.is_bare and not self._may_be_bare(found):
             self._record.refuse(None, source)
         else:
-            self._take(found, is_doubtful=outcome.is_doubtful)
+            self._accept_or_wait(found, is_doubtful=outcome.is_doubtful)
         return True
 
     def _may_be_bare(self, found: Found) -> bool:
@@ -226,7 +224,7 @@ class Scanner:
             return not begun.is_account
         return begun.announces_act([call.name for call in found.calls]) and self._is_fit(found)
 
-    def _read_in_vain(self, attempt: Attempt, reason: Reason, source: str) -> None:
+    def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
         self._patience -= min(len(source) // _TIRING, self._patience) * is_marked
         if is_marked and is_broken and self._record.begun.is_example:
@@ -237,9 +235,9 @@ class Scanner:
         if is_broken:
             self._record.siblings.break_off(source, is_marked=is_marked)
 
-    def _take(self, found: Found, *, is_doubtful: bool) -> None:
+    def _accept_or_wait(self, found: Found, *, is_doubtful: bool) -> None:
         """Decide about calls as far as what stands before them can tell."""
-        objection = self._record.siblings.objection(found, self._record.begun.opening)
+        objection = self._record.siblings.object_to(found, self._record.begun.opening)
         if is_doubtful and not self._record.begun.is_first:
             self._record.refuse(Reason.NOT_A_CALL, found.source)
         elif objection is not None:
@@ -259,7 +257,7 @@ class Scanner:
             return
         if self._record.room:
             self._record.accept(replace(found, calls=found.calls[: self._record.room]))
-        self._record.emit(Dropped("too_many_calls"))
+        self._record.emit(LeftOut("too_many_calls"))
         self._state = SkippingInventedResult(_NOTHING)
 
     def _source(self) -> str:
@@ -291,7 +289,7 @@ class Scanner:
             self._end_behind(state)
         elif literal in INVENTED_RESULTS and state.pending is None:
             self._cursor.advance(len(literal))
-            self._record.emit(Dropped("invented_result"))
+            self._record.emit(LeftOut("invented_result"))
             self._state = SkippingInventedResult(INVENTED_RESULTS[literal])
         else:
             return self._leave(state, literal)
@@ -333,7 +331,11 @@ class Scanner:
     def _leave_unmarked(self, found: Found, gap: str, literal: str) -> None:
         """Keep an unmarked call with which the reply began for the marked one behind it."""
         is_first = self._record.begun.is_first and self._record.begun.opening != _FENCE
-        if is_first and self._openings.are_marked(literal) and self._record.siblings.offers(found):
+        if (
+            is_first
+            and self._openings.is_any_marked(literal)
+            and self._record.siblings.offers(found)
+        ):
             self._record.join(found, gap)
         else:
             self._record.refuse_call(None, found, gap)
@@ -341,7 +343,7 @@ class Scanner:
     def _leave_marked(self, state: AfterCall, found: Found, gap: str) -> bool:
         """Decide about a marked call that something stands behind on its line."""
         ahead = Ahead(*self._cursor.glimpse(SIGHT))
-        sequel = ahead.sequel_to(found, self._record.begun)
+        sequel = ahead.find_sequel(found, self._record.begun)
         mark: str | None = ""
         if sequel is Sequel.OPEN and (joint := ahead.joint):
             mark = self._cursor.here(self._openings.in_prose, len(joint))
@@ -362,12 +364,12 @@ class Scanner:
     def _may_join(self, literal: str, joint: str) -> bool:
         """Whether a call may wait for the one behind `joint`: words join only like to like."""
         is_like = literal == self._record.begun.opening or not any(map(str.isalpha, joint))
-        return is_like and self._openings.are_marked(literal)
+        return is_like and self._openings.is_any_marked(literal)
 
     def _is_apart(self, found: Found, ahead: Ahead) -> bool:
         """Whether a call counts although words follow: fit for its tool, alone on its line."""
         may = ahead.may_stand_apart(found, self._record.begun) and self._is_fit(found)
-        return may and not self._openings.stand_in(ahead.line)
+        return may and not self._openings.are_in(ahead.line)
 
     def _is_fit(self, found: Found) -> bool:
         return self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
@@ -378,7 +380,7 @@ class Scanner:
             self._record.refuse(None, state.pending.source + "".join(state.gap))
         self._record.widen_gap("".join(state.gap))
         self._record.drop()
-        self._begin_anew()
+        self._restart()
 
     def _drop(self, end: Literals) -> bool:
         self._cursor.pass_until(end)
@@ -397,6 +399,5 @@ def find_calls(
     *,
     cut_off: bool = False,
 ) -> list[Finding]:
-    """Scan a whole reply at once."""
     scanner = Scanner(syntaxes, offered, named)
     return scanner.feed(text) + scanner.finish(cut_off=cut_off)

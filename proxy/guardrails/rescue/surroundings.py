@@ -23,7 +23,7 @@ _ATOMS = re.compile(
 )
 
 
-class Document:
+class ProseDocument:
     """Follows one document from its first bracket on, in pieces of any size.
 
     It is none before the first key of an object, `is_known` from there on. Commas too many and
@@ -44,7 +44,6 @@ class Document:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the document is broken."""
         return self._is_broken and self.is_known
 
     def pass_text(self, text: str) -> None:
@@ -92,7 +91,6 @@ class Document:
             self._is_behind_value = True
 
     def _mark(self, char: str) -> None:
-        """Take note of a bracket, a quotation mark, a comma or a colon."""
         behind_value, behind_string = self._is_behind_value, self._is_behind_string
         self._is_behind_value = self._is_behind_string = False
         is_key, self._is_behind_colon = not self._is_behind_colon, char == ":"
@@ -106,7 +104,6 @@ class Document:
             self._is_broken = True
 
     def _begins(self, char: str, *, is_key: bool) -> bool:
-        """Begin a string or a container; tell whether one begins."""
         if char in _STRING_QUOTES:
             self._quote = char
         elif char in _OPENING and not is_key and len(self._open) < _DEEPEST:
@@ -141,7 +138,7 @@ class Surroundings:
     def __init__(self) -> None:
         self._blocks = 0  # code fences that are open, one within the other
         self._is_in_tildes = False
-        self._document: Document | None = None
+        self._document: ProseDocument | None = None
         self._is_line_blank = True
         self._is_quote_open = False
         self._is_line_quoted = False
@@ -162,7 +159,6 @@ class Surroundings:
 
     @property
     def is_quotation(self) -> bool:
-        """Whether a call at this place would be quoted."""
         in_line = self._is_in_span or self._is_line_quoted or self._is_behind_quote
         return in_line or self.is_next_line_quoted
 
@@ -186,7 +182,6 @@ class Surroundings:
 
     @property
     def is_apart(self) -> bool:
-        """Whether white space stands before the place."""
         return self._last_words[-1:].isspace()
 
     @property
@@ -195,7 +190,6 @@ class Surroundings:
         return self._last_words
 
     def pass_prose(self, text: str) -> None:
-        """Take note of prose."""
         if self._document is not None and self._document.is_endless:
             return
         has_marks = self._document is not None or _TICK in text or _TILDE in text
@@ -224,7 +218,6 @@ class Surroundings:
         self._last_words = words
 
     def pass_call(self) -> None:
-        """Take note that a call stands here instead of prose."""
         self._is_line_blank = False
         self._is_quote_open = False
         self._leading_ticks = 0
@@ -255,7 +248,7 @@ class Surroundings:
             self._is_line_blank = not text
             self._is_line_quoted = text.startswith(_QUOTED_LINES)
             if text.startswith(_BRACKETS) and self._document is None and not self._is_in_code:
-                self._document = Document()
+                self._document = ProseDocument()
             self._pass_in_document(text)
             self._pass_leading_tildes(text)
             text = self._pass_leading_ticks(text)

@@ -73,27 +73,18 @@ Reading: TypeAlias = Generator[None, None, Calls | NotACall]
 
 
 class Syntax(Protocol):
-    """One textual form of a tool call."""
+    """One textual form of a tool call.
 
-    @property
-    def name(self) -> str:
-        """The word by which profiles and reports refer to this syntax."""
+    Profiles and reports refer to it by its `name`. A call can begin with one of the literal
+    `openings`, which count in one `place` of a reply. Where it `is_marked`, the opening is
+    unmistakable. An unmarked syntax (plain JSON, a code fence) counts only as the whole reply or at
+    its end and only for offered tools: otherwise it is an answer that happens to be JSON.
+    """
 
-    @property
-    def openings(self) -> tuple[str, ...]:
-        """The literal strings with which a call in this syntax can begin."""
-
-    @property
-    def place(self) -> Place:
-        """Where in a reply the openings count."""
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether the opening is unmistakable.
-
-        An unmarked syntax (plain JSON, a code fence) counts only as the whole reply or at its end
-        and only for offered tools: otherwise it is an answer that happens to be JSON.
-        """
+    name: str
+    openings: tuple[str, ...]
+    place: Place = Place.ANYWHERE
+    is_marked: bool = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
         """Read calls from behind `opening`, which the cursor has just passed."""

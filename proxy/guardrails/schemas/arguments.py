@@ -3,36 +3,27 @@
 Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
 """
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.facts import Coerced, Fact, Repaired, Unchecked
+from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable
-from proxy.guardrails.schemas.coercion import coerce, copied, unwrapped
+from proxy.guardrails.schemas.coercion import coerce, copy_value, unwrap_arguments
 from proxy.guardrails.schemas.schema import (
     Schema,
     TooLargeToExplain,
     UnusableSchema,
-    compiled,
+    compile_schema,
     pointer,
 )
-from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, violations
-
-__all__ = [
-    "BrokenArguments",
-    "CheckedArguments",
-    "InvalidArguments",
-    "ValidArguments",
-    "Violation",
-    "check",
-    "object_text",
-]
+from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, describe_violations
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
@@ -78,28 +69,28 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
     if isinstance(read, BrokenArguments):
         return read
     try:
-        return _checked(tool, compiled(tool.parameters), read)
+        return _check_object(tool, compile_schema(tool.parameters), read)
     except UnusableSchema as error:
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
 
 
-def _checked(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArguments:
+def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     if schema.problem:
         read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
-    inner = unwrapped(tool.parameters, read.value)
+    inner = unwrap_arguments(tool.parameters, read.value)
     if inner is not None:
         meant = _ParsedObject(inner, facts=(*read.facts, Coerced(tool.name, "")))
-        checked = _judged(tool.name, schema, meant)
+        checked = _judge(tool.name, schema, meant)
         if isinstance(checked, ValidArguments):
             return checked
-    return _judged(tool.name, schema, read)
+    return _judge(tool.name, schema, read)
 
 
-def _judged(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
-    return _valid(read, read.facts) if schema.is_valid(read.value) else _coerced(tool, schema, read)
+def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
+    return _valid(read, read.facts) if schema.is_valid(read.value) else _coerce(tool, schema, read)
 
 
-def _coerced(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
+def _coerce(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     try:
         coercion = coerce(schema, read.value)
     except TooLargeToExplain:
@@ -109,7 +100,7 @@ def _coerced(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments
     facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in coercion.paths))
     value = coercion.value if isinstance(coercion.value, dict) else read.value
     if coercion.errors:
-        return InvalidArguments(value, violations(coercion.errors), facts)
+        return InvalidArguments(value, describe_violations(coercion.errors), facts)
     return _valid(_ParsedObject(value), facts)
 
 
@@ -128,16 +119,16 @@ def _read(tool: str, written: JsonValue, *, may_close: bool) -> _ParsedObject | 
         case str():
             return _read_text(tool, written, may_close=may_close)
         case dict():
-            return _checked_for_json(written)
+            return _check_is_json(written)
         case None:
             return _ParsedObject({})
         case _:
             return _no_object(written)
 
 
-def _checked_for_json(value: JsonObject) -> _ParsedObject | BrokenArguments:
+def _check_is_json(value: JsonObject) -> _ParsedObject | BrokenArguments:
     try:
-        copied(value)
+        copy_value(value)
     except (ValueError, RecursionError) as error:
         return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
     return _ParsedObject(value)
@@ -177,3 +168,52 @@ def _with_fact(
 def _no_object(value: JsonValue) -> BrokenArguments:
     kind = "an array" if isinstance(value, list) else "a single value"
     return BrokenArguments(f"The arguments have to be a JSON object, not {kind}")
+
+
+_FENCE = "```"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidAnswer:
+    """JSON that satisfies the schema; `text` is the model's own, without a fence around it."""
+
+    text: str
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidAnswer:
+    """Anything else; `problems` are phrases that a model can act on."""
+
+    problems: tuple[str, ...]
+
+
+CheckedAnswer: TypeAlias = ValidAnswer | InvalidAnswer
+
+
+def check_answer(written: str, schema: JsonSchema) -> CheckedAnswer:
+    """Judge a whole answer; a schema that cannot be compiled demands nothing but JSON."""
+    text, facts = _without_fence(written.strip())
+    try:
+        value: JsonValue = json.parse(text)
+    except ValueError as error:
+        return InvalidAnswer((f"it is not valid JSON: {error}",))
+    try:
+        usable = compile_schema(schema)
+        errors = () if usable.is_valid(value) else tuple(usable.errors(value))
+    except UnusableSchema as error:
+        return ValidAnswer(text, (*facts, Unchecked("the answer", str(error))))
+    except TooLargeToExplain:
+        return InvalidAnswer((TOO_LARGE.about("the answer"),))
+    if errors:
+        return InvalidAnswer(tuple(one.about("the answer") for one in describe_violations(errors)))
+    unchecked = (Unchecked("the answer", usable.problem),) if usable.problem else ()
+    return ValidAnswer(text if facts else written, (*facts, *unchecked))
+
+
+def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
+    """Take a code fence off that holds the whole answer; the client's parser would trip over it."""
+    opening, _, rest = text.partition("\n")
+    if opening.lower() not in (_FENCE, f"{_FENCE}json") or not rest.endswith(_FENCE):
+        return text, ()
+    return rest.removesuffix(_FENCE).strip(), (Dropped("code_fence"),)

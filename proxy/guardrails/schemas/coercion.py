@@ -20,7 +20,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Value
-from proxy.guardrails.schemas.schema import Path, Schema, allowed, forbids_members
+from proxy.guardrails.schemas.schema import Path, Schema, allowed_values, forbids_members
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _CODE = re.compile(r"0[0-9]+")
@@ -154,7 +154,7 @@ def coerce(schema: Schema, value: JsonValue) -> Coercion:
     return _Coercer(schema).coerce(value)
 
 
-def copied(value: JsonValue) -> JsonValue:
+def copy_value(value: JsonValue) -> JsonValue:
     """Return an independent copy; raises ValueError for a value that JSON cannot express."""
     copy = json.parse(json.dump(value))
     if copy != value:
@@ -162,7 +162,7 @@ def copied(value: JsonValue) -> JsonValue:
     return copy
 
 
-def unwrapped(parameters: JsonSchema, arguments: JsonObject) -> JsonObject | None:
+def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObject | None:
     """Return the arguments that stand in a parameter that the schema does not know, all of them.
 
     A schema without required members would accept the wrapper; one that allows any member means it.
@@ -200,7 +200,6 @@ class _Piece:
         return value
 
     def make(self, change: _Change) -> None:
-        """Make one change and remember what it replaced."""
         self._changes.append((change, self.at(change.place)))
         self._put(change.place, change.value, is_drop=change.is_drop)
 
@@ -262,7 +261,7 @@ class _Coercer:
     depth: int = 0
 
     def coerce(self, value: JsonValue) -> Coercion:
-        piece = _Piece(copied(value))
+        piece = _Piece(copy_value(value))
         errors = list(self.schema.errors(piece.value))
         for _ in range(_ROUNDS):
             if not self._improve(piece, errors):
@@ -288,32 +287,34 @@ class _Coercer:
     def _changes(self, error: ValidationError, place: Path, value: JsonValue) -> Iterator[_Change]:
         """Propose what could mend one error; several changes only to drop several members."""
         if (value is None or _says_none(error, value)) and _is_member(error, place):
-            yield _dropped(place, _Kept.IF_NOT_REQUIRED)
-        elif isinstance(value, dict) and (unknown := _unknown(error, value)):
+            yield _drop(place, _Kept.IF_NOT_REQUIRED)
+        elif isinstance(value, dict) and (unknown := _unknown_members(error, value)):
             for name in unknown:
-                yield _dropped((*place, name), _Kept.IF_GOOD_AROUND)
-        elif change := self._mended(error, place, value) or _unwrapped(error, place, value):
+                yield _drop((*place, name), _Kept.IF_GOOD_AROUND)
+        elif change := self._mend(error, place, value) or _unwrap(error, place, value):
             yield change
 
-    def _mended(self, error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
+    def _mend(self, error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
         match error.kind:
             case Kind.Type(types=types):
                 new = to_type(value, types)
                 item = None if new is not None else to_list(value, types)
-                return _replaced(place, new) or _replaced(place, item, _Kept.IF_GOOD_INSIDE)
+                return _replace(place, new) or _replace(place, item, _Kept.IF_GOOD_INSIDE)
             case Kind.Enum() | Kind.Constant():
-                return _replaced(place, to_option(value, allowed(error)))
+                return _replace(place, to_option(value, allowed_values(error)))
             case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
-                return self._branched(error, value, len(branches))
+                return self._coerce_to_branch(error, value, len(branches))
             case _:
                 return None
 
-    def _branched(self, error: ValidationError, value: JsonValue, branches: int) -> _Change | None:
+    def _coerce_to_branch(
+        self, error: ValidationError, value: JsonValue, branches: int
+    ) -> _Change | None:
         """Coerce toward the branch that costs the fewest members, the first among equals."""
         fits = [
             fit
             for number in range(branches)
-            if (fit := self._tried((*error.schema_path, number), value)) and not fit.errors
+            if (fit := self._try_branch((*error.schema_path, number), value)) and not fit.errors
         ]
         if not fits:
             return None
@@ -322,7 +323,7 @@ class _Coercer:
         paths = tuple((*place, *path) for path in best.paths)
         return _Change(place, best.value, _Kept.IF_GOOD_INSIDE, paths, best.drops)
 
-    def _tried(self, branch: Path, value: JsonValue) -> Coercion | None:
+    def _try_branch(self, branch: Path, value: JsonValue) -> Coercion | None:
         if self.depth == _UNION_DEPTH or not self.trials[0]:
             return None
         self.trials[0] -= 1
@@ -332,37 +333,37 @@ class _Coercer:
         return _Coercer(schema, self.trials, self.depth + 1).coerce(value)
 
 
-def _unwrapped(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
+def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
     """Take the value of an object with one key, named like the parameter it was written for.
 
     A list that was written in tags comes as an object with `item` elements.
     """
     match value, place:
-        case dict(), _ if value.keys() == {_ITEM} and "array" in _due(error):
+        case dict(), _ if value.keys() == {_ITEM} and "array" in _due_types(error):
             item = value[_ITEM]
             items: JsonValue = item if isinstance(item, list) else [item]
-            return _replaced(place, copied(items), _Kept.IF_GOOD_INSIDE)
+            return _replace(place, copy_value(items), _Kept.IF_GOOD_INSIDE)
         case dict(), (*_, name) if isinstance(error.kind, _MISTYPED) and value.keys() == {name}:
-            return _replaced(place, copied(value[str(name)]), _Kept.IF_GOOD_INSIDE)
+            return _replace(place, copy_value(value[str(name)]), _Kept.IF_GOOD_INSIDE)
         case _:
             return None
 
 
-def _due(error: ValidationError) -> Sequence[str]:
+def _due_types(error: ValidationError) -> Sequence[str]:
     return error.kind.types if isinstance(error.kind, Kind.Type) else ()
 
 
-def _replaced(place: Path, value: JsonValue, kept: _Kept = _Kept.IF_GOOD_TYPE) -> _Change | None:
+def _replace(place: Path, value: JsonValue, kept: _Kept = _Kept.IF_GOOD_TYPE) -> _Change | None:
     return None if value is None else _Change(place, value, kept, (place,))
 
 
-def _dropped(place: Path, kept: _Kept) -> _Change:
+def _drop(place: Path, kept: _Kept) -> _Change:
     return _Change(place, None, kept, (place,), drops=1, is_drop=True)
 
 
 def _says_none(error: ValidationError, value: JsonValue) -> bool:
     """Return whether text, where none is due, is a word for nothing, as tags can only hold text."""
-    due = _due(error)
+    due = _due_types(error)
     return value in _NOTHING and bool(due) and "string" not in due and "null" not in due
 
 
@@ -371,7 +372,7 @@ def _is_member(error: ValidationError, place: Path) -> bool:
     return bool(place) and ("properties", place[-1]) in pairwise(error.evaluation_path)
 
 
-def _unknown(error: ValidationError, value: JsonObject) -> list[str]:
+def _unknown_members(error: ValidationError, value: JsonObject) -> list[str]:
     """Return the members that the schema neither names nor allows."""
     if isinstance(error.kind, Kind.AdditionalProperties):
         return error.kind.unexpected

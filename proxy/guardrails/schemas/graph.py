@@ -47,7 +47,7 @@ class References:
         fragment = unquote(fragment)
         if not fragment or fragment.startswith("/"):
             steps = fragment.split("/")[1:]
-            return follow(self._resources[resource], [_unescaped(step) for step in steps])
+            return follow(self._resources[resource], [_unescape(step) for step in steps])
         if (resource, fragment) not in self._anchors:
             raise UnknownTarget(reference)
         return self._anchors[resource, fragment]
@@ -98,7 +98,7 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
     return value
 
 
-def _unescaped(step: str) -> str:
+def _unescape(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
 
@@ -144,7 +144,7 @@ class TooManySchemas(ValueError):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class SchemaNode:
     """A schema, and the nodes that a value and all within it is checked by with it.
 
     Those of `labelled` check one member or item. Branches are looked at so many times, and it can
@@ -169,7 +169,6 @@ class Node:
         return self.links.get(link, [])
 
     def followers(self) -> Iterator[int]:
-        """Yield all nodes that follow."""
         return chain(self.labelled.values(), *self.links.values())
 
 
@@ -184,7 +183,7 @@ class Graph:
     def __init__(self, document: JsonValue) -> None:
         self.document = document
         self.is_whole = True
-        self.nodes: list[Node] = []
+        self.nodes: list[SchemaNode] = []
         self._numbers: dict[int, int] = {}
         self._references = References(document)
         self._follow(document)
@@ -204,14 +203,13 @@ class Graph:
         return self._numbers[_key(schema)]
 
     def _follow(self, document: JsonValue) -> None:
-        """Make the nodes of all that a document leads to."""
         rest: list[JsonValue] = []
 
         def number_of(schema: JsonValue) -> int:
             key = _key(schema)
             if key not in self._numbers:
                 self._numbers[key] = len(self.nodes)
-                self.nodes.append(Node())
+                self.nodes.append(SchemaNode())
                 rest.append(schema)
             return self._numbers[key]
 
@@ -228,7 +226,6 @@ class Graph:
                 raise TooManySchemas(f"it consists of more than {_MOST_NODES} schemas")
 
     def _targets(self, schema: JsonObject) -> list[JsonValue]:
-        """Return what a schema refers to."""
         targets: list[JsonValue] = []
         try:
             if isinstance(fixed := schema.get("$ref"), str):
@@ -260,13 +257,13 @@ def _key(schema: JsonValue) -> int:
 
 
 def _describe(
-    node: Node, keyword: str, value: JsonValue, number_of: Callable[[JsonValue], int]
+    node: SchemaNode, keyword: str, value: JsonValue, number_of: Callable[[JsonValue], int]
 ) -> None:
     """Note what a keyword of a schema says, references aside."""
     if keyword in _WITH_ERRORS:
         node.errors = max(node.errors, _errors(keyword, value))
     if keyword == "properties" or keyword == "prefixItems":
-        for label, schema in _labelled(value):
+        for label, schema in _label_links(value):
             node.labelled[label] = number_of(schema)
     elif (link := _LINKS.get(keyword)) is not None:
         node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
@@ -274,7 +271,7 @@ def _describe(
         node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
 
 
-def _labelled(value: JsonValue) -> Iterable[tuple[Label, JsonValue]]:
+def _label_links(value: JsonValue) -> Iterable[tuple[Label, JsonValue]]:
     if isinstance(value, dict):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()

@@ -12,7 +12,12 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.guardrails.schemas.coercion import coerce
-from proxy.guardrails.schemas.schema import Schema, TooLargeToExplain, UnusableSchema, compiled
+from proxy.guardrails.schemas.schema import (
+    Schema,
+    TooLargeToExplain,
+    UnusableSchema,
+    compile_schema,
+)
 
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
 # Keywords of a whole schema that judge its members one by one, or only that they are there.
@@ -36,7 +41,6 @@ class Members:
         self._properties = _properties(schema)
 
     def declares(self, name: str) -> bool:
-        """Return whether the tool has a parameter of this name."""
         return name in self._properties
 
     def takes_any_string(self, name: str) -> bool:
@@ -46,16 +50,16 @@ class Members:
     def settle(self, name: str, value: JsonValue) -> Settled | None:
         """Check the whole value of a parameter, coerced where needed; None where it is not sure."""
         try:
-            schema = compiled(self._schema)
+            schema = compile_schema(self._schema)
             part = schema.part(("properties", name))
             if part is not None and part.is_valid(value):
                 return Settled(value)
-            return _coerced(schema, name, value)
+            return _coerce(schema, name, value)
         except (TooLargeToExplain, UnusableSchema, ValueError):
             return None
 
 
-def _coerced(schema: Schema, name: str, value: JsonValue) -> Settled | None:
+def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
     """Coerce a member within its object, where only others may be missing."""
     coercion = coerce(schema, {name: value})
     is_alone_wrong = any(
@@ -68,7 +72,7 @@ def _coerced(schema: Schema, name: str, value: JsonValue) -> Settled | None:
     return Settled(whole[name], is_changed=True)
 
 
-def pinned(tool: Tool, members: Mapping[str, JsonValue]) -> Tool:
+def pin_members(tool: Tool, members: Mapping[str, JsonValue]) -> Tool:
     """Return the tool with these members fixed to the values that a client has seen."""
     if not members or not isinstance(tool.parameters, dict):
         return tool

@@ -94,17 +94,17 @@ class Schema:
             return None
 
 
-def compiled(schema: JsonSchema) -> Schema:
+def compile_schema(schema: JsonSchema) -> Schema:
     """Compile a schema, or find it compiled; raises UnusableSchema."""
     try:
-        return _compiled(json.dump(schema))
+        return _compile_cached(json.dump(schema))
     except (ValueError, RecursionError) as error:
         reason = str(error).partition("\n")[0]
         raise UnusableSchema(reason[:_PROBLEM_LIMIT]) from error
 
 
 @DocumentCache
-def _compiled(document: bytes) -> Schema:
+def _compile_cached(document: bytes) -> Schema:
     schema = json.parse(document)
     try:
         return _compile_root(schema, document)
@@ -163,7 +163,7 @@ def _refuse(uri: str) -> NoReturn:
     raise ValueError(f"{uri} is not fetched")
 
 
-def allowed(error: ValidationError) -> list[JsonValue]:
+def allowed_values(error: ValidationError) -> list[JsonValue]:
     """Return the values to which the violated `enum` or `const` is limited."""
     value: JsonValue = error.kind.value
     return value if isinstance(value, list) and error.kind.name == "enum" else [value]
@@ -183,19 +183,18 @@ def pointer(path: Path) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def simplified(tool: Tool) -> Tool:
+def simplify(tool: Tool) -> Tool:
     """Return a tool with a schema that llama-server can compile; most stay as they are.
 
     It refuses the whole request for boolean sub-schemas, unknown types and remote references.
     The reply is checked against the original, which the tool keeps as `parameters`.
     """
-    source = _simplified_source(tool.source)
+    source = _simplify_source(tool.source)
     return tool if source is None else Tool(tool.name, tool.parameters, source)
 
 
 @DocumentCache
-def _simplified_source(source: bytes) -> bytes | None:
-    """Rewrite a tool if its schema needs it."""
+def _simplify_source(source: bytes) -> bytes | None:
     document = json.parse(source)
     function = document.get("function") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(function, dict):
@@ -205,7 +204,7 @@ def _simplified_source(source: bytes) -> bytes | None:
         return None
     simple: JsonObject = {"type": "object"}
     if isinstance(schema, dict):
-        simple = _moved_object(schema, "#")
+        simple = _move_object(schema, "#")
     if simple == schema:
         return None
     return json.dump({**document, "function": {**function, "parameters": simple}})
@@ -238,39 +237,39 @@ def _definition(tool: Tool, place: str) -> JsonObject:
     if not isinstance(tool.parameters, dict):
         return {"type": "object"}
     own = {key: value for key, value in tool.parameters.items() if key not in _LEFT_OUT_AT_THE_ROOT}
-    return _moved_object(own, place)
+    return _move_object(own, place)
 
 
-def _moved_object(schema: JsonObject, place: str) -> JsonObject:
+def _move_object(schema: JsonObject, place: str) -> JsonObject:
     """Make the local references of a schema start at `place`, only where they are keywords."""
     return {
-        keyword: _moved_keyword(keyword, value, place)
+        keyword: _move_keyword(keyword, value, place)
         for keyword, value in schema.items()
         if not (keyword == "type" and _has_unknown_type(value))
         and not (keyword == "$ref" and not str(value).startswith("#"))
     }
 
 
-def _moved_keyword(keyword: str, value: JsonValue, place: str) -> JsonValue:
+def _move_keyword(keyword: str, value: JsonValue, place: str) -> JsonValue:
     match value:
         case str() if keyword == "$ref" and (value == "#" or value.startswith("#/")):
             return place + value[1:]
         case dict() if keyword in _SCHEMAS_BY_NAME:
-            return {name: _moved(schema, place) for name, schema in value.items()}
+            return {name: _move(schema, place) for name, schema in value.items()}
         case list() if keyword in _SCHEMA_LISTS:
-            return [_moved(schema, place) for schema in value]
+            return [_move(schema, place) for schema in value]
         case dict() | bool() if keyword in _SCHEMAS and keyword not in _MAY_BE_BOOLEAN:
-            return _moved(value, place)
+            return _move(value, place)
         case dict() if keyword in _MAY_BE_BOOLEAN:
-            return _moved_object(value, place)
+            return _move_object(value, place)
         case _:
             return value
 
 
-def _moved(schema: JsonValue, place: str) -> JsonValue:
+def _move(schema: JsonValue, place: str) -> JsonValue:
     match schema:
         case dict():
-            return _moved_object(schema, place)
+            return _move_object(schema, place)
         case bool():
             return {} if schema else {"not": {}}
         case _:

@@ -10,7 +10,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.schemas.schema import Path, allowed, forbids_members, pointer
+from proxy.guardrails.schemas.schema import Path, allowed_values, forbids_members, pointer
 
 _MOST_COMPLAINTS = 5
 _MOST_OPTIONS = 20
@@ -66,13 +66,13 @@ class Violation:
 TOO_LARGE = Violation("", "expected less at once: so much is wrong that it cannot be listed")
 
 
-def violations(errors: Iterable[ValidationError]) -> tuple[Violation, ...]:
+def describe_violations(errors: Iterable[ValidationError]) -> tuple[Violation, ...]:
     """Describe the first few violations of a schema, beginning with what is missing."""
     sorted_errors = sorted(errors, key=lambda error: not isinstance(error.kind, Kind.Required))
-    return tuple(islice(chain.from_iterable(map(_violations, sorted_errors)), _MOST_COMPLAINTS))
+    return tuple(islice(chain.from_iterable(map(_describe, sorted_errors)), _MOST_COMPLAINTS))
 
 
-def _violations(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
+def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
     place = tuple(error.instance_path)
     match error.kind:
         case Kind.Required(property=name):
@@ -84,22 +84,22 @@ def _violations(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
             for name in names:
                 yield _violation((*place, name), "is not a known parameter")
         case Kind.PropertyNames(error=about_name):
-            yield _violation((*place, str(about_name.instance)), _misnamed(about_name))
+            yield _violation((*place, str(about_name.instance)), _describe_misnamed(about_name))
         case Kind.FalseSchema() if forbids_members(error):
             yield _violation(place, "expected no parameters at all")
         case Kind.FalseSchema():
             yield _violation(place, "is not allowed")
         case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
-            yield from _about_branches(error, branches, depth)
+            yield from _describe_branches(error, branches, depth)
         case _:
-            yield _violation(place, f"expected {_expected(error)}", _got(error))
+            yield _violation(place, f"expected {_describe_expected(error)}", _show_instance(error))
 
 
-def _misnamed(error: ValidationError) -> str:
-    return f"is no name that is allowed here, expected {_expected(error)}"
+def _describe_misnamed(error: ValidationError) -> str:
+    return f"is no name that is allowed here, expected {_describe_expected(error)}"
 
 
-def _about_branches(
+def _describe_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int
 ) -> Iterator[Violation]:
     """Speak of the branch that was plainly meant, else of what would do instead."""
@@ -108,37 +108,37 @@ def _about_branches(
     fewest = min(map(len, meant), default=0)
     closest = [branch for branch in meant if len(branch) == fewest]
     if len(closest) == 1 and depth < _DEEPEST_UNION:
-        yield from chain.from_iterable(_violations(one, depth + 1) for one in closest[0])
+        yield from chain.from_iterable(_describe(one, depth + 1) for one in closest[0])
         return
-    yield _violation(place, f"expected {_any_of(error, branches)}", _got(error))
+    yield _violation(place, f"expected {_describe_union(error, branches)}", _show_instance(error))
 
 
 def _is_other_type(error: ValidationError, place: Path) -> bool:
     return isinstance(error.kind, Kind.Type) and tuple(error.instance_path) == place
 
 
-def _expected(error: ValidationError, depth: int = 0) -> str:
+def _describe_expected(error: ValidationError, depth: int = 0) -> str:
     match error.kind:
         case Kind.Type(types=types):
             return " or ".join(types)
         case Kind.Enum() | Kind.Constant():
-            options = allowed(error)
-            shown = [_shown(option) for option in options[:_MOST_OPTIONS]]
+            options = allowed_values(error)
+            shown = [_show(option) for option in options[:_MOST_OPTIONS]]
             shown += ["..."] if len(options) > _MOST_OPTIONS else []
             return ("one of " if len(options) > 1 else "") + ", ".join(shown)
         case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
-            return _any_of(error, branches, depth)
+            return _describe_union(error, branches, depth)
         case Kind.OneOfMultipleValid(context=branches):
             return f"only one of {len(branches)} forms to fit, not several"
         case Kind.PropertyNames(error=about_name) if depth < _DEEPEST_UNION:
-            return f"member names that are {_expected(about_name, depth + 1)}"
+            return f"member names that are {_describe_expected(about_name, depth + 1)}"
         case _:
             keyword = error.kind.name
             phrase = _EXPECTATIONS.get(keyword, f"what the schema demands with {keyword!r}")
-            return phrase.format(_shown(error.kind.value)) if "{}" in phrase else phrase
+            return phrase.format(_show(error.kind.value)) if "{}" in phrase else phrase
 
 
-def _any_of(
+def _describe_union(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int = 0
 ) -> str:
     """Say what would do, where every form begins with a demand on the value itself."""
@@ -147,25 +147,25 @@ def _any_of(
     is_simple = all(tuple(first.instance_path) == place for first in firsts)
     if not is_simple or depth == _DEEPEST_UNION:
         return f"one of {len(branches)} different forms"
-    phrases = list(dict.fromkeys(_expected(first, depth + 1) for first in firsts))
+    phrases = list(dict.fromkeys(_describe_expected(first, depth + 1) for first in firsts))
     more = ["..."] if len(phrases) > _MOST_OPTIONS else []
-    return _shortened(" or ".join(phrases[:_MOST_OPTIONS] + more), _LONGEST_EXPECTATION)
+    return _shorten(" or ".join(phrases[:_MOST_OPTIONS] + more), _LONGEST_EXPECTATION)
 
 
 def _violation(place: Path, expected: str, got: str | None = None) -> Violation:
-    return Violation(_shortened(pointer(place), _LONGEST_POINTER), expected, got)
+    return Violation(_shorten(pointer(place), _LONGEST_POINTER), expected, got)
 
 
-def _got(error: ValidationError) -> str:
-    return _shown(cast("JsonValue", error.instance))
+def _show_instance(error: ValidationError) -> str:
+    return _show(cast("JsonValue", error.instance))
 
 
-def _shown(value: JsonValue) -> str:
+def _show(value: JsonValue) -> str:
     try:
-        return _shortened(json.dump_text(value), _LONGEST_VALUE)
+        return _shorten(json.dump_text(value), _LONGEST_VALUE)
     except (TypeError, ValueError):
         return "what JSON cannot write"
 
 
-def _shortened(text: str, limit: int) -> str:
+def _shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -147,7 +147,6 @@ class _Walk:
         return self._left >= 0
 
     def _inner(self, checks: _Checks, kind: Kind, at: Label) -> _Checks:
-        """Return what checks a part of a value."""
         label = at if at in checks.labels else None
         found = checks.inner.get((kind, label))
         if found is None:
@@ -160,15 +159,13 @@ class _Walk:
         return found
 
     def _checks(self, starts: Counts, unions: int) -> _Checks:
-        """Return what checks a value, where each of `starts` does so many times."""
         key = (frozenset(starts.items()), unions)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._followed(starts, unions)
+            found = self._known[key] = self._follow(starts, unions)
         return found
 
-    def _followed(self, starts: Counts, unions: int) -> _Checks:
-        """Follow the branches and references of `starts`."""
+    def _follow(self, starts: Counts, unions: int) -> _Checks:
         ranks = self._graph.ranks
         counts, depths = dict(starts), dict.fromkeys(starts, unions)
         names: dict[int, int] = defaultdict(int)

@@ -58,6 +58,6 @@ CONVENTIONS: tuple[Convention, ...] = (
 )
 
 
-def convention(name: str) -> Convention:
+def find_convention(name: str) -> Convention:
     """Return the convention of this name; an unknown one raises KeyError."""
     return {one.name: one for one in CONVENTIONS}[name]

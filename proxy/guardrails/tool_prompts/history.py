@@ -10,14 +10,14 @@ from itertools import groupby
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
-from proxy.guardrails.model_quirks import SystemRole, Template
-from proxy.guardrails.tool_prompts.contents import (
-    introduced,
-    joined,
+from proxy.guardrails.contents import (
+    change_role,
+    join_messages,
     plain_message,
-    retold,
-    rewritten,
+    prepend_text,
+    replace_content,
 )
+from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.tool_prompts.conventions import Convention
 
 _LINE = "\n"
@@ -41,13 +41,13 @@ def describe_in_prompt(
     system message, or a user message where the template takes no system messages. Otherwise it
     becomes a message of its own in front. Without tools to offer there is none.
     """
-    written = _in_words(messages, convention)
+    written = _write_as_text(messages, convention)
     if tools or respond is not None:
-        written = _described(written, convention.describe(tools, respond), template)
-    return tuple(_in_turns(written) if template.alternates else written)
+        written = _add_description(written, convention.describe(tools, respond), template)
+    return tuple(_merge_turns(written) if template.alternates else written)
 
 
-def _in_words(messages: Iterable[Message], convention: Convention) -> list[Message]:
+def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[Message]:
     """Write calls and results as the convention has it, the results of one round together."""
     groups: list[list[Message]] = []
     names: dict[str, str] = {}
@@ -59,47 +59,46 @@ def _in_words(messages: Iterable[Message], convention: Convention) -> list[Messa
             message = _result(message, names, convention)
         elif message.calls:
             text = convention.write_calls(message.text, message.calls)
-            message = rewritten(message, text)
+            message = replace_content(message, text)
         elif message.role == "assistant" and message.text and convention.answer_label:
-            message = introduced(message, convention.answer_label, "")
+            message = prepend_text(message, convention.answer_label, "")
         if is_result and is_behind_result:
             groups[-1].append(message)
         else:
             groups.append([message])
         is_behind_result = is_result
-    return [_in_one(group, _LINE) for group in groups]
+    return [_merge(group, _LINE) for group in groups]
 
 
 def _result(message: Message, names: dict[str, str], convention: Convention) -> Message:
     call_id = message.tool_call_id or ""
     name = names.get(call_id, _UNKNOWN)
-    return retold(message, "user", convention.write_result(name, call_id, message.text))
+    return change_role(message, "user", convention.write_result(name, call_id, message.text))
 
 
-def _described(messages: list[Message], text: str, template: Template) -> list[Message]:
+def _add_description(messages: list[Message], text: str, template: Template) -> list[Message]:
     """Put the description where it stays however the history goes on."""
     first = messages[0] if messages else None
     if template.system is SystemRole.NOWHERE:
         if first is not None and first.role == "user":
-            return [introduced(first, text, _PARAGRAPH), *messages[1:]]
+            return [prepend_text(first, text, _PARAGRAPH), *messages[1:]]
         return [plain_message("user", text), *messages]
     if first is not None and first.role in _SYSTEM_ROLES:
         description = plain_message(first.role, text)
-        return [joined([first, description], _PARAGRAPH), *messages[1:]]
+        return [join_messages([first, description], _PARAGRAPH), *messages[1:]]
     return [plain_message("system", text), *messages]
 
 
-def _in_turns(messages: Iterable[Message]) -> list[Message]:
-    """Put neighbours of one role into one message."""
+def _merge_turns(messages: Iterable[Message]) -> list[Message]:
     turns: list[Message] = []
     for role, neighbours in groupby(messages, lambda message: message.role):
         if role in _ALTERNATING_ROLES:
-            turns.append(_in_one(list(neighbours), _PARAGRAPH))
+            turns.append(_merge(list(neighbours), _PARAGRAPH))
         else:
             turns += neighbours
     return turns
 
 
-def _in_one(messages: Sequence[Message], separator: str) -> Message:
+def _merge(messages: Sequence[Message], separator: str) -> Message:
     """Join messages at once: one after the other would cost the square of their number."""
-    return joined(messages, separator) if len(messages) > 1 else messages[0]
+    return join_messages(messages, separator) if len(messages) > 1 else messages[0]

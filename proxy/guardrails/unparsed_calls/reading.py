@@ -343,6 +343,5 @@ class Reading:
 
 
 def keys_of(tool: Tool) -> frozenset[str]:
-    """Return the names of the parameters that a tool declares."""
     declared = tool.parameters.get("properties") if isinstance(tool.parameters, dict) else None
     return frozenset(declared) if isinstance(declared, dict) else frozenset()

@@ -88,10 +88,10 @@ def _is_read(written: str, tool: Tool, said: Sequence[str], quotable: Sequence[s
         return True
     if are_repeated((WrittenCall(tool.name, [*said]),), quotable):
         return True
-    return any(_is_asked(tool.name, text) for text in quotable)
+    return any(_is_asked_about(tool.name, text) for text in quotable)
 
 
-def _is_asked(name: str, text: str) -> bool:
+def _is_asked_about(name: str, text: str) -> bool:
     """Return whether words about how something is called stand near a name."""
     place = text.find(name)
     for _ in range(_MOST_PLACES):

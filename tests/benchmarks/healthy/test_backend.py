@@ -12,7 +12,7 @@ from benchmarks.healthy.replies import LONG, RESPONDING, Wish, prose, two_calls
 from benchmarks.load import backend
 from benchmarks.load.replies import RESPOND
 from proxy.conversation import json
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +61,7 @@ async def test_it_answers_in_the_tool_for_answers_where_that_is_offered() -> Non
     assert isinstance(document, dict)
     tools = document["tools"]
     assert isinstance(tools, list)
-    offering = json.dump({**document, "tools": [*tools, json.parse(respond_tool(()).source)]})
+    offering = json.dump({**document, "tools": [*tools, json.parse(make_respond_tool(()).source)]})
     async with mock_backend() as client:
         assert (await message(client, plain))["content"] == prose(5).text
         await asked(client)

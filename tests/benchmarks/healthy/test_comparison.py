@@ -8,7 +8,7 @@ from benchmarks.healthy.ledger import Asked
 from benchmarks.healthy.replies import Delta
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 
 SEEN = Seen(200, [("text", "Yes."), ("name 0", "look")], "tool_calls", {"total_tokens": 3})
 TOOL: JsonObject = {"type": "function", "function": {"name": "look"}}
@@ -46,7 +46,7 @@ def body(tools: list[JsonValue], *messages: JsonValue) -> bytes:
 
 def test_a_prompt_may_differ_by_the_tool_for_answers_alone() -> None:
     sent = body([TOOL], MESSAGE)
-    respond = json.parse(respond_tool(()).source)
+    respond = json.parse(make_respond_tool(()).source)
     assert prompt_difference(sent, Asked("1", body([TOOL, respond], MESSAGE))) == ""
     assert prompt_difference(sent, Asked("1", sent)) == ""
     nudged = body([TOOL], MESSAGE, MESSAGE)

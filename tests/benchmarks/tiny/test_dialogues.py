@@ -103,7 +103,7 @@ def test_drawn_dialogues_are_of_every_sort_and_the_same_every_time() -> None:
 
 def test_no_sentence_of_tempers_is_learnt() -> None:
     offer = OfferedTools((), TextPolicy.ACCEPT, ())
-    said = [one.text for one in nudges.about_announcement("I will.", offer)]
+    said = [one.text for one in nudges.correct_announcement("I will.", offer)]
     texts = [one.text for n in range(300) for one in draw_dialogue(random.Random(n)).segments()]
     for sentence in said:
         assert not [text for text in texts if text in sentence or sentence in text]

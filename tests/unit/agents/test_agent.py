@@ -388,7 +388,7 @@ async def until_free(talk: Conversation) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
-                with talk.held():
+                with talk.hold():
                     return
             except RuntimeError:
                 await asyncio.sleep(0)

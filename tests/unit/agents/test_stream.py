@@ -36,7 +36,7 @@ def test_hooks_may_be_async_or_not_and_all_of_them_may_be_missing() -> None:
         seen.append(event)
 
     async def call(hooks: Hooks) -> None:
-        await hooks.committed(user_message("Hi"))
+        await hooks.add_message(user_message("Hi"))
         await hooks.show(Text("Ho"))
 
     asyncio.run(call(Hooks()))

@@ -4,7 +4,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
@@ -46,7 +46,7 @@ def test_other_failures_of_the_framework_have_the_same_body() -> None:
     async def teapot() -> None:
         raise HTTPException(418, "short and stout")
 
-    app.add_api_route("/tea", teapot)
+    app.app.add_api_route("/tea", teapot)
     client = HandMadeClient(path="/tea")
     asyncio.run(client.call(app))
     assert client.status == 418
@@ -59,7 +59,7 @@ def test_a_bug_of_ours_has_the_same_body_and_reaches_the_servers_log() -> None:
     async def broken() -> None:
         raise ZeroDivisionError("secret")
 
-    app.add_api_route("/broken", broken)
+    app.app.add_api_route("/broken", broken)
     client = HandMadeClient(path="/broken")
     with pytest.raises(ZeroDivisionError):
         asyncio.run(client.call(app))

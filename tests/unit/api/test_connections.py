@@ -7,7 +7,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.connections import DIRECT, ConnectionLimits, DirectWriting
+from proxy.api.client_connection import WIRE
+from proxy.api.connections import ConnectionLimits, RequestWire
 from proxy.api.server import listen, serving
 from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
@@ -173,11 +174,11 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(*, reads: bo
 
 
 async def test_nothing_is_written_to_an_answer_that_is_over() -> None:
-    kept: list[DirectWriting] = []
+    kept: list[RequestWire] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            kept.append(scope["extensions"][DIRECT]["writing"])
+            kept.append(scope["extensions"][WIRE]["wire"])
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"all"})
 
@@ -189,4 +190,4 @@ async def test_nothing_is_written_to_an_answer_that_is_over() -> None:
             for _ in range(2):  # the connection remembers the last one
                 writer.write(GOOD)
                 await reader.readuntil(b"0\r\n\r\n")
-            assert [one.is_possible for one in kept] == [False, False]
+            assert [one.is_writable for one in kept] == [False, False]

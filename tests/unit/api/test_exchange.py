@@ -5,9 +5,11 @@ import pytest
 from msgspec.structs import replace
 from starlette.types import Message
 
+from proxy.api.answer_source import SingleTurn, SlotTerms
 from proxy.api.exchange import Exchange
 from proxy.api.fronts import STAMP
-from proxy.api.streaming import StreamTimeouts
+from proxy.api.request_reader import note_status
+from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.backends.client import ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.replies import (
@@ -68,14 +70,19 @@ def exchange(
     live = LiveRequest("req_1")
     live.asked = Asked("test", "default", backend.name, is_stream)
     answering = ChatAnswering(asked, STAMP)
-    one = Exchange(answering, turn, backend, timeouts or StreamTimeouts(), live=live)
-    answer = one.stream if is_stream else one.whole
+    source = SingleTurn(turn, SlotTerms(backend), live)
+    one, patience = Exchange(answering, source, live, {}), timeouts or StreamTimeouts()
+    connection = client.connection
 
     async def run() -> None:
-        await answer(client.scope, live.noting(client.send), client.receive, {})
+        if is_stream:
+            await one.stream(connection, AnswerStream(connection, patience))
+        else:
+            await one.whole(connection, patience)
 
     asyncio.run(run())
     one.close()
+    note_status(live, connection)
     return live.record()
 
 
@@ -187,11 +194,14 @@ def test_nothing_but_the_end_mark_follows_the_finish_reason() -> None:
     request = replace(make_request(tools=()), stream=True)
     turn = prepare(request, Policy(), CountedIds())
     answering = ChatAnswering(request, STAMP)
-    one = Exchange(answering, turn, SlowToEnd(client.pause), StreamTimeouts(keep_alive=0.01))
+    live = LiveRequest("")
+    source = SingleTurn(turn, SlotTerms(SlowToEnd(client.pause)), live)
+    one, timeouts = Exchange(answering, source, live, {}), StreamTimeouts(keep_alive=0.01)
 
     async def run() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await one.stream(client.scope, client.send, client.receive, {})
+            connection = client.connection
+            await one.stream(connection, AnswerStream(connection, timeouts))
 
     asyncio.run(run())
     behind = client.answer.partition(b'"finish_reason":"stop"')[2]

@@ -6,9 +6,9 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.api.fronts import CHAT
 from proxy.api.idempotency import Idempotency, Memory
-from proxy.api.limits import BodyLimits
+from proxy.api.request_reader import BodyLimits
 from proxy.conversation import json
-from tests.fakes.asgi import HandMadeClient
+from tests.fakes.asgi import HandMadeClient, endpoint_of
 from tests.fakes.gated_endpoint import JSON, STREAM, GatedEndpoint
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,9 @@ def client(
 def guarded(
     endpoint: Endpoint, memory: Memory | None = None, clock: Clock | None = None
 ) -> Idempotency:
-    return Idempotency(endpoint, BodyLimits(), CHAT.is_complete, memory, clock=clock or Clock())
+    return Idempotency(
+        endpoint_of(endpoint), BodyLimits(), CHAT.is_complete, memory, clock=clock or Clock()
+    )
 
 
 async def settled() -> None:
@@ -63,7 +65,7 @@ async def test_without_a_key_every_request_is_its_own() -> None:
     endpoint.gate.set()
     app = guarded(endpoint)
     for _ in range(2):
-        await HandMadeClient(b"{}", "POST").call(app)
+        await HandMadeClient(b"{}", "POST").ask(app)
     assert endpoint.begun == 2
 
 
@@ -73,8 +75,8 @@ async def test_the_same_request_gets_the_answer_that_there_is(kind: bytes) -> No
     endpoint.gate.set()
     app = guarded(endpoint)
     first, second = client(), client()
-    await first.call(app)
-    await second.call(app)
+    await first.ask(app)
+    await second.ask(app)
     assert endpoint.begun == 1
     assert first.answer == second.answer == PIECE + DONE
     assert "idempotent-replayed" not in first.answer_headers
@@ -85,7 +87,7 @@ async def test_whoever_asks_meanwhile_follows_from_the_beginning() -> None:
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
-    calls = [asyncio.create_task(one.call(app)) for one in (first, second)]
+    calls = [asyncio.create_task(one.ask(app)) for one in (first, second)]
     await settled()
     assert first.answer == second.answer == PIECE
     endpoint.gate.set()
@@ -98,7 +100,7 @@ async def test_the_others_get_the_rest_when_the_first_client_leaves() -> None:
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
-    calls = [asyncio.create_task(one.call(app)) for one in (first, second)]
+    calls = [asyncio.create_task(one.ask(app)) for one in (first, second)]
     await settled()
     first.leaves.set()
     await calls[0]
@@ -113,10 +115,10 @@ async def test_nothing_goes_on_when_all_have_left_and_the_key_is_free_again() ->
     app = guarded(endpoint)
     first, second = client(), client()
     first.leaves.set()
-    await first.call(app)
+    await first.ask(app)
     assert endpoint.left == 1
     endpoint.gate.set()
-    await second.call(app)
+    await second.ask(app)
     assert second.answer == PIECE + DONE
     assert endpoint.begun == 2
 
@@ -134,7 +136,7 @@ async def test_an_error_is_not_kept(endpoint: Endpoint) -> None:
     endpoint.gate.set()
     app = guarded(endpoint)
     for _ in range(2):
-        await client().call(app)
+        await client().ask(app)
     assert endpoint.begun == 2
 
 
@@ -147,8 +149,8 @@ async def test_another_request_under_the_same_key_is_refused(other: HandMadeClie
     endpoint = Endpoint()
     endpoint.gate.set()
     app = guarded(endpoint)
-    await client().call(app)
-    await other.call(app)
+    await client().ask(app)
+    await other.ask(app)
     error = json.parse(other.answer)
     assert isinstance(error, dict)
     assert (other.status, endpoint.begun) == (422, 1)
@@ -158,7 +160,7 @@ async def test_another_request_under_the_same_key_is_refused(other: HandMadeClie
 @pytest.mark.parametrize("key", ["", " ", "a b", "é", "x" * 256])
 async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
     endpoint, asking = Endpoint(), client(key)
-    await asking.call(guarded(endpoint))
+    await asking.ask(guarded(endpoint))
     assert (asking.status, endpoint.begun) == (400, 0)
 
 
@@ -175,8 +177,8 @@ async def test_others_have_keys_of_their_own(one: HandMadeClient, other: HandMad
     endpoint = Endpoint()
     endpoint.gate.set()
     app = guarded(endpoint)
-    await one.call(app)
-    await other.call(app)
+    await one.ask(app)
+    await other.ask(app)
     assert endpoint.begun == 2
 
 
@@ -184,12 +186,12 @@ async def test_an_answer_is_forgotten_after_a_while() -> None:
     endpoint, clock = Endpoint(), Clock()
     endpoint.gate.set()
     app = guarded(endpoint, Memory(seconds=60), clock)
-    await client().call(app)
+    await client().ask(app)
     clock.now = 60.0
-    await client().call(app)
+    await client().ask(app)
     assert endpoint.begun == 1
     clock.now = 61.0
-    await client().call(app)
+    await client().ask(app)
     assert endpoint.begun == 2
 
 
@@ -208,7 +210,7 @@ async def test_what_is_too_much_is_forgotten_the_oldest_first(memory: Memory, be
     endpoint.gate.set()
     app = guarded(endpoint, memory)
     for key in ("a", "b", "a"):
-        await client(key).call(app)
+        await client(key).ask(app)
     assert endpoint.begun == begun
 
 
@@ -221,7 +223,7 @@ async def test_nothing_is_made_faster_than_anybody_takes_it() -> None:
         await stalls.wait()
 
     app = guarded(endpoint)
-    calling = asyncio.create_task(app(asking.scope, asking.receive, take_slowly))
+    calling = asyncio.create_task(app(asking.connection.behind(send=take_slowly)))
     await settled()
     assert (endpoint.begun, endpoint.sent) == (1, 0)
     stalls.set()
@@ -240,9 +242,9 @@ async def test_a_server_that_has_to_end_says_farewell_to_all() -> None:
             await send({"type": "http.response.body", "body": b"bye", "more_body": False})
             raise
 
-    app = Idempotency(farewell, BodyLimits(), CHAT.is_complete)
+    app = Idempotency(endpoint_of(farewell), BodyLimits(), CHAT.is_complete)
     clients = [client(), client()]
-    calls = [asyncio.create_task(one.call(app)) for one in clients]
+    calls = [asyncio.create_task(one.ask(app)) for one in clients]
     await settled()
     for call in calls:
         call.cancel()
@@ -255,7 +257,7 @@ async def test_a_bug_is_told_to_whoever_follows() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await client().call(Idempotency(broken, BodyLimits(), CHAT.is_complete))
+        await client().ask(Idempotency(endpoint_of(broken), BodyLimits(), CHAT.is_complete))
 
 
 async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> None:
@@ -264,5 +266,5 @@ async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> No
     async def receive() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    await guarded(endpoint)(asking.scope, receive, asking.send)
+    await guarded(endpoint)(asking.connection.behind(receive))
     assert (endpoint.begun, asking.got) == (0, [])

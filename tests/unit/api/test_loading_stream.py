@@ -8,7 +8,7 @@ from starlette.types import Message
 
 from proxy.api.fronts import CHAT
 from proxy.api.loading_stream import LoadingStream
-from proxy.api.streaming import StreamTimeouts
+from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.conversation.requests import Request
 from proxy.dialects.front import Decoded
 from proxy.dialects.openai_chat.front import ChatAnswering
@@ -37,13 +37,15 @@ class World:
     def __post_init__(self) -> None:
         swapping = Swapping([Model("a"), Model("b")], Budget(models=1))
         self.fleet = Fleet({"a": self.server, "b": Server()}, swapping)
-        self.stream = LoadingStream(self.send, self.timeouts)
+        self.connection = self.client.connection.behind(send=self.send)
+        self.stream = AnswerStream(self.connection, self.timeouts)
+        self.loading = LoadingStream(self.connection, self.stream, self.timeouts)
         self.client.has_sent = True  # the body was read before
 
     async def wait(self, request: Request, *, model: str = "a") -> None:
         with self.fleet.lease(model) as hold:
             answering = ChatAnswering(request, CHAT.stamp)
-            await self.stream.wait_for(hold, Decoded(request, answering), self.client.receive)
+            await self.loading.wait_for(hold, Decoded(request, answering))
 
     async def send(self, message: Message) -> None:
         await self.client.send(message)
@@ -73,7 +75,7 @@ def test_a_short_wait_sends_nothing() -> None:
         world.server.finish()
         await world.wait(STREAMED)
         assert (world.client.got, world.stream.encoder) == ([], None)
-        await world.stream.send(START)
+        await world.connection.send(START)
 
     assert run(scene).client.got == [START]
 
@@ -85,7 +87,7 @@ def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() -> None:
             await world.sends(3)
         world.server.finish()
         await waiting
-        await world.stream.send(BODY)
+        await world.connection.send(BODY)
 
     client = run(scene, StreamTimeouts(keep_alive=0.001)).client
     assert [message["type"] for message in client.got].count("http.response.start") == 1
@@ -178,7 +180,7 @@ def test_a_stream_that_has_an_end_gets_no_other() -> None:
         await world.sends(2)
         world.server.finish()
         await waiting
-        await world.stream.send(BODY)
+        await world.connection.send(BODY)
         assert not await world.stream.fail(TemperError())
 
     assert run(scene, StreamTimeouts(keep_alive=0.001)).client.answer.endswith(b"rest")

@@ -2,30 +2,34 @@ import asyncio
 import threading
 
 import pytest
-from starlette.requests import Request as HttpRequest
+from starlette.types import Message
 
-from proxy.api.limits import BodyLimits
-from proxy.api.request_reader import RequestReader, client_key, request_id, sender_of
+from proxy.api.request_reader import (
+    BodyLimits,
+    RequestReader,
+    client_key,
+    read_body,
+    request_id,
+    sender_of,
+)
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.errors import InvalidRequest
+from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from tests.fakes.asgi import HandMadeClient
 
 
 async def read(body: JsonObject) -> Request:
     client = HandMadeClient(json.dump(body), "POST")
-    http = HttpRequest(client.scope, client.receive)
-    return await RequestReader(BodyLimits()).read(http, decode_request)
+    return await RequestReader(BodyLimits()).read(client.connection, decode_request)
 
 
 def test_what_has_to_be_looked_up_is_decoded_beside_the_event_loop() -> None:
     async def thread_of(body: bytes) -> threading.Thread:
         client = HandMadeClient(body, "POST")
         reader = RequestReader(BodyLimits(), references=(b"earlier",))
-        http = HttpRequest(client.scope, client.receive)
-        return await reader.read(http, lambda _: threading.current_thread())
+        return await reader.read(client.connection, lambda _: threading.current_thread())
 
     assert asyncio.run(thread_of(b'{"now":1}')) is threading.current_thread()
     assert asyncio.run(thread_of(b'{"earlier":1}')) is not threading.current_thread()
@@ -34,22 +38,22 @@ def test_what_has_to_be_looked_up_is_decoded_beside_the_event_loop() -> None:
 @pytest.mark.parametrize("forwards", [True, False])
 def test_only_some_headers_travel(*, forwards: bool) -> None:
     sent = {"authorization": "Bearer k", "traceparent": "00-1", "cookie": "a=b"}
-    http = HttpRequest(HandMadeClient(headers=sent).scope)
-    headers = RequestReader(BodyLimits(), forwards).upstream_headers(http)
+    scope = HandMadeClient(headers=sent).scope
+    headers = RequestReader(BodyLimits(), forwards).upstream_headers(scope)
     own = {"authorization": "Bearer k"} if forwards else {}
     assert headers == {**own, "traceparent": "00-1", "x-request-id": "req_test"}
 
 
 def test_the_sender_has_its_headers_and_the_owner_of_its_key() -> None:
     scope = HandMadeClient(headers={"x-api-key": "k", "x-a": "b"}).scope
-    stranger = sender_of(HttpRequest(scope))
+    stranger = sender_of(scope)
     assert (stranger.owner, stranger.headers["x-a"], stranger.request_id) == ("k", "b", "req_test")
     scope["state"]["owner"] = "alice"
-    assert sender_of(HttpRequest(scope)).owner == "alice"
+    assert sender_of(scope).owner == "alice"
 
 
 def test_a_request_has_the_id_that_it_was_given() -> None:
-    assert request_id(HttpRequest(HandMadeClient().scope)) == "req_test"
+    assert request_id(HandMadeClient().scope) == "req_test"
 
 
 @pytest.mark.parametrize(
@@ -67,11 +71,11 @@ def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
 ) -> None:
     scope = HandMadeClient(headers=headers).scope
     scope.update(client=("10.0.0.7", 5), state={"owner": owner})
-    assert client_key(HttpRequest(scope)) == who
+    assert client_key(scope) == who
 
 
 def test_nothing_is_known_of_who_comes_over_a_socket_without_addresses() -> None:
-    assert client_key(HttpRequest(HandMadeClient().scope)) == ""
+    assert client_key(HandMadeClient().scope) == ""
 
 
 @pytest.mark.parametrize("text", ["Hi", "x" * 2**21], ids=["small", "large"])
@@ -95,3 +99,57 @@ def test_others_are_served_while_a_large_body_is_read() -> None:
         return served
 
     assert asyncio.run(scene()) > 50
+
+
+JSON = {"content-type": "application/json"}
+
+
+def body_of(client: HandMadeClient, limit: int) -> bytes:
+    client.headers = JSON | client.headers
+    return asyncio.run(read_body(client.scope, client.receive, BodyLimits(limit, 0.01)))
+
+
+@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/X+JSON"])
+def test_a_body_that_is_declared_to_be_json_is_read(media_type: str) -> None:
+    assert body_of(HandMadeClient(b"{}", headers={"content-type": media_type}), 5) == b"{}"
+
+
+@pytest.mark.parametrize("media_type", ["", "text/plain", "application/x-www-form-urlencoded"])
+def test_what_browsers_send_unasked_is_refused(media_type: str) -> None:
+    with pytest.raises(NotJson):
+        body_of(HandMadeClient(b"{}", headers={"content-type": media_type}), 5)
+
+
+def test_a_body_that_does_not_come_is_given_up() -> None:
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    scope = HandMadeClient(headers=JSON).scope
+    with pytest.raises(RequestTimedOut) as raised:
+        asyncio.run(read_body(scope, never, BodyLimits(5, 0.001)))
+    assert raised.value.seconds == 0.001
+
+
+def test_a_body_within_the_limit_is_read() -> None:
+    assert body_of(HandMadeClient(b"12345"), 5) == b"12345"
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-length": "6"}, {"content-length": "nonsense"}])
+def test_a_body_beyond_the_limit_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(RequestTooLarge) as raised:
+        body_of(HandMadeClient(b"123456", headers=headers), 5)
+    assert raised.value.limit == 5
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity, br"])
+def test_a_compressed_body_is_refused(encoding: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        body_of(HandMadeClient(b"12345", headers={"content-encoding": encoding}), 5)
+    assert raised.value.param == "content-encoding"
+
+
+def test_a_body_may_say_that_it_is_not_compressed() -> None:
+    assert (
+        body_of(HandMadeClient(b"12345", headers={"content-encoding": "Identity"}), 5) == b"12345"
+    )

@@ -15,7 +15,7 @@ from proxy.dialects.openai_responses.store import StoredResponse
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, load_settings
 from proxy.state.responses_file import ResponsesFile, open_responses
-from tests.fakes.asgi import HandMadeClient
+from tests.fakes.asgi import HandMadeClient, endpoint_of
 
 ANSWER = StoredResponse("resp_1", [], [], b"{}")
 
@@ -87,7 +87,7 @@ def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
             found.append((message.get("body"), is_there))
 
         async def scene() -> None:
-            await WaitForWriting(answer, file)(client.scope, client.receive, look)
+            await WaitForWriting(endpoint_of(answer), file)(client.connection.behind(send=look))
 
         asyncio.run(scene())
     assert found == [(None, False), (b"a", False), (b"b", True)]
@@ -107,7 +107,7 @@ async def told(
         for message in messages:
             await send(message)
 
-    await client.call(TellWhenAlone(answer, lambda: shared))
+    await client.ask(TellWhenAlone(endpoint_of(answer), lambda: shared))
     return client.got
 
 

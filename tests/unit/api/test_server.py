@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions, create_app
+from proxy.api.edge import Edge
 from proxy.api.server import listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
@@ -28,7 +28,7 @@ def asking() -> httpx.AsyncClient:
     return httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS)
 
 
-def make_app() -> FastAPI:
+def make_app() -> Edge:
     return create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
 
 
@@ -103,17 +103,16 @@ def test_whoever_is_not_waited_for_is_told_and_the_log_holds_no_traceback(
 ) -> None:
     app, begun = make_app(), asyncio.Event()
 
-    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await app(scope, receive, send)
-        else:
-            begun.set()
-            await asyncio.Event().wait()
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    app.app.add_api_route("/endless", endless)
 
     async def serve() -> httpx.Response:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:
-            async with serving(endless, listening, 1) as server, asking() as client:
-                answering = asyncio.create_task(client.get(url_of(listening)))
+            async with serving(app, listening, 1) as server, asking() as client:
+                answering = asyncio.create_task(client.get(f"{url_of(listening)}/endless"))
                 await begun.wait()
                 for _ in range(signals):
                     os.kill(os.getpid(), signal.SIGTERM)

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from proxy.api.client_connection import ClientConnection, Endpoint
 from proxy.api.fronts import CHAT
 from proxy.api.idempotency import Idempotency
-from proxy.api.limits import BodyLimits
+from proxy.api.request_reader import BodyLimits
 from proxy.api.shared_answers import BackgroundTasks, SharedAnswers
 from proxy.errors import StateUnavailable
 from proxy.state.claims import Claims, ClaimTimes, OwnClaim
 from proxy.state.sealing import Sealing
-from tests.fakes.asgi import HandMadeClient
+from tests.fakes.asgi import HandMadeClient, endpoint_of
 from tests.fakes.gated_endpoint import JSON, STREAM, GatedEndpoint
 from tests.fakes.shared_store import SharedStore
 from tests.patience import until
@@ -51,7 +52,8 @@ class Replica:
 
     async def ask(self, asking: HandMadeClient) -> HandMadeClient:
         sharing = self.sharing
-        await asking.call(Idempotency(self.app, BodyLimits(), CHAT.is_complete, sharing=sharing))
+        endpoint = endpoint_of(self.app)
+        await asking.ask(Idempotency(endpoint, BodyLimits(), CHAT.is_complete, sharing=sharing))
         await self.background.finished()
         return asking
 
@@ -156,8 +158,8 @@ async def waited_for(
     """Ask where another replica has the key, and have that do something when somebody waits."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
     waiting, late = client(body), Late(replica)
-    asked = Idempotency(replica.app, BodyLimits(), CHAT.is_complete, sharing=late)
-    calling = asyncio.create_task(waiting.call(asked))
+    asked = Idempotency(endpoint_of(replica.app), BodyLimits(), CHAT.is_complete, sharing=late)
+    calling = asyncio.create_task(waiting.ask(asked))
     await until(lambda: replica.store.asked.count("claim") > 3)
     await until(lambda: len(waiting.got) > 1 or body != STREAMED)
     await answer(late.claimed[0])
@@ -172,15 +174,15 @@ class Late:
     replica: Replica
     claimed: list[OwnClaim] = field(default_factory=list)
 
-    def around(self, app: ASGIApp, name: tuple[str, str], fingerprint: bytes) -> ASGIApp:
+    def around(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
         sharing = self.replica.sharing
-        inner = sharing.around(app, name, fingerprint)
+        inner = sharing.around(endpoint, name, fingerprint)
 
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def answer(connection: ClientConnection) -> None:
             found = await sharing.claims.attempt((sharing.language, *name), fingerprint)
             assert isinstance(found, OwnClaim)
             self.claimed.append(found)
-            await inner(scope, receive, send)
+            await inner(connection)
 
         return answer
 

@@ -7,17 +7,11 @@ from itertools import count
 import pytest
 from starlette.types import Message
 
-from proxy.api.connections import DIRECT
-from proxy.api.streaming import (
-    ENDED_BY_OPERATOR,
-    Encoder,
-    EventStream,
-    StreamTimeouts,
-    while_connected,
-    within,
-)
+from proxy.api.client_connection import WIRE, ClientConnection
+from proxy.api.streaming import AnswerStream, StreamTimeouts, within
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
+from proxy.dialects.front import Problem, StreamEncoder
 from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
 from tests.fakes.asgi import HandMadeClient
 
@@ -34,8 +28,32 @@ class Letters:
     def end(self) -> bytes:
         return b"."
 
-    def fail(self, error: TemperError) -> bytes:
-        return f"!{type(error).__name__}".encode()
+    def comment(self, text: str) -> bytes:
+        return f"({text})".encode()
+
+    def fail(self, problem: Problem) -> bytes:
+        return f"!{problem.code or problem.status}".encode()
+
+
+@dataclass
+class Answer:
+    """An answer whose parts are those of a test."""
+
+    make: Callable[[ReplyEvent | None], StreamEncoder] = lambda _: Letters()
+    rest: Callable[[TemperError], Sequence[ReplyEvent]] = lambda _: ()
+    backend: str = "b"
+
+    def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
+        return self.make(first)
+
+    def headers(self) -> dict[str, str]:
+        return {"x-own": "1"}
+
+    def comments(self) -> list[str]:
+        return []
+
+    def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
+        return self.rest(failure)
 
 
 async def batches(
@@ -50,20 +68,23 @@ async def batches(
             yield step if isinstance(step, list) else [step]
 
 
+async def send_all(
+    given: ReplyEvents,
+    connection: ClientConnection,
+    timeouts: StreamTimeouts | None = None,
+    answer: Answer | None = None,
+) -> None:
+    stream = AnswerStream(connection, timeouts or StreamTimeouts())
+    await stream.send(given, answer or Answer())
+
+
 def stream(
     given: ReplyEvents,
     client: HandMadeClient,
     timeouts: StreamTimeouts | None = None,
-    make: Callable[[ReplyEvent | None], Encoder[ReplyEvent]] = lambda _: Letters(),
+    answer: Answer | None = None,
 ) -> None:
-    streaming = EventStream(
-        given, make, timeouts or StreamTimeouts(), backend="b", headers=lambda: {"x-own": "1"}
-    )
-
-    async def run() -> None:
-        await streaming(client.scope, client.send)
-
-    asyncio.run(run())
+    asyncio.run(send_all(given, client.connection, timeouts, answer))
 
 
 class Buggy(Letters):
@@ -95,7 +116,7 @@ def test_a_failure_before_the_first_event_has_its_own_status() -> None:
 def test_a_failure_later_is_an_event_and_no_end() -> None:
     client = HandMadeClient()
     stream(batches(TextDelta("a"), BackendUnavailable("b", "is down")), client)
-    assert client.answer == b"a!BackendUnavailable"
+    assert client.answer == b"a!backend_unavailable"
 
 
 def test_what_came_together_leaves_together() -> None:
@@ -103,7 +124,7 @@ def test_what_came_together_leaves_together() -> None:
     letters: list[ReplyEvent] = [TextDelta(letter) for letter in "abcdefgh"]
     stream(batches(letters, letters, BackendUnavailable("b", "is down")), client)
     bodies = [one["body"] for one in client.got if one["type"] == "http.response.body"]
-    assert bodies == [b"abcdefgh", b"abcdefgh", b"!BackendUnavailable"]
+    assert bodies == [b"abcdefgh", b"abcdefgh", b"!backend_unavailable"]
 
 
 async def turns(number: int) -> None:
@@ -128,10 +149,8 @@ def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> N
             if message.get("body"):
                 await reading.wait()
 
-        streaming = EventStream(
-            endless(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=dict
-        )
-        task = asyncio.create_task(streaming(HandMadeClient().scope, slow_send))
+        connection = HandMadeClient().connection.behind(send=slow_send)
+        task = asyncio.create_task(send_all(endless(), connection))
         await turns(500)
         held = len(read)
         assert held < 100
@@ -150,7 +169,7 @@ def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> N
 def test_too_much_time_in_all_is_a_failure() -> None:
     client = HandMadeClient()
     stream(batches(TextDelta("a"), asyncio.Event()), client, StreamTimeouts(deadline=0.01))
-    assert client.answer == b"a!BackendTimedOut"
+    assert client.answer == b"a!backend_timeout"
 
 
 def test_what_flowed_until_its_time_was_over_gets_an_end() -> None:
@@ -162,15 +181,7 @@ def test_what_flowed_until_its_time_was_over_gets_an_end() -> None:
         return [TextDelta("b"), ReplyFinished("length")]
 
     given = batches(TextDelta("a"), asyncio.Event())
-    streaming = EventStream(
-        given,
-        lambda _: Letters(),
-        StreamTimeouts(deadline=0.01),
-        backend="b",
-        headers=dict,
-        cut_off=cut_off,
-    )
-    asyncio.run(streaming(client.scope, client.send))
+    stream(given, client, StreamTimeouts(deadline=0.01), Answer(rest=cut_off))
     assert client.answer == b"ab."
     (failure,) = failures
     assert isinstance(failure, BackendTimedOut)
@@ -181,15 +192,17 @@ def test_a_bug_in_the_middle_is_an_event_and_raised_again_for_the_log() -> None:
     client = HandMadeClient()
     with pytest.raises(RuntimeError, match="of our own"):
         stream(batches(TextDelta("a"), RuntimeError("of our own")), client)
-    assert client.answer == b"a!TemperError"
+    assert client.answer == b"a!500"
     assert not client.got[-1]["more_body"]
 
 
 def test_a_bug_in_what_encodes_is_an_event_as_well() -> None:
     client = HandMadeClient()
     with pytest.raises(KeyError):
-        stream(batches(TextDelta("a"), ReplyFinished("odd")), client, make=lambda _: Buggy())
-    assert client.answer == b"a!TemperError"
+        stream(
+            batches(TextDelta("a"), ReplyFinished("odd")), client, answer=Answer(lambda _: Buggy())
+        )
+    assert client.answer == b"a!500"
 
 
 def test_a_bug_before_the_first_event_is_left_to_the_server() -> None:
@@ -217,7 +230,7 @@ def test_silence_is_filled_with_signs_of_life() -> None:
     seen: list[ReplyEvent | None] = []
     gate = asyncio.Event()
 
-    def make(first: ReplyEvent | None) -> Encoder[ReplyEvent]:
+    def make(first: ReplyEvent | None) -> StreamEncoder:
         seen.append(first)
         return Letters()
 
@@ -228,40 +241,12 @@ def test_silence_is_filled_with_signs_of_life() -> None:
 
     async def run() -> None:
         given = batches(gate, TextDelta("a"), ReplyFinished("stop"))
-        streaming = EventStream(
-            given, make, StreamTimeouts(keep_alive=0.01), backend="b", headers=dict
-        )
-        await streaming(client.scope, send)
+        connection = client.connection.behind(send=send)
+        await send_all(given, connection, StreamTimeouts(keep_alive=0.01), Answer(make))
 
     asyncio.run(run())
     assert seen == [None]
     assert client.answer.replace(b"~", b"") == b"a."
-
-
-def test_work_goes_on_while_the_client_is_there() -> None:
-    client = HandMadeClient(has_sent=True)
-    done: list[bool] = []
-
-    async def work() -> None:
-        done.append(True)
-
-    assert asyncio.run(while_connected(client.receive, work))
-    assert done == [True]
-
-
-def test_work_ends_when_the_client_leaves() -> None:
-    client = HandMadeClient()
-    ended: list[bool] = []
-
-    async def work() -> None:
-        try:
-            client.leaves.set()
-            await asyncio.Event().wait()
-        finally:
-            ended.append(True)
-
-    assert not asyncio.run(while_connected(client.receive, work))
-    assert ended == [True]
 
 
 def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
@@ -274,39 +259,31 @@ def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
         await asyncio.Event().wait()
 
     async def scene() -> None:
-        streaming = EventStream(
-            endless(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=dict
-        )
-        task = asyncio.create_task(streaming(client.scope, client.send))
+        task = asyncio.create_task(send_all(endless(), client.connection))
         await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(scene())
-    assert client.answer == b"a!BackendUnavailable"
+    assert client.answer == b"a!backend_unavailable"
 
 
 def test_a_stream_that_an_operator_ends_says_so() -> None:
     client = HandMadeClient()
 
+    connection = client.connection
+
     async def endless() -> ReplyEvents:
         yield [TextDelta("a")]
-        client.leaves.set()
+        connection.cancel()
         await asyncio.Event().wait()
 
-    async def receive() -> Message:
-        gone = await client.receive()
-        return {**gone, "reason": ENDED_BY_OPERATOR} if client.leaves.is_set() else gone
-
     async def run() -> bool:
-        streaming = EventStream(
-            endless(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=dict
-        )
-        return await while_connected(receive, lambda: streaming(client.scope, client.send))
+        return await connection.while_connected(send_all(endless(), connection))
 
     assert not asyncio.run(run())
-    assert client.answer == b"a!RequestCancelled"
+    assert client.answer == b"a!request_cancelled"
 
 
 def test_leaving_closes_what_is_being_streamed() -> None:
@@ -323,10 +300,8 @@ def test_leaving_closes_what_is_being_streamed() -> None:
             closed.append(True)
 
     async def run() -> None:
-        streaming = EventStream(
-            endless(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=dict
-        )
-        await while_connected(client.receive, lambda: streaming(client.scope, client.send))
+        connection = client.connection
+        await connection.while_connected(send_all(endless(), connection))
 
     asyncio.run(run())
     assert closed == [True]
@@ -342,11 +317,15 @@ def test_a_bound_in_time_is_the_backends_failure() -> None:
 
 
 @dataclass
-class Direct:
+class Wire:
     """A connection that takes what is written to it, next to what is sent."""
 
     client: HandMadeClient
-    is_possible: bool = True
+    is_writable: bool = True
+    is_gone: bool = False
+
+    def watch(self, on_leave: Callable[[], None] | None) -> None:
+        del on_leave
 
     def write(self, body: bytes) -> None:
         self.client.got.append({"type": "http.response.body", "body": b"<" + body + b">"})
@@ -354,7 +333,7 @@ class Direct:
 
 def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> None:
     client = HandMadeClient()
-    direct = Direct(client)
+    wire = Wire(client)
     states: list[tuple[str, bool]] = []
 
     def note(place: str) -> None:
@@ -366,23 +345,18 @@ def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> Non
         note("between")
         streaming.show([TextDelta("b"), TextDelta("c")])
         streaming.show([PromptProgress(1, 1, 1)])
-        direct.is_possible = False
+        wire.is_writable = False
         note("stalled")
-        direct.is_possible = True
+        wire.is_writable = True
         yield [TextDelta("d")]
 
     async def send(message: Message) -> None:
         note("sending")
         await client.send(message)
 
-    async def run() -> None:
-        scope = {**client.scope, "extensions": {DIRECT: {"writing": direct}}}
-        await streaming(scope, send)
-
-    streaming = EventStream(
-        given(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=lambda: {}
-    )
-    asyncio.run(run())
+    scope = {**client.scope, "extensions": {WIRE: {"wire": wire}}}
+    streaming = AnswerStream(ClientConnection(scope, client.receive, send), StreamTimeouts())
+    asyncio.run(streaming.send(given(), Answer()))
     assert client.answer == b"a<bc>d."
     assert [place for place, is_ready in states[:-1] if is_ready] == ["between"]
     assert {"before", "stalled", "sending"} < {place for place, _ in states}
@@ -390,13 +364,11 @@ def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> Non
 
 def test_without_a_direct_way_nothing_is_shown_at_once() -> None:
     client = HandMadeClient()
+    streaming = AnswerStream(client.connection, StreamTimeouts())
 
     async def given() -> ReplyEvents:
         yield [TextDelta("a")]
         assert not streaming.is_ready
 
-    streaming = EventStream(
-        given(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=lambda: {}
-    )
-    asyncio.run(streaming(client.scope, client.send))
+    asyncio.run(streaming.send(given(), Answer()))
     assert client.answer == b"a."

@@ -10,7 +10,13 @@ from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Description, Health, Model
-from proxy.backends.ollama import Ollama, OllamaOverrides
+from proxy.backends.ollama import (
+    Ollama,
+    OllamaOverrides,
+    is_unreadable,
+    lacks_thinking,
+    lacks_tools,
+)
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -38,6 +44,44 @@ from tests.fakes.backend import every
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
 from tests.fakes.raw_backend import raw_backend
+
+PARSER = "The model produced output that does not match the expected peg-native format"
+
+
+def refusal(status: int, message: str) -> BackendRefused:
+    return BackendRefused("http://host", status, message)
+
+
+def test_a_model_without_tools_is_told_from_other_refusals() -> None:
+    assert lacks_tools(refusal(400, "registry.ollama.ai/library/gemma:2b does not support tools"))
+    assert not lacks_tools(refusal(400, '"gemma:2b" does not support chat'))
+    assert not lacks_tools(refusal(500, "does not support tools"))
+
+
+def test_a_model_that_does_not_think_is_told_from_other_refusals() -> None:
+    assert lacks_thinking(refusal(400, '"gemma:2b" does not support thinking'))
+    assert lacks_thinking(refusal(400, 'think value "high" is not supported for this model'))
+    assert not lacks_thinking(refusal(400, "does not support tools"))
+    assert not lacks_thinking(refusal(500, "does not support thinking"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"llama-server chat error: map[code:500 message:{PARSER} type:server_error]",
+        "Failed to parse input at pos 12: <tool_call>",
+        'llama-server returned invalid tool call arguments for "look": unexpected end',
+        "error parsing tool call: raw='{', err=unexpected end of JSON input",
+    ],
+)
+def test_a_reply_that_no_parser_could_read_is_lost(message: str) -> None:
+    assert is_unreadable(refusal(500, message))
+    assert not is_unreadable(refusal(400, message))
+
+
+def test_a_runner_that_died_lost_more_than_a_reply() -> None:
+    assert not is_unreadable(refusal(500, "model runner has unexpectedly stopped"))
+
 
 STARTED = ReplyStarted(model="m")
 USAGE = UsageReported({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})

@@ -7,6 +7,7 @@ import pytest
 import respx
 
 from proxy.backends.client import Model
+from proxy.backends.ollama import Ollama
 from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
@@ -72,7 +73,9 @@ class Server:
             wire = httpx.MockTransport(self.routes.async_handler)
             connection = BackendClient("http://host", transport=wire)
             try:
-                models = OllamaModels(connection, self.num_ctx, self.fitting, patience=patience)
+                models = OllamaModels(
+                    Ollama(connection), self.num_ctx, self.fitting, patience=patience
+                )
                 return await work(models)
             finally:
                 await connection.close()

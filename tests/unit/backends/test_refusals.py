@@ -1,8 +1,74 @@
 import pytest
 
-from proxy.backends.refusals import Refusal, as_error, streamed_refusal
+from proxy.backends.refusals import (
+    REDACTED,
+    Confidential,
+    Lengths,
+    Refusal,
+    as_error,
+    overflow_in,
+    streamed_refusal,
+)
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendRefused, BackendUnavailable, ContextOverflow
+from tests.fakes.engine_errors import OVERFLOWS
+
+KEY = "canary-0123456789"
+REMOVED = REDACTED.decode()
+
+
+def test_a_value_is_taken_out_wherever_it_stands() -> None:
+    said = f"{KEY} is wrong, {KEY}".encode()
+    assert Confidential([KEY]).out_of(said) == REDACTED + b" is wrong, " + REDACTED
+
+
+def test_the_longer_of_two_values_is_taken_out_whole() -> None:
+    assert Confidential([KEY, f"{KEY}-more"]).out_of(f"{KEY}-more".encode()) == REDACTED
+
+
+def test_a_value_is_found_as_json_writes_it() -> None:
+    quoting = Confidential(['canary-"\\-0123456789'])
+    assert quoting.out_of(rb'{"a": "canary-\"\\-0123456789"}') == b'{"a": "' + REDACTED + b'"}'
+
+
+@pytest.mark.parametrize("short", ["", "team-ai"])
+def test_what_is_too_short_to_be_a_secret_stays(short: str) -> None:
+    assert Confidential([short]).out_of(b"the team-ai") == b"the team-ai"
+
+
+def test_the_texts_of_an_error_lose_it_and_all_else_stays() -> None:
+    error = Confidential([KEY]).out_of_error({"message": f"Gr\u00fc\u00dfe, {KEY}", "code": 401})
+    assert error == {"message": f"Gr\u00fc\u00dfe, {REMOVED}", "code": 401}
+
+
+@pytest.mark.parametrize(
+    ("message", "lengths"),
+    [(one.message, Lengths(one.prompt, one.window)) for one in OVERFLOWS],
+    ids=[one.engine for one in OVERFLOWS],
+)
+def test_every_engine_tells_an_overflow_in_words_of_its_own(message: str, lengths: Lengths) -> None:
+    assert overflow_in(message) == lengths
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "Rate limit reached: 6000 tokens per minute. Please try again in 7 s.",
+        "Too many requests.",
+        "max_tokens must be at least 1, got 0.",
+        "The model `x` does not exist.",
+        "the context is cancelled",
+    ],
+)
+def test_other_refusals_are_no_overflow(message: str) -> None:
+    assert overflow_in(message) is None
+
+
+def test_only_the_beginning_is_read_so_that_a_prompt_in_it_is_not() -> None:
+    quoted = "maximum context length is 5 tokens"
+    assert overflow_in("x" * 3000 + quoted) is None
+
 
 WORDING = (
     "request (33009 tokens) exceeds the available context size (2048 tokens), try increasing it"

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.context.budget import LEAST_ANSWER, NUDGES, Budget, BudgetMode, Window, check_size
+from proxy.context.budget import LEAST_ANSWER, NUDGES, BudgetMode, TokenBudget, Window, check_size
 from proxy.errors import ContextOverflow
 
 
@@ -12,7 +12,7 @@ def test_the_answer_gets_what_was_asked_for_but_no_more_than_half(
     max_tokens: int | None, answer: int
 ) -> None:
     budget = Window(8_192).budget(max_tokens)
-    assert budget == Budget(8_192, answer + NUDGES)
+    assert budget == TokenBudget(8_192, answer + NUDGES)
     assert budget.room == 8_192 - answer - 288
 
 
@@ -49,7 +49,7 @@ def test_where_counts_are_doubted_there_is_less_room() -> None:
     assert doubted.window == 8_192
 
 
-BUDGET = Budget(8_192, 2_336)
+BUDGET = TokenBudget(8_192, 2_336)
 MOST = BUDGET.window - LEAST_ANSWER
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.calibration import MARGIN, Constants, Doubt, Growth, Rate
+from proxy.context.calibration import MARGIN, Constants, CountingDoubt, Growth, Rate
 
 TOOLS = 7
 
@@ -128,18 +128,18 @@ def test_only_so_many_sets_of_tools_are_remembered() -> None:
 def test_a_refusal_tells_how_far_counts_are_to_be_doubted(
     counted: int, tokens: int, most: float
 ) -> None:
-    doubt = Doubt()
-    doubt.refused(counted, tokens)
+    doubt = CountingDoubt()
+    doubt.learn_refused(counted, tokens)
     assert doubt.factor * max(1, counted) >= min(tokens, 8 * counted)
     assert 1 <= doubt.factor <= most
 
 
 def test_a_doubt_holds_still_unless_a_prompt_proves_it_far_too_large() -> None:
-    doubt = Doubt()
-    doubt.refused(1_000, 1_500)
+    doubt = CountingDoubt()
+    doubt.learn_refused(1_000, 1_500)
     doubted = doubt.factor
-    doubt.refused(1_000, 1_200)
-    doubt.served(1_000, 1_300)
+    doubt.learn_refused(1_000, 1_200)
+    doubt.learn_served(1_000, 1_300)
     assert doubt.factor == doubted
-    doubt.served(1_000, 1_020)
+    doubt.learn_served(1_000, 1_020)
     assert 1.02 <= doubt.factor < 1.1

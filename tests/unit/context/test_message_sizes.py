@@ -91,9 +91,9 @@ def test_it_remembers_the_latest_messages_and_no_more() -> None:
 def test_long_messages_are_weighed_in_slices_and_only_once() -> None:
     scales = MessageSizes()
     short, long = history(said("user", "one line"), said("user", "a line of many\n" * 9_000))
-    assert len(list(scales.weighing((short, long)))) > 5
+    assert len(list(scales.weigh_gradually((short, long)))) > 5
     assert scales.weigh(long) == weight(long)
-    assert list(scales.weighing((short, long))) == []
+    assert list(scales.weigh_gradually((short, long))) == []
 
 
 def test_tools_are_told_apart_by_what_they_say_and_their_order() -> None:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.context.replay import Replay, Rules
+from proxy.context.replay import HistoryReplay, Rules
 from proxy.context.shortening import TextCache, head_and_tail, with_content
 from proxy.conversation.messages import (
     Message,
@@ -23,15 +23,15 @@ from tests.unit.context.conversations import (
 QUESTION = user_message("Find it.")
 
 
-def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> Replay:
-    walked = Replay(rules, Pieces(), room, FIXED, texts=TextCache())
+def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> HistoryReplay:
+    walked = HistoryReplay(rules, Pieces(), room, FIXED, texts=TextCache())
     for message in messages:
         walked.add(message)
     walked.settle()
     return walked
 
 
-def is_whole(walked: Replay) -> bool:
+def is_whole(walked: HistoryReplay) -> bool:
     """Tell whether nothing was given up."""
     cuts = walked.cuts
     return not (cuts.epoch or cuts.stubs or cuts.trims or cuts.folded or cuts.digest.size)
@@ -133,7 +133,7 @@ def test_a_result_of_many_windows_ends_as_if_every_half_of_it_were_written(doubl
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
     heard = Heard()
-    walked = Replay(RULES, heard, 1_000, FIXED, texts=TextCache())
+    walked = HistoryReplay(RULES, heard, 1_000, FIXED, texts=TextCache())
     for message in (QUESTION, call, result):
         walked.add(message)
     walked.settle()
@@ -177,7 +177,7 @@ class Guesses(Pieces):
 
 def test_what_would_not_become_shorter_stays_as_it_is() -> None:
     messages = (QUESTION, *steps(*range(6), length=300))
-    walked = Replay(RULES, Guesses(), 1_000, FIXED, texts=TextCache())
+    walked = HistoryReplay(RULES, Guesses(), 1_000, FIXED, texts=TextCache())
     for message in messages:
         walked.add(message)
     assert walked.settle()

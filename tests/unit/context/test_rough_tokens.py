@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.rough_tokens import clip, clip_start, count_rough_tokens, counting, is_within
+from proxy.context.rough_tokens import (
+    clip,
+    clip_start,
+    count_gradually,
+    count_rough_tokens,
+    is_within,
+)
 
 LIMITS = st.integers(0, 30)
 
@@ -44,7 +50,7 @@ TEXTS = st.text(st.sampled_from("ab  \n1.é"), max_size=80) | st.text()
 
 @given(TEXTS, st.integers(1, 20))
 def test_in_slices_it_is_as_many(text: str, most: int) -> None:
-    count, slices = to_end(counting(text, most))
+    count, slices = to_end(count_gradually(text, most))
     assert count == count_rough_tokens(text)
     assert slices == count // most
 

@@ -9,13 +9,14 @@ from msgspec import structs
 
 from proxy.context.budget import LEAST_ANSWER, Window
 from proxy.context.compaction import Fitted
-from proxy.context.replay import Replay
+from proxy.context.replay import HistoryReplay
 from proxy.context.shortening import TextCache
 from proxy.context.strategies import Sliding, Tiered
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted
 from proxy.guardrails.history_repair.history import heal_messages
+from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import history
 from tests.unit.context.conversations import (
@@ -37,7 +38,7 @@ from tests.unit.context.conversations import (
 COUNTS = Pieces()
 WRITTEN = TextCache()
 MANY = settings(
-    max_examples=max(1_000, settings.default.max_examples) if settings.default else 1_000,
+    max_examples=max(examples(1_000), settings.default.max_examples if settings.default else 0),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -127,7 +128,7 @@ def test_more_messages_only_add_to_a_prompt_until_the_next_cut(
     if later.epoch == compacted.epoch:
         assert sources(second.messages) == sources(first.messages + after)
     room = Window(slot).budget(None).room
-    stopping, direct = (Replay(RULES, COUNTS, room, FIXED, texts=WRITTEN) for _ in range(2))
+    stopping, direct = (HistoryReplay(RULES, COUNTS, room, FIXED, texts=WRITTEN) for _ in range(2))
     for message in before:
         stopping.add(message)
     stopping.settle()
@@ -318,7 +319,7 @@ def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
     return FIXED + sum(spared.values()) + results + room // 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(sorted(TOKENIZERS)),
     st.lists(st.sampled_from(sorted(MATERIALS)), min_size=1, max_size=3),

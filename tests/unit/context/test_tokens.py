@@ -252,7 +252,7 @@ def test_a_backend_that_counts_is_not_doubted() -> None:
 def test_what_had_to_be_guessed_is_noted_as_long_as_somebody_listens() -> None:
     book = learnt((HI,), TokenBook())
     book.of(LONG)
-    with book.noting() as guessed:
+    with book.note_guesses() as guessed:
         book.of(HI)
         book.of(LONG)
     book.of(user_message("Later"))

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.names import meant_by, resolve
+from proxy.guardrails.names import find_name, find_tool
 from tests.fakes.playbook import make_tool
 
 TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send", "send"))
@@ -26,7 +26,7 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
     ],
 )
 def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> None:
-    tool = resolve(written, TOOLS)
+    tool = find_tool(written, TOOLS)
     assert tool is not None
     assert tool.name == meant
 
@@ -36,15 +36,15 @@ def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> Non
     ["SEND", "launch_rocket", "", "get_weather_now", "x.send", "getweather", "_", "weather_get"],
 )
 def test_a_name_that_means_none_or_several_finds_nothing(written: str) -> None:
-    assert resolve(written, TOOLS) is None
+    assert find_tool(written, TOOLS) is None
 
 
 @pytest.mark.parametrize("written", ["functions:send", "function.Send", "tool/send", "tools:Send"])
 def test_further_prefixes_are_left_out(written: str) -> None:
-    assert meant_by(written, ["get_weather", "send"]) == "send"
+    assert find_name(written, ["get_weather", "send"]) == "send"
 
 
 def test_words_put_together_in_several_ways_mean_none_of_them() -> None:
-    assert meant_by("GetWeather", ["get_weather", "getWeather"]) is None
-    assert meant_by("getWeather", ["get_weather", "getWeather"]) == "getWeather"
-    assert meant_by("parse_http_url", ["parseHTTPUrl", "parse_url"]) == "parseHTTPUrl"
+    assert find_name("GetWeather", ["get_weather", "getWeather"]) is None
+    assert find_name("getWeather", ["get_weather", "getWeather"]) == "getWeather"
+    assert find_name("parse_http_url", ["parseHTTPUrl", "parse_url"]) == "parseHTTPUrl"

@@ -6,7 +6,7 @@ from proxy.conversation.tools import NamedTool, ToolCall
 from proxy.conversation.workflows import Workflow
 from proxy.guardrails import nudges
 from proxy.guardrails.formats.json_contract import JsonContract
-from proxy.guardrails.nudges import Answer
+from proxy.guardrails.nudges import CallAnswer
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.schemas.violations import Violation
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
@@ -16,7 +16,7 @@ REQUIRE = replace(OFFER, respond=None, text_policy=TextPolicy.REQUIRE)
 
 
 def test_prose_is_repeated_as_the_models_own_and_answered_by_the_user() -> None:
-    said, nudge = nudges.about_prose("It is sunny.", OFFER)
+    said, nudge = nudges.correct_prose("It is sunny.", OFFER)
     assert (said.role, said.text) == ("assistant", "It is sunny.")
     assert nudge.role == "user"
     for name in ("get_weather", "get_time", "respond"):
@@ -24,29 +24,29 @@ def test_prose_is_repeated_as_the_models_own_and_answered_by_the_user() -> None:
 
 
 def test_where_prose_is_no_answer_only_a_call_is_asked_for() -> None:
-    (*_, nudge) = nudges.about_prose("It is sunny.", REQUIRE)
+    (*_, nudge) = nudges.correct_prose("It is sunny.", REQUIRE)
     assert "respond" not in nudge.text
     assert "get_weather, get_time" in nudge.text
 
 
 def test_where_the_model_was_told_of_a_form_for_answers_it_is_reminded_of_that() -> None:
     offer = replace(OFFER, syntaxes=(JsonContract("respond"),))
-    (*_, nudge) = nudges.about_prose("It is sunny.", offer)
+    (*_, nudge) = nudges.correct_prose("It is sunny.", offer)
     assert 'an object of the type "final"' in nudge.text
     assert "(get_weather, get_time)" in nudge.text
-    (nudge,) = nudges.about_silence(replace(offer, tools=()))
+    (nudge,) = nudges.correct_silence(replace(offer, tools=()))
     assert "No tool can be called now" in nudge.text
 
 
 def test_silence_is_answered_without_a_message_of_the_model() -> None:
-    (nudge,) = nudges.about_silence(OFFER)
+    (nudge,) = nudges.correct_silence(OFFER)
     assert "empty" in nudge.text
 
 
 def test_calls_are_answered_one_by_one_on_the_tool_channel() -> None:
     bad, good = ToolCall("a", "get_time", "{}"), ToolCall("b", "get_weather", "{}")
-    answers = [Answer(bad, "no such tool"), Answer(good, None)]
-    said, first, second = nudges.about_calls("Looking.", answers, OFFER)
+    answers = [CallAnswer(bad, "no such tool"), CallAnswer(good, None)]
+    said, first, second = nudges.correct_calls("Looking.", answers, OFFER)
     assert said.calls == (bad, good)
     assert (first.tool_call_id, first.text) == ("a", "Error: no such tool")
     assert second.tool_call_id == "b"
@@ -54,26 +54,26 @@ def test_calls_are_answered_one_by_one_on_the_tool_channel() -> None:
 
 
 def test_a_call_that_no_history_could_hold_is_answered_by_the_user() -> None:
-    (nudge,) = nudges.about_broken_call(" ", "it ends too early", OFFER)
+    (nudge,) = nudges.correct_broken_call(" ", "it ends too early", OFFER)
     assert nudge.role == "user"
     assert "it ends too early" in nudge.text
 
 
 def test_a_long_name_is_cut_and_escaped() -> None:
-    text = nudges.unknown_tool("x\n" * 100, OFFER)
+    text = nudges.describe_unknown_tool("x\n" * 100, OFFER)
     assert "\n" not in text
     assert len(text) < 300
 
 
 def test_a_tool_that_must_not_be_called_now_is_named_with_the_one_that_must() -> None:
-    text = nudges.wrong_tool("get_weather", replace(REQUIRE, choice=NamedTool("get_time")))
+    text = nudges.describe_wrong_tool("get_weather", replace(REQUIRE, choice=NamedTool("get_time")))
     assert "get_weather" in text
     assert text.endswith("Call get_time.")
 
 
 def test_at_most_twenty_names_are_listed() -> None:
     many = tuple(make_tool(f"tool_{number}", {}) for number in range(30))
-    text = nudges.unknown_tool("x", replace(REQUIRE, tools=many))
+    text = nudges.describe_unknown_tool("x", replace(REQUIRE, tools=many))
     assert "tool_19 and 10 more" in text
     assert "tool_20" not in text
 
@@ -83,7 +83,7 @@ ABSENT = Violation("/city", "is required but missing")
 
 
 def test_violations_are_listed() -> None:
-    text = nudges.invalid_arguments([BAD, WORSE], OFFER)
+    text = nudges.describe_invalid_arguments([BAD, WORSE], OFFER)
     assert "/a: bad; /b: worse" in text
     assert "ask the user" not in text
 
@@ -97,16 +97,16 @@ def test_violations_are_listed() -> None:
     ],
 )
 def test_what_is_missing_may_be_asked_for_instead_of_guessed(offer: OfferedTools, way: str) -> None:
-    assert nudges.invalid_arguments([BAD, ABSENT], offer).endswith(way)
+    assert nudges.describe_invalid_arguments([BAD, ABSENT], offer).endswith(way)
 
 
 @pytest.mark.parametrize("offer", [REQUIRE, replace(OFFER, workflow=Workflow(("get_time",)))])
 def test_where_no_answer_is_taken_nothing_can_be_asked(offer: OfferedTools) -> None:
-    assert "ask" not in nudges.invalid_arguments([ABSENT], offer)
+    assert "ask" not in nudges.describe_invalid_arguments([ABSENT], offer)
 
 
 def test_a_call_in_an_unknown_syntax_is_asked_for_with_a_way_out() -> None:
-    said, nudge = nudges.about_unknown_syntax("get_weather{}", OFFER)
+    said, nudge = nudges.correct_unknown_syntax("get_weather{}", OFFER)
     assert (said.role, said.text) == ("assistant", "get_weather{}")
     assert "no tool ran" in nudge.text
     assert "call it now (get_weather, get_time)" in nudge.text
@@ -115,24 +115,24 @@ def test_a_call_in_an_unknown_syntax_is_asked_for_with_a_way_out() -> None:
 
 def test_the_word_of_a_model_that_was_done_is_known_from_its_beginning() -> None:
     assert all(map(nudges.is_done, ("DONE", " **Done.** ")))
-    assert all(map(nudges.may_be_done, ("", "D", "**don", "DONE")))
-    assert not any(map(nudges.may_be_done, ("DONE it", "No")))
+    assert all(map(nudges.can_become_done, ("", "D", "**don", "DONE")))
+    assert not any(map(nudges.can_become_done, ("DONE it", "No")))
 
 
 def test_failures_are_a_note_and_no_result() -> None:
-    note = nudges.about_failures(4)
+    note = nudges.warn_of_failures(4)
     assert note.role == "user"
     assert "not a tool result: Every tool call of the last 4 rounds failed" in note.text
 
 
 def test_the_demand_for_json_joins_the_last_message() -> None:
     call = ToolCall("a", "get_time", "{}")
-    said, result = nudges.insist_on_json(nudges.about_calls("", [Answer(call, "no")], OFFER))
+    said, result = nudges.insist_on_json(nudges.correct_calls("", [CallAnswer(call, "no")], OFFER))
     assert said.calls == (call,)
     assert result.role == "tool"
     assert result.text.startswith("Error: no ")
     assert '{"name": <tool>' in str(json.parse(result.source))
-    (user,) = nudges.insist_on_json(nudges.about_silence(OFFER))
+    (user,) = nudges.insist_on_json(nudges.correct_silence(OFFER))
     assert user.role == "user"
     assert '{"name": <tool>' in user.text
 

@@ -3,11 +3,11 @@ from msgspec.structs import replace
 from proxy.conversation.tools import NamedTool
 from proxy.conversation.workflows import Workflow
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
 OWN = make_tool("respond", {})
-OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), OWN)
+OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), OWN)
 
 
 def test_the_synthetic_tool_comes_last() -> None:

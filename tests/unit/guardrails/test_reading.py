@@ -21,12 +21,14 @@ from proxy.guardrails.reading import (
     ReplyReader,
     RespondText,
 )
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 from tests.fakes.playbook import CLOCK, WEATHER
 
-OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), respond_tool(()))
+OFFER = OfferedTools(
+    (WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), make_respond_tool(())
+)
 CALL = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
 RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
 

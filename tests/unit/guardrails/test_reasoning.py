@@ -14,7 +14,7 @@ from proxy.guardrails.reasoning import (
     split_unopened,
 )
 from proxy.guardrails.rescue.findings import Found
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.scanner import find_calls
 from tests.fakes.arrivals import chunkings, is_linear
 
@@ -173,7 +173,9 @@ def test_a_call_behind_other_harmony_messages_is_left_to_the_rescue(
     reply = f"<|channel|>{before}<|message|>Hm.{NEXT}{header}"
     for chunks in chunkings(reply):
         _, text = joined(split(chunks))
-        (found,) = [one for one in find_calls(text, in_order(()), ()) if isinstance(one, Found)]
+        (found,) = [
+            one for one in find_calls(text, order_syntaxes(()), ()) if isinstance(one, Found)
+        ]
         assert [call.name for call in found.calls] == ["look"]
 
 

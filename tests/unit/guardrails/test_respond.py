@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.respond import MessageDecoder, message_of, respond_tool
+from proxy.guardrails.respond import MessageDecoder, extract_message, make_respond_tool
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 
@@ -96,7 +96,7 @@ def chunkings(text: str) -> list[Iterable[str]]:
 @pytest.mark.parametrize(("written", "message"), VALID)
 def test_valid_arguments_are_decoded_entirely_at_every_chunking(written: str, message: str) -> None:
     assert stdlib_json.loads(written)["message"] == message
-    assert message_of(written) == message
+    assert extract_message(written) == message
     for chunks in chunkings(written):
         assert decoded(chunks) == message
 
@@ -105,7 +105,7 @@ def test_valid_arguments_are_decoded_entirely_at_every_chunking(written: str, me
 def test_what_was_decoded_is_a_prefix_of_the_message_at_every_chunking(
     written: str, message: str
 ) -> None:
-    assert message_of(written) == message
+    assert extract_message(written) == message
     for chunks in chunkings(written):
         assert message.startswith(decoded(chunks))
 
@@ -129,7 +129,7 @@ def test_any_string_message_survives(
     written = stdlib_json.dumps(arguments, ensure_ascii=ascii_only)
     cut = data.draw(st.integers(0, len(written)))
     assert decoded([written]) == decoded([written[:cut], written[cut:]]) == arguments["message"]
-    assert message_of(written) == arguments["message"]
+    assert extract_message(written) == arguments["message"]
 
 
 @settings(deadline=None)
@@ -141,7 +141,7 @@ def test_any_string_message_survives(
 def test_any_rubbish_keeps_the_prefix(pieces: list[str]) -> None:
     for start in ("", '{"message": "', "{"):
         written = start + "".join(pieces)
-        message = message_of(written)
+        message = extract_message(written)
         assert message.startswith(decoded([start, *pieces]))
         assert decoded([start, *pieces]) == decoded(written)
 
@@ -159,7 +159,7 @@ def test_the_message_grows_while_it_is_written(message: str) -> None:
     [(None, ""), ({"message": "a"}, "a"), (["a"], '["a"]'), (True, "true"), ({"m": "a"}, "a")],
 )
 def test_parsed_arguments_have_a_message_as_well(arguments: JsonValue, message: str) -> None:
-    assert message_of(arguments) == message
+    assert extract_message(arguments) == message
 
 
 def test_a_character_leaves_as_soon_as_it_is_certain() -> None:
@@ -172,8 +172,8 @@ def test_a_character_leaves_as_soon_as_it_is_certain() -> None:
 
 
 def test_the_tool_is_the_same_for_every_request() -> None:
-    tool = respond_tool([])
-    assert tool == respond_tool(["get_weather"])
+    tool = make_respond_tool([])
+    assert tool == make_respond_tool(["get_weather"])
     source = json.parse(tool.source)
     assert source == {
         "type": "function",
@@ -195,7 +195,7 @@ def test_the_tool_is_the_same_for_every_request() -> None:
 def test_a_name_that_a_client_uses_is_left_to_the_client() -> None:
     taken = ["respond"]
     for name in ("respond_to_user", "respond_2", "respond_3"):
-        assert respond_tool(taken).name == name
+        assert make_respond_tool(taken).name == name
         taken.append(name)
 
 

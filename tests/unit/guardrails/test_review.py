@@ -5,13 +5,15 @@ from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Refused, Renamed
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply
-from proxy.guardrails.rescue.registry import in_order
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.rescue.registry import order_syntaxes
+from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.review import review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds
 
-RESPOND = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), respond_tool(()))
+RESPOND = OfferedTools(
+    (WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), make_respond_tool(())
+)
 ACCEPT = replace(RESPOND, text_policy=TextPolicy.ACCEPT, respond=None)
 REQUIRE = replace(ACCEPT, text_policy=TextPolicy.REQUIRE)
 TIME = WrittenCall("get_time", "{}", "a")

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.guardrails.steps import feasible, missing_steps, unmet_prerequisites
+from proxy.guardrails.steps import drop_infeasible, missing_steps, unmet_prerequisites
 from proxy.guardrails.transcript import CompletedCall
 
 RULES = Workflow(
@@ -69,10 +69,10 @@ def test_what_waits_for_a_tool_that_is_not_offered_is_left_out(
     missing: tuple[str, ...],
 ) -> None:
     left = Workflow(steps, prerequisites, RULES.terminal_tools)
-    assert feasible(RULES, offered, completed) == (left, missing)
+    assert drop_infeasible(RULES, offered, completed) == (left, missing)
 
 
 def test_without_a_tool_that_ends_the_work_the_answer_waits_for_the_steps() -> None:
     rules = Workflow(("read", "test"))
-    assert feasible(rules, ["read"], []) == (Workflow(("read",)), ("test",))
-    assert feasible(rules, ["read"], [made("test")]) == (rules, ())
+    assert drop_infeasible(rules, ["read"], []) == (Workflow(("read",)), ("test",))
+    assert drop_infeasible(rules, ["read"], [made("test")]) == (rules, ())

@@ -9,10 +9,10 @@ from proxy.guardrails.transcript import (
     Rounds,
     completed_calls,
     failed_rounds,
+    find_loop,
     is_pending,
     is_stuck,
-    loop_at_end,
-    object_of,
+    parse_arguments,
     rounds_since_user,
 )
 
@@ -53,7 +53,7 @@ def test_a_reminder_behind_a_result_is_no_part_of_it() -> None:
     ("written", "read"), [("", {}), (" ", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("{", None)]
 )
 def test_arguments_are_an_object_or_unreadable(written: str, read: dict[str, int] | None) -> None:
-    assert object_of(written) == read
+    assert parse_arguments(written) == read
 
 
 def round_of(result: str, arguments: str = "{}") -> list[Message]:
@@ -117,30 +117,30 @@ LOOK = CompletedCall("look", {"x": 1}, "seen", has_failed=False)
 
 
 def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:
-    assert loop_at_end([LOOK] * 3) == Loop("look", {"x": 1}, 3)
-    assert loop_at_end([replace(LOOK, name="go"), *[LOOK] * 4]) == Loop("look", {"x": 1}, 4)
-    assert loop_at_end([LOOK] * 2, limit=2) == Loop("look", {"x": 1}, 2)
+    assert find_loop([LOOK] * 3) == Loop("look", {"x": 1}, 3)
+    assert find_loop([replace(LOOK, name="go"), *[LOOK] * 4]) == Loop("look", {"x": 1}, 4)
+    assert find_loop([LOOK] * 2, limit=2) == Loop("look", {"x": 1}, 2)
 
 
 def test_anything_else_is_none() -> None:
-    assert loop_at_end([]) is None
-    assert loop_at_end([LOOK] * 2) is None
-    assert loop_at_end([LOOK, replace(LOOK, result="other"), LOOK, LOOK]) is None
-    assert loop_at_end([LOOK, LOOK, replace(LOOK, arguments={"x": 2})]) is None
+    assert find_loop([]) is None
+    assert find_loop([LOOK] * 2) is None
+    assert find_loop([LOOK, replace(LOOK, result="other"), LOOK, LOOK]) is None
+    assert find_loop([LOOK, LOOK, replace(LOOK, arguments={"x": 2})]) is None
 
 
 def test_calls_that_nobody_can_read_are_no_loop() -> None:
-    assert loop_at_end([replace(LOOK, arguments=None)] * 3) is None
+    assert find_loop([replace(LOOK, arguments=None)] * 3) is None
 
 
 def test_what_the_user_asks_for_again_is_no_loop() -> None:
     later = replace(LOOK, turn=1)
-    assert loop_at_end([LOOK, LOOK, later, later]) is None
-    assert loop_at_end([LOOK, later, later, later]) == Loop("look", {"x": 1}, 3)
+    assert find_loop([LOOK, LOOK, later, later]) is None
+    assert find_loop([LOOK, later, later, later]) == Loop("look", {"x": 1}, 3)
 
 
 def test_a_job_that_is_polled_is_no_loop() -> None:
-    assert loop_at_end([replace(LOOK, result="status: running")] * 9) is None
+    assert find_loop([replace(LOOK, result="status: running")] * 9) is None
 
 
 def test_many_rounds_are_too_many_only_where_the_last_found_nothing_new() -> None:

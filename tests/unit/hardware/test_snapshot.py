@@ -7,10 +7,10 @@ import pytest
 
 from proxy.hardware.fit import Device, Memory
 from proxy.hardware.snapshot import (
+    add_devices,
     amd_devices,
     apple_devices,
     host_memory,
-    measured,
     snapshot,
     sysctl,
 )
@@ -198,7 +198,7 @@ def test_this_machine_has_memory() -> None:
 
 
 def test_what_every_source_finds_is_put_together() -> None:
-    found = measured(HOST, (lambda _: (GPU,), lambda _: (), lambda host: (GPU,)), 60)
+    found = add_devices(HOST, (lambda _: (GPU,), lambda _: (), lambda host: (GPU,)), 60)
     assert found == Memory(1000, 500, (GPU, GPU))
 
 
@@ -210,7 +210,7 @@ def test_a_driver_that_hangs_is_given_up_with_a_warning(caplog: pytest.LogCaptur
         return (GPU,)
 
     with caplog.at_level(logging.WARNING):
-        found = measured(HOST, (lambda _: (GPU,), hang), 0.05)
+        found = add_devices(HOST, (lambda _: (GPU,), hang), 0.05)
     released.set()
     assert found.devices in ((), (GPU,))
     assert "GPUs may be missing" in caplog.text

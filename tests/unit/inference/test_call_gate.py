@@ -11,7 +11,7 @@ from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolC
 from proxy.conversation.tools import NamedTool
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.schemas.members import Members
 from proxy.guardrails.transcript import Loop
@@ -237,7 +237,7 @@ def test_the_work_is_linear_in_the_text(opening: str, unit: str) -> None:
     assert is_linear(lambda text: shown(text, 3), lambda size: opening + unit * size, 4_000)
 
 
-OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.AUTO, (), respond_tool(()))
+OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.AUTO, (), make_respond_tool(()))
 PARIS = '{"city": "Paris"}'
 
 

@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
 )
 from proxy.errors import GuardrailsExhausted
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.coalescing import cut_again, joined
+from proxy.inference.coalescing import join_deltas, split_like
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, make_request
 
@@ -27,7 +27,7 @@ def test_deltas_that_are_alike_are_one_and_everything_else_stays_as_it_is() -> N
     thoughts = [ReasoningDelta("h"), ReasoningDelta("m")]
     progress = PromptProgress(3, 1, 2)
     events: list[ReplyEvent] = [progress, *thoughts, *WORDS, progress, progress, *WORDS[:1], *TOLD]
-    assert [*joined(events)] == [
+    assert [*join_deltas(events)] == [
         (progress, ()),
         (ReasoningDelta("hm"), thoughts),
         (TextDelta("It is noon."), WORDS),
@@ -43,7 +43,7 @@ def test_arguments_are_joined_between_the_escapes() -> None:
     arguments = [ToolCallArgumentsDelta(1, text) for text in texts]
     other = ToolCallArgumentsDelta(2, "{")
     events: list[ReplyEvent] = [ToolCallStarted(1, "a", "f"), *arguments, other, other]
-    found = [*joined(events)]
+    found = [*join_deltas(events)]
     assert [whole for whole, _ in found] == [
         events[0],
         arguments[0],
@@ -58,7 +58,7 @@ def test_arguments_are_joined_between_the_escapes() -> None:
 
 def test_arguments_of_two_calls_are_not_joined() -> None:
     events = [ToolCallArgumentsDelta(index, "{") for index in (1, 2)]
-    assert [*joined(events)] == [(event, ()) for event in events]
+    assert [*join_deltas(events)] == [(event, ()) for event in events]
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_arguments_of_two_calls_are_not_joined() -> None:
     ],
 )
 def test_what_is_shown_is_cut_where_the_backend_cut_it(shown: str, pieces: list[str]) -> None:
-    assert cut_again([TextDelta(shown)], WORDS) == [TextDelta(piece) for piece in pieces]
+    assert split_like([TextDelta(shown)], WORDS) == [TextDelta(piece) for piece in pieces]
     thought: list[ReplyEvent] = [ReasoningDelta(shown), TextDelta("!")]
-    assert cut_again(thought, WORDS) == [*map(ReasoningDelta, pieces), TextDelta("!")]
+    assert split_like(thought, WORDS) == [*map(ReasoningDelta, pieces), TextDelta("!")]
 
 
 @pytest.mark.parametrize("shown", [[], [PromptProgress(3, 1, 2)]])
 def test_what_is_no_text_is_not_cut(shown: list[ReplyEvent]) -> None:
-    assert cut_again(shown, WORDS) == shown
+    assert split_like(shown, WORDS) == shown
 
 
 def test_nothing_is_cut_that_was_not_joined() -> None:
-    assert cut_again([TextDelta("It is noon.")], ()) == [TextDelta("It is noon.")]
+    assert split_like([TextDelta("It is noon.")], ()) == [TextDelta("It is noon.")]
 
 
 def test_cutting_changes_no_character() -> None:
@@ -94,7 +94,7 @@ def test_cutting_changes_no_character() -> None:
         deltas = [TextDelta("".join(chance.choices(" ab", k=3))) for _ in range(4)]
         heard = "".join(delta.text for delta in deltas)
         whole = "".join(chance.choices(" ab", k=2)) + heard[: chance.randint(0, len(heard))]
-        cut = cut_again([TextDelta(whole)], deltas)
+        cut = split_like([TextDelta(whole)], deltas)
         assert "".join(one.text for one in cut if isinstance(one, TextDelta)) == whole
 
 

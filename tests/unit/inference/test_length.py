@@ -79,7 +79,7 @@ def test_a_sink_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
         taken.extend(batch)
         return len(taken) != 9
 
-    take = length.bounded(takes)
+    take = length.bound(takes)
     assert take is not None
     assert [take([token, token]) for _ in range(4)] == [True] * 4
     assert not take([token])  # as it was not taken, it comes again
@@ -90,8 +90,8 @@ def test_a_sink_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
 
 
 def test_without_a_limit_or_a_sink_there_is_nothing_to_bound() -> None:
-    assert ReplyLength(10).bounded(None) is None
-    assert ReplyLength(None).bounded(bool) is bool
+    assert ReplyLength(10).bound(None) is None
+    assert ReplyLength(None).bound(bool) is bool
 
 
 def test_a_constrained_reply_that_drifts_off_into_white_space_is_too_long() -> None:
@@ -106,4 +106,4 @@ def test_a_constrained_reply_that_drifts_off_into_white_space_is_too_long() -> N
 
 
 def test_a_constrained_reply_goes_past_nobody() -> None:
-    assert ReplyLength(9, is_constrained=True).bounded(lambda _: True) is None
+    assert ReplyLength(9, is_constrained=True).bound(lambda _: True) is None

@@ -5,13 +5,13 @@ from proxy.conversation.messages import assistant_message, tool_result, user_mes
 from proxy.conversation.requests import Parsing
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.model_quirks import Template, Traits
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
-from proxy.inference.prepared import ANSWER_FORM, FormattedPrompt, Prepared, PromptFormat
+from proxy.inference.prepared import ANSWER_FORM, FormattedPrompt, PreparedTurn, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
 
-RESPOND = respond_tool(())
+RESPOND = make_respond_tool(())
 HISTORY = (
     user_message("How late is it?"),
     assistant_message("", (ToolCall("a", "get_time", "{}"),)),
@@ -59,7 +59,7 @@ def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
 
 HELLO = user_message("Hi")
 NUDGE = user_message("Call a tool.")
-PREPARED = Prepared(
+PREPARED = PreparedTurn(
     make_request(HELLO),
     (HELLO,),
     PromptFormat((WEATHER, CLOCK)),

@@ -11,7 +11,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 from proxy.facts import RejectedReply, Unchecked
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Place, Reading
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.verdict import Accepted
@@ -21,7 +21,7 @@ from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import FirstReplyGate
 from tests.fakes.playbook import CLOCK, CountedIds
 
-OFFER = OfferedTools((CLOCK,), TextPolicy.ACCEPT, in_order(()))
+OFFER = OfferedTools((CLOCK,), TextPolicy.ACCEPT, order_syntaxes(()))
 
 
 def guarded(*, streams_calls: bool = False) -> GuardedReader:
@@ -128,7 +128,7 @@ class Buggy:
     """A syntax with a bug in its reader."""
 
     name = "buggy"
-    openings = ("<bug>",)
+    openings: tuple[str, ...] = ("<bug>",)
     place = Place.ANYWHERE
     is_marked = True
 

@@ -20,8 +20,8 @@ from proxy.inference.text_gate import (
     ContinuationGate,
     FirstReplyGate,
     LookaheadGate,
+    hold_possible_calls,
     is_content,
-    watched,
 )
 from tests.fakes.arrivals import is_linear
 from tests.fakes.playbook import WEATHER
@@ -201,9 +201,10 @@ def make_watched(*, shows_prose: bool = True) -> LookaheadGate:
 def test_only_prose_that_would_be_an_answer_is_watched() -> None:
     release = FirstReplyGate(SentAnswer(), shows_prose=True)
     accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
-    assert isinstance(watched(release, OFFER, is_asked_again=False), LookaheadGate)
-    assert watched(release, accepting, is_asked_again=False) is release
-    assert watched(release, replace(OFFER, answer_schema={}), is_asked_again=False) is release
+    assert isinstance(hold_possible_calls(release, OFFER, is_asked_again=False), LookaheadGate)
+    assert hold_possible_calls(release, accepting, is_asked_again=False) is release
+    with_schema = replace(OFFER, answer_schema={})
+    assert hold_possible_calls(release, with_schema, is_asked_again=False) is release
 
 
 @pytest.mark.parametrize("text", HELD)

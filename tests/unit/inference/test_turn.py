@@ -30,7 +30,7 @@ from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.preparation import Policy
 from proxy.inference.reply_reader import PassthroughReader
-from proxy.inference.turn import BestCandidate, Candidate, State, UsageTotals
+from proxy.inference.turn import BestCandidate, Candidate, TurnState, UsageTotals
 from tests.fakes.playbook import CountedIds, Playbook, call, make_request, write
 
 NOTHING, ONE, TWO = Accepted(" "), Accepted("One."), Accepted("Two.")
@@ -82,7 +82,7 @@ SECOND = UsageReported({"prompt_tokens": 20, "completion_tokens": 7, "total_toke
 def test_one_attempt_is_told_as_it_came() -> None:
     spending = UsageTotals()
     spending.add(FIRST)
-    assert spending.told_with(FIRST) is FIRST
+    assert spending.annotate(FIRST) is FIRST
     assert spending.first_reply == 5
 
 
@@ -90,7 +90,7 @@ def test_several_attempts_are_added_up_beside_the_usage_of_the_one_that_counts()
     spending = UsageTotals()
     for one in (FIRST, SECOND):
         spending.add(one)
-    told = spending.told_with(SECOND)
+    told = spending.annotate(SECOND)
     assert told.timings == {"x": 1}
     assert told.usage == {
         **SECOND.usage,
@@ -109,7 +109,7 @@ def test_what_a_backend_does_not_count_counts_nothing() -> None:
     for usage in ({}, {"completion_tokens": None}, {"completion_tokens": "7"}):
         spending.add(UsageReported({**usage}))
     assert spending.first_reply is None
-    assert spending.told_with(FIRST).usage["temper"] == {
+    assert spending.annotate(FIRST).usage["temper"] == {
         "attempts": 3,
         "prompt_tokens": 0,
         "completion_tokens": 0,
@@ -164,7 +164,7 @@ def test_a_choice_of_no_tools_leaves_nothing_to_guard() -> None:
 def test_accepted_prose_is_shown_while_it_arrives() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book >> TextDelta("It is") << TextDelta("It is")
-    assert book.turn.state is State.COMMITTED
+    assert book.turn.state is TurnState.COMMITTED
     book >> TextDelta(" sunny.") << TextDelta(" sunny.")
     book >> ReplyFinished("stop") << ReplyFinished("stop")
     book.end()
@@ -367,7 +367,7 @@ def test_text_the_client_has_seen_is_completed_not_replaced() -> None:
     book >> TextDelta("Looking.") << TextDelta("Looking.")
     call(book, "get_weather", BAD_UNIT)
     book.ask()
-    assert book.turn.state is State.COMMITTED
+    assert book.turn.state is TurnState.COMMITTED
     book >> TextDelta("Sorry, again.")
     call(book, "get_weather", PARIS)
     book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mcp import MCPError
 
-from proxy.mcp.connecting import connected, list_tools
+from proxy.mcp.connecting import connect, list_tools
 from proxy.mcp.specification import ServerSpec
 from proxy.processes.process import LogTail
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
@@ -23,11 +23,11 @@ REPOSITORY = Path(__file__).parents[3]
 HOST = """
 import asyncio
 from proxy.processes.process import LogTail
-from proxy.mcp.connecting import connected
+from proxy.mcp.connecting import connect
 from tests.fakes.tool_servers import program
 
 async def main():
-    async with connected(program("stubborn"), LogTail(), print) as client:
+    async with connect(program("stubborn"), LogTail(), print) as client:
         result = await client.call_tool("pid", {})
         print(result.content[0].text, flush=True)
         await asyncio.Event().wait()
@@ -48,7 +48,7 @@ def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None:
     async def work() -> None:
         async with tool_server_over_http() as server:
             spec = ServerSpec("adder", server.url, {"authorization": SECRET})
-            async with connected(spec, LogTail(), lambda: None) as client:
+            async with connect(spec, LogTail(), lambda: None) as client:
                 names = [one.name for one in await list_tools(client)]
                 assert names == ["add", "wait", "big"]
                 result = await client.call_tool("add", {"a": 1, "b": 2})
@@ -62,7 +62,7 @@ def test_a_server_over_http_turns_away_who_has_no_key() -> None:
         async with tool_server_over_http() as server:
             told = LogTail()
             with pytest.raises((MCPError, ExceptionGroup)):
-                async with connected(ServerSpec("adder", server.url), told, lambda: None):
+                async with connect(ServerSpec("adder", server.url), told, lambda: None):
                     pass
             assert told.lines[-1] == "HTTP 401 Unauthorized"
 
@@ -72,7 +72,7 @@ def test_a_server_over_http_turns_away_who_has_no_key() -> None:
 def test_the_end_of_a_program_is_told() -> None:
     async def work() -> None:
         lost = asyncio.Event()
-        async with connected(program(), LogTail(), lost.set) as client:
+        async with connect(program(), LogTail(), lost.set) as client:
             with pytest.raises(MCPError, match="Connection closed"):
                 await client.call_tool("die", {})
             await lost.wait()
@@ -83,7 +83,7 @@ def test_the_end_of_a_program_is_told() -> None:
 def test_an_address_with_encryption_is_checked_against_the_usual_certificates() -> None:
     async def work() -> None:
         with pytest.raises((MCPError, ExceptionGroup)):
-            async with connected(ServerSpec("x", "https://127.0.0.1:1/"), LogTail(), lambda: None):
+            async with connect(ServerSpec("x", "https://127.0.0.1:1/"), LogTail(), lambda: None):
                 pass
 
     run(work())

@@ -9,8 +9,8 @@ import pytest
 
 from proxy.conversation.tools import ToolCall
 from proxy.mcp.execution import OwnedTools
-from proxy.mcp.fleet import Fleet, open_fleet
-from proxy.mcp.server import Patience
+from proxy.mcp.fleet import ToolServerFleet, open_fleet
+from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import WITHDRAWN, ServerSpec
 from proxy.processes.restarts import RestartPolicy, State
 from proxy.tool_rounds.executor import RoundContext, Status
@@ -27,7 +27,7 @@ def run(work: Coroutine[None, None, None]) -> None:
     asyncio.run(with_patience())
 
 
-def all_tools(fleet: Fleet) -> OwnedTools:
+def all_tools(fleet: ToolServerFleet) -> OwnedTools:
     return OwnedTools(
         fleet, tuple(one for name in fleet.names for one in fleet.tools_of(name) or ())
     )
@@ -45,7 +45,7 @@ def test_a_program_and_an_address_answer_one_reply_together() -> None:
                 ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("add",)),
             )
             async with open_fleet(specs, PATIENCE) as fleet:
-                await fleet.settled(PATIENCE_SECONDS)
+                await fleet.wait_settled(PATIENCE_SECONDS)
                 assert fleet.names == ("fake", "adder")
                 calls = [call("p_echo", '{"text":"hi"}'), call("add", '{"a":1,"b":2}')]
                 outcomes = await all_tools(fleet).execute(calls, RoundContext())
@@ -64,7 +64,7 @@ def test_a_caller_who_leaves_cancels_a_call_over_http() -> None:
         async with tool_server_over_http() as server:
             spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
             async with open_fleet((spec,), PATIENCE) as fleet:
-                await fleet.settled(PATIENCE_SECONDS)
+                await fleet.wait_settled(PATIENCE_SECONDS)
                 calling = all_tools(fleet).execute([call("wait")], RoundContext())
                 waiting = asyncio.create_task(calling)
                 await server.waiting.wait()
@@ -79,7 +79,7 @@ def test_an_address_that_fails_fails_the_call_and_comes_back() -> None:
         async with tool_server_over_http() as server:
             spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
             async with open_fleet((spec,), PATIENCE) as fleet:
-                await fleet.settled(PATIENCE_SECONDS)
+                await fleet.wait_settled(PATIENCE_SECONDS)
                 tools, adding = all_tools(fleet), [call("add", '{"a":1,"b":2}')]
                 server.is_broken = True
                 (broken,) = await tools.execute(adding, RoundContext())
@@ -95,9 +95,9 @@ def test_an_address_that_goes_loses_its_calls_and_is_found_again() -> None:
     async def work() -> None:
         async with tool_server_over_http() as server:
             spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-            fleet = Fleet(PATIENCE)
+            fleet = ToolServerFleet(PATIENCE)
             fleet.renew((spec,))
-            await fleet.settled(PATIENCE_SECONDS)
+            await fleet.wait_settled(PATIENCE_SECONDS)
             tools = all_tools(fleet)
             waiting = asyncio.create_task(tools.execute([call("wait")], RoundContext()))
             await server.waiting.wait()
@@ -121,7 +121,7 @@ def test_servers_are_closed_all_at_once_and_stubborn_ones_as_well(tmp_path: Path
             for log in logs
         ]
         async with open_fleet(specs, PATIENCE) as fleet:
-            await fleet.settled(PATIENCE_SECONDS)
+            await fleet.wait_settled(PATIENCE_SECONDS)
         for log in logs:
             started, ended = log.read_text().splitlines()
             assert ended == "input ended"
@@ -133,10 +133,10 @@ def test_servers_are_closed_all_at_once_and_stubborn_ones_as_well(tmp_path: Path
 
 def test_what_is_not_there_holds_nobody_up() -> None:
     async def work() -> None:
-        patience = Patience(call=0.0, restarts=RestartPolicy(first_delay=1000))
+        patience = ServerTimeouts(call=0.0, restarts=RestartPolicy(first_delay=1000))
         specs = (program("mute"), ServerSpec("gone", "http://127.0.0.1:1/mcp", tools=("*",)))
         async with open_fleet(specs, patience) as fleet:
-            await fleet.settled(0.01)
+            await fleet.wait_settled(0.01)
             assert [fleet.tools_of(name) for name in fleet.names] == [None, None]
             assert not any(map(fleet.is_ready, fleet.names))
 
@@ -149,11 +149,11 @@ def test_servers_that_stay_as_they_are_notice_nothing_of_a_reload() -> None:
         old = program(name="other", prefix="o_", tools=("pid",))
         gone, new = program(name="gone", prefix="g_", tools=("pid",)), program(tools=("pid",))
         async with open_fleet((stays, old, gone), PATIENCE) as fleet:
-            await fleet.settled(PATIENCE_SECONDS)
+            await fleet.wait_settled(PATIENCE_SECONDS)
             before = all_tools(fleet)
             first = await pids(before)
             fleet.renew((new, replace(old, env={"OWN": "1"}), stays))
-            await fleet.settled(PATIENCE_SECONDS)
+            await fleet.wait_settled(PATIENCE_SECONDS)
             assert fleet.names == ("fake", "other", "stays")
             second = await pids(all_tools(fleet))
             assert second["s_pid"] == first["s_pid"]
@@ -176,11 +176,11 @@ def test_a_server_that_stays_down_is_given_another_chance(tmp_path: Path) -> Non
     async def work() -> None:
         spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late)))
         async with open_fleet((spec,), PATIENCE) as fleet:
-            await fleet.settled(PATIENCE_SECONDS)
+            await fleet.wait_settled(PATIENCE_SECONDS)
             assert fleet.servers[0].state is State.DOWN
             late.write_text(source)
             fleet.renew((spec,))
-            await fleet.settled(PATIENCE_SECONDS)
+            await fleet.wait_settled(PATIENCE_SECONDS)
             assert await pids(all_tools(fleet))
 
     run(work())
@@ -191,7 +191,7 @@ def test_a_server_that_is_replaced_ends_its_calls_first() -> None:
         async with tool_server_over_http() as server:
             spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
             async with open_fleet((spec,), PATIENCE) as fleet:
-                await fleet.settled(PATIENCE_SECONDS)
+                await fleet.wait_settled(PATIENCE_SECONDS)
                 tools, retiring = all_tools(fleet), fleet.servers[0]
                 waiting = asyncio.create_task(tools.execute([call("wait")], RoundContext()))
                 await server.waiting.wait()
@@ -199,7 +199,7 @@ def test_a_server_that_is_replaced_ends_its_calls_first() -> None:
                 assert (fleet.names, retiring.state) == ((), State.READY)
                 waiting.cancel()
                 await server.cancelled.wait()
-                await retiring.ended()
+                await retiring.wait_closed()
                 assert retiring.state is State.STOPPED
 
     run(work())
@@ -211,7 +211,7 @@ def test_a_tool_is_not_called_by_a_definition_that_it_no_longer_has(tmp_path: Pa
         definition.write_text("Repeats it.")
         spec = program(env={"DEFINITION": str(definition)}, tools=("echo",))
         async with open_fleet((spec,), PATIENCE) as fleet:
-            await fleet.settled(PATIENCE_SECONDS)
+            await fleet.wait_settled(PATIENCE_SECONDS)
             before = all_tools(fleet)
             definition.write_text("Sends it to everybody.")
             fleet.renew((replace(spec, tools=("echo", "pid")),))

@@ -36,7 +36,7 @@ from proxy.profiles.profile import GENERIC
 from proxy.profiles.recognition import Evidence, Recognition
 from proxy.tool_rounds import executor as ran_calls
 from proxy.tool_rounds.executor import Round, Status
-from proxy.tool_rounds.terms import Terms
+from proxy.tool_rounds.terms import RunTerms
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import make_request
 
@@ -200,7 +200,7 @@ def test_rounds_have_their_generations_and_what_became_of_their_calls() -> None:
     recorder.begin_round()
     listened(recorder, TextDelta("c"), ended)
     ran = ran_calls.Outcome(ToolCall("1", "find", "{}"), "gone", Status.LOST, counted=False)
-    recorder.end_run(Terms(frozenset(("find",)), rounds=7), (Round("", (ran,)),))
+    recorder.end_run(RunTerms(frozenset(("find",)), rounds=7), (Round("", (ran,)),))
     kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).run
     outcome = RecordedOutcome(
         name="find", arguments="{}", text="gone", status="lost", counted=False
@@ -220,5 +220,5 @@ def test_results_count_for_what_an_exchange_may_hold() -> None:
     recorder = ExchangeRecorder()
     recorder.begin_round()
     ran = ran_calls.Outcome(ToolCall("1", "find", "{}"), "x" * (4 * 2**20 + 1))
-    recorder.end_run(Terms(frozenset()), (Round("", (ran,)),))
+    recorder.end_run(RunTerms(frozenset()), (Round("", (ran,)),))
     assert not recorder.is_whole

@@ -57,8 +57,8 @@ def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
         assert (first.ahead, second.ahead) == (0, 1)
         assert world.fleet.condition("a") is Condition.LOADING
         world.servers["a"].finish()
-        await first.granted()
-        await second.granted()
+        await first.wait_until_granted()
+        await second.wait_until_granted()
         assert world.fleet.condition("a") is Condition.LOADED
         assert world.lease("a", "3").is_granted
         assert world.servers["a"].starts == 1
@@ -70,12 +70,12 @@ def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
     async def scene(world: World) -> None:
         world.servers["a"].finish()
         world.servers["b"].finish()
-        await world.lease("a").granted()
+        await world.lease("a").wait_until_granted()
         newcomer = world.lease("b")
         assert world.fleet.condition("b") is Condition.UNLOADED
         assert world.servers["a"].stops == 0
         world.release("a")
-        await newcomer.granted()
+        await newcomer.wait_until_granted()
         assert (world.servers["a"].stops, world.servers["b"].starts) == (1, 1)
         assert world.fleet.condition("a") is Condition.UNLOADED
 
@@ -87,12 +87,12 @@ def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
         hold = world.lease("a", "1")
         world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         with pytest.raises(LaunchFailed, match="is out of memory"):
-            await hold.granted()
+            await hold.wait_until_granted()
         assert world.fleet.condition("a") is Condition.FAILED
         assert "is out of memory" in world.fleet.problem("a")
         assert world.fleet.problem("b") == ""
         with pytest.raises(LaunchFailed):
-            await world.lease("a", "2").granted()
+            await world.lease("a", "2").wait_until_granted()
         assert world.servers["a"].starts == 1
 
     run(scene)
@@ -105,7 +105,7 @@ def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -
         world.release("a")
         newcomer = world.lease("b")
         world.servers["b"].finish()
-        await newcomer.granted()
+        await newcomer.wait_until_granted()
         assert world.servers["a"].stops == 1
 
     run(scene)
@@ -114,7 +114,7 @@ def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -
 def test_an_idle_model_is_stopped_after_its_ttl() -> None:
     async def scene(world: World) -> None:
         world.servers["a"].finish()
-        await world.lease("a").granted()
+        await world.lease("a").wait_until_granted()
         world.release("a")
         await world.servers["a"].stopped.wait()
         assert world.fleet.condition("a") is Condition.UNLOADED
@@ -126,14 +126,14 @@ def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
     async def scene(world: World) -> None:
         server = world.servers["a"]
         server.finish()
-        await world.lease("a").granted()
+        await world.lease("a").wait_until_granted()
         world.release("a")
         server.status = Status(State.WAITING)
         assert world.fleet.condition("a") is Condition.LOADING
         server.status = Status(State.DOWN, reason="it crashed")
         assert world.fleet.condition("a") is Condition.FAILED
         with pytest.raises(ExitedUnexpectedly, match=r"The server of a stays down.*it crashed"):
-            await world.lease("a").granted()
+            await world.lease("a").wait_until_granted()
         await server.stopped.wait()
 
     run(scene)
@@ -151,7 +151,7 @@ def test_no_more_requests_wait_than_may() -> None:
 def test_closing_stops_everything_and_starts_nothing() -> None:
     async def scene(world: World) -> None:
         world.servers["a"].finish()
-        await world.lease("a").granted()
+        await world.lease("a").wait_until_granted()
         waiting = world.lease("b")
         await world.fleet.close()
         world.release("a")
@@ -165,12 +165,12 @@ def test_closing_stops_everything_and_starts_nothing() -> None:
 def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() -> None:
     async def scene(world: World) -> None:
         leaver, stayer = world.lease("a", "1"), world.lease("a", "2")
-        waiting = asyncio.create_task(leaver.granted())
+        waiting = asyncio.create_task(leaver.wait_until_granted())
         await asyncio.sleep(0)
         waiting.cancel()
         world.release("1")
         world.servers["a"].finish()
-        await stayer.granted()
+        await stayer.wait_until_granted()
 
     run(scene)
 
@@ -182,7 +182,7 @@ def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
         assert world.fleet.condition("a") is Condition.LOADING
         world.servers["a"].finish()
         hold = world.lease("a")
-        await hold.granted()
+        await hold.wait_until_granted()
         assert world.servers["a"].starts == 1
 
     run(scene)
@@ -197,7 +197,7 @@ def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
         asking = world.lease("a")
         world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         with pytest.raises(LaunchFailed):
-            await asking.granted()
+            await asking.wait_until_granted()
         assert "a was not loaded: llama-server is out of memory" in caplog.text
         assert world.fleet.condition("a") is Condition.FAILED
 

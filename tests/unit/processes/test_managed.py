@@ -165,7 +165,7 @@ def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
         hold = scene.backend.lease()
         assert hold is not None
         assert (hold.is_granted, hold.news, hold.late().problem) == (False, news, problem)
-        granted = asyncio.create_task(hold.granted())
+        granted = asyncio.create_task(hold.wait_until_granted())
         await asyncio.sleep(0)
         scene.server.note(READY)
         await granted
@@ -181,7 +181,7 @@ def test_a_wait_for_a_server_that_stays_down_is_in_vain() -> None:
         assert hold is not None
         scene.server.note(DOWN)
         with pytest.raises(BackendUnavailable, match="once too often"):
-            await hold.granted()
+            await hold.wait_until_granted()
 
     run(work)
 

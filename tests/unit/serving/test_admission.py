@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import QueueFull
-from proxy.serving.admission import Admission, QueuePosition, WaitingLine
+from proxy.serving.admission import Admission, SlotRequest, WaitingLine
 from tests.patience import PATIENCE_SECONDS
 
 
-def joined(line: WaitingLine, *keys: str) -> list[QueuePosition]:
+def joined(line: WaitingLine, *keys: str) -> list[SlotRequest]:
     places = [line.join(key) for key in keys]
     return [place for place in places if place is not None]
 
@@ -72,7 +72,7 @@ def test_nobody_is_forgotten_and_nobody_is_served_beyond_the_capacity(
     capacity: int, steps: list[tuple[str, int]]
 ) -> None:
     line = WaitingLine(most_waiting=8, capacity=capacity)
-    inside: list[QueuePosition] = []
+    inside: list[SlotRequest] = []
     for key, number in steps:
         if key != "L":
             is_full = line.waiting == 8

@@ -223,7 +223,7 @@ def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
     async def estimate(script: list[ReplyEvent | ContextOverflow]) -> int:
         backend = ScriptedBackend([[*script]])
         fitting = Fitting(backend, ContextPolicy())
-        listened = fitting.learning("m")
+        listened = fitting.learning_backend("m")
         assert listened.name == "scripted"
         if isinstance(script[0], ContextOverflow):
             with pytest.raises(ContextOverflow):
@@ -281,4 +281,4 @@ def test_only_so_many_sessions_and_models_are_remembered(
     fitting.watch_prefix("m", plan_request(changed, Policy()))
     assert caplog.messages == []
     for number in range(100):
-        assert fitting.learning(f"model {number}").name == "scripted"
+        assert fitting.learning_backend(f"model {number}").name == "scripted"

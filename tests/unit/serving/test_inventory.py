@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import InvalidConfiguration, LaunchFailed
-from proxy.serving.inventory import Listed, known_profiles, served_models
+from proxy.serving.inventory import Listed, list_models, list_profiles
 from proxy.settings import Settings, load_settings
 from tests.fakes.llama import build_model
 from tests.fakes.scripted_backend import ScriptedBackend
@@ -23,7 +23,7 @@ def test_a_running_server_is_asked_for_its_models() -> None:
         backend.properties = {"model_alias": "some-alias", "model_path": "/m/gemma-2-9b-it.gguf"}
         async with listening(backend) as behind:
             settings = load_settings(None, {"backend": {"url": behind.url}})
-            served = await served_models(settings)
+            served = await list_models(settings)
         return [(one.name, profile_of(one)) for one in served]
 
     assert asyncio.run(ask()) == [("some-alias", "gemma2")]
@@ -33,23 +33,23 @@ def test_a_file_is_looked_into_and_not_started(tmp_path: Path) -> None:
     file = tmp_path / "Qwen3-8B-Q4_K_M.gguf"
     file.write_bytes(b"GGUF, but no model at all")
     settings = load_settings(None, {"model": {"path": str(file)}})
-    (listed,) = asyncio.run(served_models(settings))
+    (listed,) = asyncio.run(list_models(settings))
     assert (listed.name, profile_of(listed)) == (str(file), "qwen3")
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     settings = load_settings(None, {"model": {"path": str(tmp_path / "none.gguf")}})
     with pytest.raises(LaunchFailed, match="does not exist"):
-        asyncio.run(served_models(settings))
+        asyncio.run(list_models(settings))
 
 
 def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
-        asyncio.run(served_models(Settings()))
+        asyncio.run(list_models(Settings()))
 
 
 def test_every_profile_is_listed_with_the_names_that_lead_to_it() -> None:
-    known = {one.name: one.summary()["profile"] for one in known_profiles(Settings())}
+    known = {one.name: one.summary()["profile"] for one in list_profiles(Settings())}
     assert "qwen3-coder" in known["qwen3-coder"]
     assert len(known) > 25
 
@@ -65,7 +65,7 @@ def test_each_of_several_models_is_looked_at_where_it_is(tmp_path: Path) -> None
                 "near": {"path": str(build_model(tmp_path / "m.gguf")), "profile": "qwen3"},
                 "download": {"hf_repo": "owner/Qwen2.5-7B-Instruct-GGUF"},
             }
-            return await served_models(load_settings(None, {"models": models}))
+            return await list_models(load_settings(None, {"models": models}))
 
     far, near, download = asyncio.run(ask())
     assert [one.name for one in (far, near, download)] == ["far", "near", "download"]
@@ -86,7 +86,7 @@ def test_one_of_several_models_that_cannot_be_looked_at_keeps_no_other_from_it(
         "missing": {"path": str(tmp_path / "none.gguf")},
         "here": {"path": str(tmp_path / "Qwen3-8B.gguf")},
     }
-    listed = asyncio.run(served_models(load_settings(None, {"models": models})))
+    listed = asyncio.run(list_models(load_settings(None, {"models": models})))
     gone, missing, here = listed
     assert "http://[::1]:1 cannot be reached" in gone.summary()["problem"]
     assert gone.document() == {"id": "gone", "problem": gone.problem}
@@ -97,5 +97,5 @@ def test_one_of_several_models_that_cannot_be_looked_at_keeps_no_other_from_it(
 def test_a_profile_that_there_is_not_is_refused_by_the_name_of_its_setting() -> None:
     models = {"a": {"url": "http://[::1]:1", "profile": "nonsense"}}
     with pytest.raises(InvalidConfiguration) as raised:
-        asyncio.run(served_models(load_settings(None, {"models": models})))
+        asyncio.run(list_models(load_settings(None, {"models": models})))
     assert raised.value.setting == "models.a.profile"

@@ -7,8 +7,7 @@ from proxy.api.app import ServerOptions
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.anthropic import ADDRESS, Anthropic
 from proxy.backends.client import Backend
-from proxy.backends.detected import DetectedBackend
-from proxy.backends.detection import Found, Kind
+from proxy.backends.detection import DetectedBackend, Found, Kind
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool

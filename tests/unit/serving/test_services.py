@@ -28,7 +28,7 @@ class NeverLoaded:
     is_granted = False
     news = "loading m"
 
-    async def granted(self) -> None:
+    async def wait_until_granted(self) -> None:
         await asyncio.Event().wait()
 
     def late(self) -> BackendUnavailable:
@@ -39,7 +39,7 @@ def test_a_wait_ends_when_its_time_is_over() -> None:
     async def scene() -> None:
         claim = NeverLoaded()
         async with load_wait(claim, 0.001):
-            await claim.granted()
+            await claim.wait_until_granted()
 
     with pytest.raises(BackendUnavailable, match="still being loaded") as raised:
         asyncio.run(scene())
@@ -78,7 +78,7 @@ def test_a_request_reaches_the_model_that_it_names_by_name_or_alias() -> None:
 def test_who_leaves_the_choice_to_the_server_gets_the_first_model(model: str) -> None:
     services = two(ScriptedBackend(), ScriptedBackend())
     assert services.find(model).name == "small"
-    assert services.resolved(model) == "small"
+    assert services.resolve(model) == "small"
 
 
 def test_what_is_called_default_is_meant_by_that() -> None:
@@ -92,8 +92,8 @@ def test_what_is_called_default_is_meant_by_that() -> None:
 
 def test_a_backend_without_a_name_hears_of_default_itself() -> None:
     services = Services([SERVING.service(ScriptedBackend())])
-    assert services.resolved("default") == "default"
-    assert Services([]).resolved("auto") == "auto"
+    assert services.resolve("default") == "default"
+    assert Services([]).resolve("auto") == "auto"
 
 
 @pytest.mark.parametrize("model", ["", "Small", "other"])
@@ -239,7 +239,7 @@ def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> No
             assert hold is not None
             server.finish(LaunchFailed("llama-server", "is out of memory"))
             with pytest.raises(LaunchFailed):
-                await hold.granted()
+                await hold.wait_until_granted()
         (small,) = await services.models()
         assert small.details["status"] == {"value": "failed", "failed": True}
         assert await services.health() is Health.UNREACHABLE
@@ -261,7 +261,7 @@ def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> No
 def test_a_backend_hears_the_name_that_it_knows(upstream: str, asked: str, sent: bytes) -> None:
     service = SERVING.service(ScriptedBackend(), name="small", upstream=upstream)
     request = Request(asked, (), {"model": json.dump(asked), "n": b"1"})
-    addressed = service.addressed(request)
+    addressed = service.address_to_backend(request)
     assert addressed.fields["model"] == sent
     assert list(addressed.fields) == list(request.fields)
     assert addressed.model == asked
@@ -289,7 +289,7 @@ def test_a_request_that_is_passed_on_hears_the_same_names() -> None:
     passage = PassthroughRequest(
         "/v1/embeddings", "input", "small", {"input": b"[]", "model": b'"small"'}
     )
-    assert service.addressed(passage).body() == b'{"input":[],"model":"org/Small-8B"}'
+    assert service.address_to_backend(passage).body() == b'{"input":[],"model":"org/Small-8B"}'
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_pattern_leads_to_the_model_that_it_means(asked: str, meant: str) -> N
     )
     assert services.find(asked).name == meant
     request = Request(asked, (), {"model": json.dump(asked)})
-    assert services.find(asked).addressed(services.renamed(request)).fields["model"] == (
+    assert services.find(asked).address_to_backend(services.rename(request)).fields["model"] == (
         json.dump(meant)
     )
 
@@ -322,9 +322,9 @@ def test_a_pattern_leads_to_the_model_that_it_means(asked: str, meant: str) -> N
 def test_a_model_without_a_name_is_called_upstream_as_the_pattern_says() -> None:
     services = ServiceOptions(patterns=(("claude-*", "qwen3:8b"),)).alone(ScriptedBackend())
     request = Request("claude-opus-5", (), {"model": b'"claude-opus-5"'})
-    renamed = services.renamed(request)
+    renamed = services.rename(request)
     assert (renamed.model, renamed.fields["model"]) == ("qwen3:8b", b'"qwen3:8b"')
-    assert services.renamed(Request("other", (), {})).model == "other"
+    assert services.rename(Request("other", (), {})).model == "other"
 
 
 def test_a_service_has_what_the_options_say() -> None:

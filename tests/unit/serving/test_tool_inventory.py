@@ -5,7 +5,7 @@ import pytest
 
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.definitions import digest_of
-from proxy.serving.tool_inventory import call_once, inspected_servers
+from proxy.serving.tool_inventory import call_once, inspect_servers
 from proxy.settings import Settings
 from tests.fakes.tool_servers import PROGRAM
 
@@ -16,7 +16,7 @@ def settings(*options: str, tools: tuple[str, ...] = ("echo", "gone")) -> Settin
 
 
 def test_a_server_is_listed_with_all_that_it_defines_and_what_is_offered() -> None:
-    (one,) = asyncio.run(inspected_servers(settings()))
+    (one,) = asyncio.run(inspect_servers(settings()))
     assert (one.state, one.protocol, one.problem) == ("ready", "2025-11-25", "")
     assert [tool.tool.name for tool in one.offered] == ["echo"]
     assert one.warnings == ("has no tool 'gone'",)
@@ -27,7 +27,7 @@ def test_a_server_is_listed_with_all_that_it_defines_and_what_is_offered() -> No
 
 
 def test_the_digest_is_of_all_where_nothing_was_named() -> None:
-    (one,) = asyncio.run(inspected_servers(settings(tools=())))
+    (one,) = asyncio.run(inspect_servers(settings(tools=())))
     assert one.digest == digest_of(one.definitions)
 
 

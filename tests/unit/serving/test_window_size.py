@@ -9,10 +9,10 @@ from proxy.hardware.fit import Device, Memory
 from proxy.hardware.shape import Layer, ModelShape
 from proxy.processes.model_file import ModelFile
 from proxy.serving.window_size import (
-    fitting_window,
+    fit_window,
     ollama_fitting,
     ollama_window,
-    planned_window,
+    plan_window,
     usable_by,
     window_within,
 )
@@ -27,13 +27,13 @@ MODEL = Model(slots=2)
 
 def window(budget: str, free: int, window_tokens: int = 0) -> int:
     context = Context.model_validate({"budget": budget, "window_tokens": window_tokens})
-    return fitting_window(MODEL, context, FILE, Memory(64 * GIB, free))
+    return fit_window(MODEL, context, FILE, Memory(64 * GIB, free))
 
 
 @pytest.mark.parametrize("budget", ["backend", "manual"])
 def test_without_a_wish_for_more_the_configured_window_is_taken(budget: str) -> None:
     context = Context.model_validate({"budget": budget})
-    assert planned_window(Model(context_tokens=5000), context, FILE) == 5000
+    assert plan_window(Model(context_tokens=5000), context, FILE) == 5000
 
 
 def test_full_takes_all_that_fits_and_fast_half_of_it() -> None:
@@ -47,7 +47,7 @@ def test_full_takes_all_that_fits_and_fast_half_of_it() -> None:
 def test_a_window_of_the_smallest_size_is_not_halved() -> None:
     small = ModelFile(("some.gguf",), shape=ModelShape(GIB, (), 300))
     context = Context.model_validate({"budget": "fast"})
-    assert fitting_window(MODEL, context, small, Memory(9 * GIB, 9 * GIB)) == 256
+    assert fit_window(MODEL, context, small, Memory(9 * GIB, 9 * GIB)) == 256
 
 
 def test_the_operators_own_limit_saves_memory() -> None:
@@ -63,7 +63,7 @@ def test_a_model_that_does_not_fit_is_refused_with_both_sizes() -> None:
 def test_a_file_that_does_not_say_what_it_needs_is_refused_with_the_remedy() -> None:
     context = Context.model_validate({"budget": "full"})
     with pytest.raises(InvalidConfiguration, match=r"set model\.context_tokens") as raised:
-        fitting_window(MODEL, context, ModelFile(("some.gguf",)), Memory(GIB, GIB))
+        fit_window(MODEL, context, ModelFile(("some.gguf",)), Memory(GIB, GIB))
     assert raised.value.setting == "context.budget"
 
 
@@ -71,7 +71,7 @@ def test_this_machines_own_memory_is_measured(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf")
     shape = ModelShape(1000, (Layer(1, 64, 64),), 8192)
     file = ModelFile((str(model),), shape=shape)
-    assert planned_window(MODEL, Context.model_validate({"budget": "full"}), file) == 8192
+    assert plan_window(MODEL, Context.model_validate({"budget": "full"}), file) == 8192
 
 
 @pytest.mark.parametrize("lists", ["  CUDA0: some GPU", ""])
@@ -132,6 +132,6 @@ def test_what_is_no_model_is_refused_for_that(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     full = Context.model_validate({"budget": "full"})
     with pytest.raises(LaunchFailed, match="does not exist"):
-        planned_window(MODEL.model_copy(update={"path": path}), full, ModelFile((str(path),)))
+        plan_window(MODEL.model_copy(update={"path": path}), full, ModelFile((str(path),)))
     with pytest.raises(InvalidConfiguration, match="does not say"):
-        planned_window(MODEL, full, ModelFile(("owner/to-download",)))
+        plan_window(MODEL, full, ModelFile(("owner/to-download",)))

@@ -87,7 +87,7 @@ def test_the_operator_chooses_the_names_in_an_open_section() -> None:
 def test_a_table_holds_sections_under_names_of_the_operators_choice() -> None:
     layer = sources.file_layer(written("[cats.tom]\nage = 3\n['cats'.'v1.5']\nage = 4\n"), NAMES)
     assert judged(layer) == ({"cats.tom.age": 3, "cats.v1.5.age": 4}, [])
-    assert sources.nested(layer, NAMES) == {"cats": {"tom": {"age": 3}, "v1.5": {"age": 4}}}
+    assert sources.nest(layer, NAMES) == {"cats": {"tom": {"age": 3}, "v1.5": {"age": 4}}}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from proxy.errors import StateUnavailable
 from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import Sealing
 from proxy.state.shared_responses import MOST_BYTES, TOO_LARGE, UNSHARED, SharedResponses
+from tests.examples import examples
 from tests.fakes.shared_store import SharedStore
 
 Result = TypeVar("Result")
@@ -212,7 +213,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(STEPS)
 def test_it_has_what_a_memory_would_have(
     steps: list[tuple[str, str, str | None, str]],

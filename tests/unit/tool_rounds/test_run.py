@@ -21,8 +21,8 @@ from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Dropped
 from proxy.tool_rounds.executor import Outcome, Round, RoundContext, Status
-from proxy.tool_rounds.run import Ask, ClientView, Execute, State, Step
-from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.run import Ask, ClientView, Execute, RunState, Step
+from proxy.tool_rounds.terms import RunTerms, Stop
 from tests.fakes.playbook import make_request
 from tests.fakes.rounds import TERMS, RunBook, called, done, reply
 
@@ -96,7 +96,7 @@ def test_owned_calls_are_executed_and_the_model_is_asked_again() -> None:
     book = RunBook.of()
     first = book.ask()
     assert book.hear(reply("", called(1), called(2, "show"))) == [ReplyStarted("id")]
-    assert book.run.state is State.CALLED
+    assert book.run.state is RunState.CALLED
     step = book.execute("3", "shown")
     assert step.calls == (called(1), called(2, "show"))
     assert step.context == RoundContext(1, first.request.messages, 16_000)
@@ -225,7 +225,7 @@ def test_a_terminal_tool_that_fails_ends_nothing() -> None:
 
 
 def test_after_the_last_round_the_model_is_asked_for_an_answer() -> None:
-    book = RunBook.of(Terms(TERMS.owned, rounds=2))
+    book = RunBook.of(RunTerms(TERMS.owned, rounds=2))
     book.round()
     book.round()
     assert book.ask().is_last is True
@@ -238,11 +238,11 @@ def test_after_the_last_round_the_model_is_asked_for_an_answer() -> None:
 
 
 def test_rounds_that_fail_in_a_row_end_it() -> None:
-    book = RunBook.of(Terms(TERMS.owned, failed_rounds=2))
+    book = RunBook.of(RunTerms(TERMS.owned, failed_rounds=2))
     book.round(status=Status.FAILED)
     book.round()
     book.round(status=Status.TIMED_OUT)
-    assert book.run.state is State.READY
+    assert book.run.state is RunState.READY
     book.round(status=Status.REFUSED)
     assert book.run.stop is Stop.FAILURES
     assert "2 times in a row" in book.content
@@ -250,12 +250,12 @@ def test_rounds_that_fail_in_a_row_end_it() -> None:
 
 
 def test_a_failure_that_is_nobodys_fault_does_not_count() -> None:
-    book = RunBook.of(Terms(TERMS.owned, failed_rounds=1))
+    book = RunBook.of(RunTerms(TERMS.owned, failed_rounds=1))
     book.ask()
     book.hear(reply("", called(1)))
     book.run.next_step()
     nothing = Outcome(called(1), "Error: no such file", Status.FAILED, counted=False)
-    assert book.run.executed([nothing]) == ()
+    assert book.run.finish_round([nothing]) == ()
     assert book.run.added[-1].failed is True
     assert book.run.stop is None
 
@@ -296,14 +296,14 @@ def test_a_turn_that_failed_ends_it_with_what_was_wrong() -> None:
     assert book.roles == ["assistant", "tool"]
 
 
-def play_to(state: State) -> RunBook:
+def play_to(state: RunState) -> RunBook:
     """Play until a run is in a state."""
     book = RunBook.of()
-    if state is not State.READY:
+    if state is not RunState.READY:
         book.ask()
-    if state in (State.CALLED, State.EXECUTING):
+    if state in (RunState.CALLED, RunState.EXECUTING):
         book.hear(reply("", CLIENTS, called(1)))
-    if state is State.EXECUTING:
+    if state is RunState.EXECUTING:
         book.run.next_step()
     assert book.run.state is state
     return book
@@ -312,14 +312,14 @@ def play_to(state: State) -> RunBook:
 @pytest.mark.parametrize(
     ("state", "texts"),
     [
-        (State.READY, []),
-        (State.ASKING, []),
-        (State.CALLED, ["Not run yet", "Not run: "]),
-        (State.EXECUTING, ["Not run yet", "Error: cancelled"]),
+        (RunState.READY, []),
+        (RunState.ASKING, []),
+        (RunState.CALLED, ["Not run yet", "Not run: "]),
+        (RunState.EXECUTING, ["Not run yet", "Error: cancelled"]),
     ],
 )
 def test_it_can_be_cancelled_anywhere_and_calls_without_a_result_get_a_note(
-    state: State, texts: list[str]
+    state: RunState, texts: list[str]
 ) -> None:
     book = play_to(state)
     book.run.cancel()
@@ -345,31 +345,31 @@ def test_a_result_that_came_before_a_cancellation_is_kept() -> None:
     assert [one.status for one in book.run.rounds[0].outcomes] == [Status.CANCELLED, Status.DONE]
 
 
-@pytest.mark.parametrize("state", [State.READY, State.CALLED, State.EXECUTING])
-def test_what_a_model_says_unasked_is_a_bug(state: State) -> None:
+@pytest.mark.parametrize("state", [RunState.READY, RunState.CALLED, RunState.EXECUTING])
+def test_what_a_model_says_unasked_is_a_bug(state: RunState) -> None:
     with pytest.raises(AssertionError):
         play_to(state).hear(reply("3"))
 
 
-@pytest.mark.parametrize("state", [State.READY, State.ASKING, State.CALLED])
-def test_results_that_nobody_waits_for_are_a_bug(state: State) -> None:
+@pytest.mark.parametrize("state", [RunState.READY, RunState.ASKING, RunState.CALLED])
+def test_results_that_nobody_waits_for_are_a_bug(state: RunState) -> None:
     with pytest.raises(AssertionError):
-        play_to(state).run.executed([done(called(1))])
+        play_to(state).run.finish_round([done(called(1))])
 
 
-@pytest.mark.parametrize("state", [State.ASKING, State.EXECUTING])
-def test_to_ask_for_the_next_step_before_this_one_is_done_is_a_bug(state: State) -> None:
+@pytest.mark.parametrize("state", [RunState.ASKING, RunState.EXECUTING])
+def test_to_ask_for_the_next_step_before_this_one_is_done_is_a_bug(state: RunState) -> None:
     with pytest.raises(AssertionError):
         play_to(state).run.next_step()
 
 
 def test_an_executor_has_to_answer_all_calls() -> None:
     with pytest.raises(AssertionError):
-        play_to(State.EXECUTING).run.executed([])
+        play_to(RunState.EXECUTING).run.finish_round([])
 
 
 def test_what_is_over_cannot_fail() -> None:
-    book = play_to(State.ASKING)
+    book = play_to(RunState.ASKING)
     book.run.fail("prose")
     with pytest.raises(AssertionError):
         book.run.fail("prose")

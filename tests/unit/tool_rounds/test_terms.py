@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.tool_rounds.terms import Terms
+from proxy.tool_rounds.terms import RunTerms
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from proxy.tool_rounds.terms import Terms
 def test_results_of_one_round_share_a_quarter_of_the_window(
     window: int | None, calls: int, chars: int
 ) -> None:
-    assert Terms(frozenset(), window=window).chars_for(calls) == chars
+    assert RunTerms(frozenset(), window=window).chars_for(calls) == chars

@@ -82,18 +82,18 @@ def test_rounds_are_told_apart_although_their_calls_share_an_id() -> None:
 def test_a_fork_grows_by_itself() -> None:
     talk = Conversation(HISTORY)
     fork = talk.fork(1)
-    with fork.held() as append:
+    with fork.hold() as append:
         append(user_message("Again"))
     assert [len(one) for one in (talk, fork, talk.fork())] == [5, 2, 5]
 
 
 def test_one_run_adds_at_a_time() -> None:
     talk = Conversation()
-    with talk.held() as append:
+    with talk.hold() as append:
         append(user_message("Hi"))
-        with pytest.raises(RuntimeError, match="fork"), talk.held():
+        with pytest.raises(RuntimeError, match="fork"), talk.hold():
             pass
-    with talk.held() as append:
+    with talk.hold() as append:
         append(user_message("Ho"))
     assert [message.text for message in talk.history] == ["Hi", "Ho"]
 

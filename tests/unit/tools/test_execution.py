@@ -15,6 +15,7 @@ from proxy.errors import ToolFailed, ToolRetry
 from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from proxy.tools.execution import Approve, Execution
 from proxy.tools.function import FunctionTool, ToolContext, tool
+from tests.examples import examples
 from tests.patience import PATIENCE_SECONDS
 
 AT_ONCE = 1e-9
@@ -140,11 +141,11 @@ def test_the_loop_goes_on_beside_a_function_that_sleeps() -> None:
 
 
 def test_eight_functions_run_at_the_same_time() -> None:
-    together = threading.Barrier(8)
+    run_together = threading.Barrier(8)
 
     @tool
     def meet() -> int:
-        return together.wait(PATIENCE_SECONDS)
+        return run_together.wait(PATIENCE_SECONDS)
 
     calls = [call("meet", number=number) for number in range(8)]
     outcomes = asyncio.run(execute([meet], calls))
@@ -170,7 +171,7 @@ def test_no_more_run_at_once_than_there_may() -> None:
 
 
 @given(st.permutations(range(6)))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_outcomes_stand_in_the_order_of_the_calls_whoever_ends_first(order: list[int]) -> None:
     ended: list[int] = []
 

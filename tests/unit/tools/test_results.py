@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from proxy.tools.results import cut, failure, formatted, on_one_line, text_of
+from proxy.tools.results import cut, failure, format_result, on_one_line, text_of
 
 
 class Report(BaseModel):
@@ -55,18 +55,18 @@ def test_a_result_is_text_or_compact_json(value: object, text: str) -> None:
 def test_a_template_names_the_members_of_a_result_or_the_result() -> None:
     report = Report(city="Oslo", degrees=3)
 
-    assert formatted(report, "{city}: {degrees} C", "f") == "Oslo: 3 C"
-    assert formatted({"n": 1}, "{n}", "f") == "1"
-    assert formatted(7, "{value} C", "f") == "7 C"
-    assert formatted(report, lambda one: type(one).__name__, "f") == "Report"
+    assert format_result(report, "{city}: {degrees} C", "f") == "Oslo: 3 C"
+    assert format_result({"n": 1}, "{n}", "f") == "1"
+    assert format_result(7, "{value} C", "f") == "7 C"
+    assert format_result(report, lambda one: type(one).__name__, "f") == "Report"
 
 
 def test_a_format_that_fails_is_a_warning_that_tells_no_value(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert formatted({"secret": 1}, "{city}", "weather") is None
-        assert formatted("secret", lambda one: str(1 // 0), "weather") is None
+        assert format_result({"secret": 1}, "{city}", "weather") is None
+        assert format_result("secret", lambda one: str(1 // 0), "weather") is None
 
     assert caplog.messages == [
         "the format of weather failed: KeyError",

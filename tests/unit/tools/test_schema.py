@@ -19,6 +19,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
 from proxy.tools.schema import BySchema, WrongArguments
 from proxy.tools.signature import Function, Signature, signature_of
+from tests.examples import examples
 from tests.unit.tools.schema_values import values
 
 
@@ -114,7 +115,7 @@ def properties(function: Function) -> JsonObject:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_what_satisfies_the_schema_is_accepted_by_a_validator_and_by_the_function(
     function: Function,

@@ -12,12 +12,12 @@ from functools import cache
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, read_row
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Value
-from proxy.guardrails.rescue.values.tag_values import is_pair_text, is_surplus, unescaped
+from proxy.guardrails.rescue.values.tag_values import is_pair_text, is_surplus, unescape_entities
 
 _PREFIXES = ("", "longcat_", "ifm|")
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
@@ -33,27 +33,24 @@ _OTHER = "call:"  # Gemma's
 PAIRS_BEGIN = "<arg_key>"
 
 
-class ArgumentPairs:
+class ArgumentPairs(Syntax):
     """A name, then keys and values in tags by turns, or one JSON object."""
 
     name = "argument_pairs"
     openings = tuple(f"<{prefix}tool_call>" for prefix in _PREFIXES)
-    place = Place.ANYWHERE
-    is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read one call."""
         return (yield from read_call(cursor, Tags(opening[1:].removesuffix("tool_call>"))))
 
 
 def read_call(cursor: Cursor, tags: "Tags") -> Reading:
     """Read one call from behind its opening tag, in a family that spells its tags so."""
-    return (yield from _Call(cursor, tags).read())
+    return (yield from _PairsReader(cursor, tags).read())
 
 
 def read_pairs(cursor: Cursor, name: str) -> Reading:
     """Read the pairs of a call to `name` whose opening mark is missing."""
-    return (yield from _Call(cursor, Tags("")).read_arguments(name))
+    return (yield from _PairsReader(cursor, Tags("")).read_arguments(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,6 @@ class Tags:
     suffix: str = ""
 
     def pair(self, word: str) -> tuple[str, str]:
-        """Return an opening tag and the closing one."""
         tag = f"{self.prefix}{word}{self.suffix}>"
         return f"<{tag}", f"</{tag}"
 
@@ -77,7 +73,7 @@ def _pair_of(tags: Tags) -> re.Pattern[str]:
     return re.compile(f"{re.escape(key)}{_ANY_SPACE}{_KEY}{end}")
 
 
-class _Call:
+class _PairsReader:
     """Reads one call from behind its opening.
 
     A reply that was escaped once too often shows it between the tags: a backslash and an n stand
@@ -101,21 +97,20 @@ class _Call:
         cursor = self._cursor
         yield from cursor.whitespace()
         name = yield from cursor.take(_NAME)
-        yield from self._space()
+        yield from self._pass_space()
         if name and (yield from cursor.literal(self._separator)):
-            yield from self._space()
+            yield from self._pass_space()
         if name and not name.startswith(_OTHER) and (yield from cursor.is_next("{")):
-            return (yield from self._json(name))
+            return (yield from self._read_json(name))
         return (yield from self.read_arguments(name))
 
     def read_arguments(self, name: str) -> Reading:
-        """Read everything behind the name."""
         count = 0
         while name and (yield from self._cursor.literal(self._key)):
             count += 1
-            if count > _PAIR_LIMIT or not (yield from self._pair()):
+            if count > _PAIR_LIMIT or not (yield from self._read_pair()):
                 return NotACall(Reason.BROKEN)
-            yield from self._space()
+            yield from self._pass_space()
         is_closed = bool(name) and (yield from self._cursor.literal(self._closer))
         if self._lacks_mark and self._has_inner_mark:
             return NotACall(Reason.BROKEN)
@@ -123,50 +118,50 @@ class _Call:
             return NotACall(Reason.NOT_A_CALL)
         return Calls((WrittenCall(name, self._arguments),), is_closed)
 
-    def _json(self, name: str) -> Reading:
+    def _read_json(self, name: str) -> Reading:
         found = yield from read_arguments(self._cursor, name, (self._closer,))
         if isinstance(found, NotACall):
             return found
-        yield from self._space()
+        yield from self._pass_space()
         is_closed = yield from self._cursor.literal(self._closer)
         return Calls(found.calls, found.closed and is_closed)
 
-    def _space(self) -> Waiting[None]:
+    def _pass_space(self) -> Waiting[None]:
         yield from self._cursor.whitespace()
         while (yield from self._cursor.literal(_ESCAPED_LINE)):
             self._is_escaped = True
             yield from self._cursor.whitespace()
 
-    def _pair(self) -> Waiting[bool]:
-        key = (yield from self._until(self._key_end, self._value)).strip()
-        yield from self._space()
+    def _read_pair(self) -> Waiting[bool]:
+        key = (yield from self._read_until(self._key_end, self._value)).strip()
+        yield from self._pass_space()
         if (yield from self._cursor.literal(self._type)):
-            yield from self._until(self._type_end, self._value)
-            yield from self._space()
+            yield from self._read_until(self._type_end, self._value)
+            yield from self._pass_space()
         if not key or set(key) & _NO_KEY or not (yield from self._cursor.literal(self._value)):
             return False
-        text = yield from self._text()
-        value = self._meant(text) if text is not None else None
+        text = yield from self._read_text()
+        value = self._interpret(text) if text is not None else None
         if value is None or self._arguments.get(key, value) != value:
             return False  # cut off, or two values of which one would have to be guessed
         self._arguments[key] = value
         return True
 
-    def _meant(self, text: str) -> str:
+    def _interpret(self, text: str) -> str:
         if not self._is_escaped:
-            return unescaped(text)
+            return unescape_entities(text)
         match read_whole(f'"{text}"'):
             case Value(str() as value, is_strict=True):
                 return value
             case _:
                 return text
 
-    def _until(self, end: str, other: str) -> Waiting[str]:
+    def _read_until(self, end: str, other: str) -> Waiting[str]:
         text = yield from self._cursor.take_until(literals_of(end, other))
         yield from self._cursor.literal(end)
         return text
 
-    def _text(self) -> Waiting[str | None]:
+    def _read_text(self) -> Waiting[str | None]:
         """Read a value; a mark in it ends it only if something follows that fits."""
         marks = (self._value_end, self._key, self._closer)
         pieces: list[str] = []
@@ -181,7 +176,7 @@ class _Call:
                     return None if self._may_have_ended(text) else text
                 self._has_inner_mark = True
             elif not mark or (yield from self._ends_at(mark)):
-                return self._unended("".join(pieces)) if mark else None
+                return self._accept_unended("".join(pieces)) if mark else None
             else:
                 self._cursor.advance(len(mark))
             pieces.append(mark)
@@ -197,13 +192,12 @@ class _Call:
         _, mark, rest = text.partition(self._closer)
         return bool(mark) and (holds_mark(rest) or any(end in rest for end in THOUGHT_ENDS))
 
-    def _unended(self, text: str) -> str | None:
+    def _accept_unended(self, text: str) -> str | None:
         """Return a value without closing mark, unless it runs into another call."""
         self._lacks_mark = True
         return None if holds_mark(text) else text.removesuffix("\n")
 
     def _fits(self) -> Waiting[bool]:
-        """Return whether what comes next shows that the value is over."""
         if (yield from self._cursor.is_next(self._closer)):
             return not (yield from is_pair_text(self._cursor, self._value_end, self._closer))
         if (yield from self._cursor.is_next(self._key)):
@@ -224,21 +218,18 @@ class _Call:
 _SUFFIX = re.compile(r"[\w.-]+")
 
 
-class SuffixedPairs:
+class SuffixedPairs(Syntax):
     """All calls in one wrapper."""
 
     name = "suffixed_pairs"
-    openings: tuple[str, ...] = ("<tool_calls:",)
-    place = Place.ANYWHERE
-    is_marked = True
+    openings = ("<tool_calls:",)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read call after call up to the end of the wrapper."""
-        tags = yield from _tags(cursor)
+        tags = yield from _read_tags(cursor)
         yield from cursor.whitespace()
         if not (yield from cursor.literal(tags.pair("tool_call")[0])):
             return NotACall(Reason.NOT_A_CALL)
-        found = yield from _row(cursor, tags)
+        found = yield from _read_calls(cursor, tags)
         if isinstance(found, NotACall):
             return found
         is_closed = yield from cursor.literal(tags.pair("tool_calls")[1])
@@ -253,19 +244,17 @@ class SuffixedPairsAtStart(SuffixedPairs):
     place = Place.REPLY_START
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read call after call."""
-        return (yield from _row(cursor, (yield from _tags(cursor))))
+        return (yield from _read_calls(cursor, (yield from _read_tags(cursor))))
 
 
-def _row(cursor: Cursor, tags: Tags) -> Reading:
-    """Read calls and the white space behind each, from behind the first opening tag."""
+def _read_calls(cursor: Cursor, tags: Tags) -> Reading:
     call, _ = tags.pair("tool_call")
     return (
         yield from read_row(cursor, lambda: read_call(cursor, tags), lambda: cursor.literal(call))
     )
 
 
-def _tags(cursor: Cursor) -> Waiting[Tags]:
+def _read_tags(cursor: Cursor) -> Waiting[Tags]:
     """Read the suffix of the first tag; what follows decides whether it was one."""
     suffix = yield from cursor.take(_SUFFIX)
     yield from cursor.literal(">")

@@ -12,7 +12,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
-from proxy.guardrails.rescue.values.scalars import Problem, Style, Unreadable, Value
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value, ValueProblem
 
 ARGUMENT_KEYS = (
     *("arguments", "parameters", "args", "input", "kwargs"),
@@ -40,11 +40,11 @@ def read_calls(
         return NotACall(Reason.NOT_A_CALL)
     announcer = _Announcer(cursor, is_marked=is_marked, is_silent=is_silent)
     value = yield from read_value(cursor, announcer, Style(ends))
-    breaks_off = isinstance(value, Unreadable) and value.problem is not Problem.UNWANTED
+    breaks_off = isinstance(value, Unreadable) and value.problem is not ValueProblem.UNWANTED
     if isinstance(value, Unreadable) and value.items and (breaks_off or announcer.is_tired):
         value = Value(list(value.items), is_closed=False)
     if isinstance(value, Unreadable):
-        is_other = value.problem is Problem.UNWANTED
+        is_other = value.problem is ValueProblem.UNWANTED
         return NotACall(Reason.NOT_A_CALL if is_other else Reason.BROKEN)
     if _is_ambiguous(value.value):
         return NotACall(Reason.BROKEN)
@@ -139,7 +139,7 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     for item in items:
         if not isinstance(item, dict):
             return ()
-        listed = _wrapped(item)
+        listed = _unwrap_calls(item)
         if listed is not None:
             found = calls_in(listed, is_marked=is_marked)
         else:
@@ -150,7 +150,7 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     return tuple(calls)
 
 
-def _wrapped(item: JsonObject) -> JsonValue:
+def _unwrap_calls(item: JsonObject) -> JsonValue:
     """Return what `tool_calls` or the like stands around, if that is all there is to it."""
     listed = item.get("tool_calls")
     if isinstance(listed, list):
@@ -166,7 +166,7 @@ def _call_in(item: JsonObject, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     keys = [key for key in ARGUMENT_KEYS if key in members]
     is_pure = members.keys() <= _MEMBERS
     if is_marked and not name and not keys:
-        return _named_by_key(item)
+        return _read_keyed(item)
     if not name or len(keys) > 1 or not (is_pure or (is_marked and keys)):
         return ()
     if not keys:
@@ -177,10 +177,10 @@ def _call_in(item: JsonObject, *, is_marked: bool) -> tuple[WrittenCall, ...]:
         is_definition or not (_can_be_an_object(arguments) and _is_no_definition(item))
     ):
         return ()
-    return (WrittenCall(name, {} if arguments is None else _without_repetition(name, arguments)),)
+    return (WrittenCall(name, {} if arguments is None else _drop_repetition(name, arguments)),)
 
 
-def _named_by_key(item: JsonObject) -> tuple[WrittenCall, ...]:
+def _read_keyed(item: JsonObject) -> tuple[WrittenCall, ...]:
     """Return the call of an object whose only key is the tool's name."""
     match list(item.items()):
         case [(name, dict() as arguments)] if name not in _MEMBERS:
@@ -189,7 +189,7 @@ def _named_by_key(item: JsonObject) -> tuple[WrittenCall, ...]:
             return ()
 
 
-def _without_repetition(name: str, arguments: JsonValue) -> JsonValue:
+def _drop_repetition(name: str, arguments: JsonValue) -> JsonValue:
     """Return the arguments of a call that was written into its own arguments once more."""
     if not isinstance(arguments, dict) or len(arguments) != 2 or arguments.get("name") != name:
         return arguments

@@ -12,7 +12,7 @@ import re
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, read_row
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
 _NAME_LINE = "TOOL_NAME:"
@@ -25,16 +25,15 @@ _LIMIT = 100
 _NEITHER = NotACall(Reason.NOT_A_CALL)
 
 
-class LineBlocks:
+class LineBlocks(Syntax):
     """Calls in blocks of lines at the end of the reply, in a fence or not."""
 
     name = "line_blocks"
-    openings: tuple[str, ...] = (_NAME_LINE, _FENCED)
+    openings = (_NAME_LINE, _FENCED)
     place = Place.LINE_START
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read call after call, and the white space behind each."""
         mark = opening
 
         def passes_next() -> Waiting[str]:

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import (
+    MOST_CALLS,
+    Calls,
+    NotACall,
+    Place,
+    Reading,
+    Reason,
+    Syntax,
+)
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in, read_all_calls
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 from proxy.guardrails.rescue.values.reader import read_value
@@ -49,7 +57,6 @@ class MarkedJson:
         self._closers = Literals(self._ends)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read calls up to the closing mark, or to where it is missing."""
         for _ in range(_REPETITIONS):
             yield from cursor.whitespace()
             if not (yield from cursor.one_of(self._repeated)):
@@ -65,11 +72,11 @@ class MarkedJson:
             return found
         if is_fenced and (yield from cursor.literal(_FENCE)):
             yield from cursor.whitespace()
-        is_closed = yield from self._close(cursor)
+        is_closed = yield from self._pass_closer(cursor)
         is_closed = is_closed or is_list or not self._ends
         return Calls(found.calls, found.closed and is_closed)
 
-    def _close(self, cursor: Cursor) -> Waiting[bool]:
+    def _pass_closer(self, cursor: Cursor) -> Waiting[bool]:
         """Pass the closing mark; a wrong closing tag is as good as the right one."""
         if (yield from cursor.one_of(self._closers)):
             return True
@@ -123,16 +130,13 @@ FAMILIES = (
 _APERTUS_CLOSER = "<|tools_suffix|>"
 
 
-class Apertus:
+class Apertus(Syntax):
     """A list of objects whose one key is the name of the tool; other envelopes count as well."""
 
     name = "apertus"
     openings = ("<|tools_prefix|>",)
-    place = Place.ANYWHERE
-    is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the list and its closing mark."""
         value = yield from read_value(cursor, None, Style((_APERTUS_CLOSER,)))
         if isinstance(value, Unreadable):
             return NotACall(Reason.BROKEN)
@@ -159,16 +163,13 @@ _TOOLS_STYLE = Style((_TOOLS_CLOSER,))
 _CALL_MEMBERS = {"name", "arguments"}
 
 
-class ToolsTag:
+class ToolsTag(Syntax):
     """Objects or lists of them, one behind the other, between the marks of definitions."""
 
     name = "tools_tag"
     openings = ("<tools>",)
-    place = Place.ANYWHERE
-    is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read calls up to the closing mark; a mark may follow instead, or nothing."""
         calls: list[WrittenCall] = []
         is_closed = True
         yield from cursor.whitespace()

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, read_row
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 
@@ -56,7 +56,6 @@ class NamedJson:
         self._is_sure = marks.is_sure
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read one call, its closing marks included."""
         yield from cursor.whitespace()
         if self._has_id:
             yield from cursor.take(_NAME)
@@ -68,14 +67,14 @@ class NamedJson:
         has_mark = yield from self._pass_marks(cursor)
         if not name or not (has_mark or is_sure):
             return NotACall(Reason.NOT_A_CALL)
-        if (yield from self._closing(cursor)):
+        if (yield from self._pass_closers(cursor)):
             return Calls((WrittenCall(name, {}),))
         if not (yield from cursor.is_next("{")):
             return NotACall(Reason.NOT_A_CALL)
         found = yield from read_arguments(cursor, name, self._ends)
         if isinstance(found, NotACall):
             return found
-        is_closed = yield from self._closing(cursor)
+        is_closed = yield from self._pass_closers(cursor)
         return Calls(found.calls, found.closed and is_closed)
 
     def _pass_marks(self, cursor: Cursor) -> Waiting[bool]:
@@ -86,8 +85,7 @@ class NamedJson:
             yield from cursor.whitespace()
         return not passed.isdisjoint(self._required)
 
-    def _closing(self, cursor: Cursor) -> Waiting[bool]:
-        """Pass closing marks; tell whether there was one."""
+    def _pass_closers(self, cursor: Cursor) -> Waiting[bool]:
         yield from cursor.whitespace()
         if (yield from cursor.literal(_FENCE)):
             yield from cursor.whitespace()
@@ -192,19 +190,18 @@ CONTENT = "<|content|>"
 _NOBODY = "all"
 
 
-class Functionary:
+class Functionary(Syntax):
     """Calls one behind the other, and nothing else in the reply.
 
     The same mark stands before an answer, with `all` in place of a name, and at Python's prompt.
     """
 
     name = "functionary"
-    openings: tuple[str, ...] = (MARK,)
+    openings = (MARK,)
     place = Place.REPLY_START
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read a name and an object behind every mark, and the white space behind them."""
         return (
             yield from read_row(cursor, lambda: _read_named(cursor), lambda: cursor.literal(MARK))
         )
@@ -226,16 +223,13 @@ def _read_named(cursor: Cursor) -> Reading:
     return (yield from read_arguments(cursor, name))
 
 
-class FunctionaryHeader:
+class FunctionaryHeader(Syntax):
     """A message to a tool; messages to `all` are for the user."""
 
     name = "functionary_header"
-    openings: tuple[str, ...] = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
-    place = Place.ANYWHERE
-    is_marked = True
+    openings = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the recipient and what is meant for it."""
         yield from cursor.whitespace()
         name = yield from cursor.take(_PLAIN_NAME)
         yield from cursor.whitespace()

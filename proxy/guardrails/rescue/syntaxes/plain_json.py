@@ -22,7 +22,7 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, lit
 _CLOSERS = Literals(("</tool_call>", "</tool_calls>", "</function_call>", "<|tool_call_end|>"))
 
 
-class BareJson:
+class BareJson(Syntax):
     """Plain JSON from the first character of the reply to the last."""
 
     name = "bare_json"
@@ -31,17 +31,15 @@ class BareJson:
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the JSON of which `opening` is the first bracket."""
         cursor.rewind()
         return (yield from read_all_calls(cursor, is_marked=False))
 
 
-class UnopenedJson:
+class UnopenedJson(Syntax):
     """Plain JSON on lines of its own at the end of the reply, also with closing marks."""
 
     name = "unopened_json"
     openings = ("\n{", "\n[{")
-    place = Place.ANYWHERE
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
@@ -52,12 +50,12 @@ class UnopenedJson:
         cursor.rewind()
         yield from cursor.whitespace()
         found = yield from read_row(
-            cursor, lambda: _unopened(cursor), lambda: cursor.is_next(opening[1])
+            cursor, lambda: _read_unopened(cursor), lambda: cursor.is_next(opening[1])
         )
         return found if isinstance(found, NotACall) else replace(found, is_bare=True)
 
 
-def _unopened(cursor: Cursor) -> Reading:
+def _read_unopened(cursor: Cursor) -> Reading:
     """Read one JSON, of which no bracket may be missing, and a mark that may be."""
     found = yield from read_calls(cursor, is_marked=False, is_silent=True)
     yield from cursor.whitespace()
@@ -78,7 +76,7 @@ _NOISE_LIMIT = 4
 _NEITHER = NotACall(Reason.NOT_A_CALL)
 
 
-class FencedJson:
+class FencedJson(Syntax):
     """One code fence, or several in a row; `marked` are the syntaxes that may stand in one."""
 
     openings = (_FENCE,)
@@ -96,7 +94,6 @@ class FencedJson:
         self._marks = tuple(dict.fromkeys(one for one, _ in self._marked))
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read fence after fence, and the white space behind each."""
         found = Calls(())
         is_fence = True
         while is_fence and len(found.calls) <= MOST_CALLS:
@@ -104,7 +101,7 @@ class FencedJson:
             if language not in _LANGUAGES:
                 return _NEITHER
             yield from cursor.whitespace()
-            more = yield from self._content(cursor, language)
+            more = yield from self._read_content(cursor, language)
             if isinstance(more, NotACall):
                 return more
             is_closed = yield from cursor.literal(opening)
@@ -113,9 +110,9 @@ class FencedJson:
             is_fence = is_closed and (yield from cursor.literal(opening))
         return found
 
-    def _content(self, cursor: Cursor, language: str) -> Reading:
-        if mark := (yield from self._next_mark(cursor)):
-            return (yield from self._all_marked(cursor, mark))
+    def _read_content(self, cursor: Cursor, language: str) -> Reading:
+        if mark := (yield from self._find_mark(cursor)):
+            return (yield from self._read_all_marked(cursor, mark))
         if language == _PYTHON or (
             language in _JSON_LANGUAGES and (yield from begins_list(cursor))
         ):
@@ -124,7 +121,7 @@ class FencedJson:
             return _NEITHER
         return (yield from read_all_calls(cursor, is_marked=False))
 
-    def _next_mark(self, cursor: Cursor) -> Waiting[str]:
+    def _find_mark(self, cursor: Cursor) -> Waiting[str]:
         """Pass white space, leaked control tokens and stray closing marks; look for a mark."""
         marks = literals_of(*self._marks)
         for _ in range(_NOISE_LIMIT):
@@ -135,19 +132,19 @@ class FencedJson:
                 return mark
         return ""
 
-    def _all_marked(self, cursor: Cursor, mark: str) -> Reading:
+    def _read_all_marked(self, cursor: Cursor, mark: str) -> Reading:
         found = Calls(())
         for _ in range(_MARKED_LIMIT):
-            more = yield from self._marked_calls(cursor, mark)
+            more = yield from self._read_marked(cursor, mark)
             if isinstance(more, NotACall):
                 return more
             found = Calls(found.calls + more.calls)
-            mark = yield from self._next_mark(cursor)
+            mark = yield from self._find_mark(cursor)
             if not mark:
                 break
         return found
 
-    def _marked_calls(self, cursor: Cursor, mark: str) -> Waiting[Calls | NotACall]:
+    def _read_marked(self, cursor: Cursor, mark: str) -> Waiting[Calls | NotACall]:
         """Read what stands behind one mark, each syntax from the same place."""
         place = len(cursor.source())
         outcome: Calls | NotACall = _NEITHER

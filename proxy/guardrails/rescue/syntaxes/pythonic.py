@@ -10,6 +10,7 @@ from proxy.guardrails.rescue.syntax import (
     Place,
     Reading,
     Reason,
+    Syntax,
     read_row,
 )
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
@@ -35,7 +36,7 @@ def read_python_call(cursor: Cursor, style: Style = PYTHON) -> Waiting[Calls | N
     if name.removeprefix("-")[:1].isdigit() or not (yield from cursor.is_next("(")):
         return NotACall(Reason.NOT_A_CALL)
     if name == _PRINT and not style.outer:
-        return (yield from _printed(cursor))
+        return (yield from _read_printed(cursor))
     return (yield from read_python_arguments(cursor, name, style))
 
 
@@ -99,7 +100,7 @@ def _begins(cursor: Cursor, pattern: re.Pattern[str], beginning: re.Pattern[str]
         yield
 
 
-def _printed(cursor: Cursor) -> Waiting[Calls | NotACall]:
+def _read_printed(cursor: Cursor) -> Waiting[Calls | NotACall]:
     cursor.advance(1)
     call = yield from read_python_call(cursor, _PRINTED)
     if isinstance(call, Calls) and not (yield from cursor.literal(")")):
@@ -125,17 +126,14 @@ _CLOSERS = {
 }
 
 
-class MarkedPython:
+class MarkedPython(Syntax):
     """Python calls behind an unmistakable mark."""
 
     name = "marked_python"
-    place = Place.ANYWHERE
-    is_marked = True
 
     openings = tuple(_CLOSERS)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the calls behind one mark, up to its closing mark; a fence may stand around them."""
         yield from cursor.whitespace()
         is_fenced = yield from cursor.literal(_FENCE)
         if is_fenced:
@@ -151,16 +149,14 @@ class MarkedPython:
         return Calls(found.calls, is_closed)
 
 
-class PythonList:
+class PythonList(Syntax):
     """A list of Python calls, or several, at the end of the reply, on lines of their own."""
 
     name = "python_list"
-    openings: tuple[str, ...] = ("\n[",)
-    place = Place.ANYWHERE
+    openings = ("\n[",)
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read list after list, the first from the last character of `opening` on."""
         cursor.rewind()
         cursor.advance(len(opening) - 1)
         if not (yield from begins_list(cursor)):

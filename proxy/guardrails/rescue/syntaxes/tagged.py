@@ -14,20 +14,32 @@ from dataclasses import dataclass, field
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import TAGS, ends_here, holds_mark
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import (
+    MOST_CALLS,
+    Calls,
+    NotACall,
+    Reading,
+    Reason,
+    Syntax,
+)
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
-from proxy.guardrails.rescue.values.scalars import Problem, Style, Unreadable, Value
-from proxy.guardrails.rescue.values.tag_values import LineEnds, is_pair_text, is_surplus, unescaped
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value, ValueProblem
+from proxy.guardrails.rescue.values.tag_values import (
+    LineEnds,
+    is_pair_text,
+    is_surplus,
+    unescape_entities,
+)
 
 _TAG_NAME = re.compile(r"[\w.-]+")
 _DEPTH_LIMIT = 64
 _WRAPPER = "tool_call"  # behind a token it is never an element
-_MISFIT = Unreadable(Problem.UNEXPECTED)
+_MISFIT = Unreadable(ValueProblem.UNEXPECTED)
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenElement:
     """An element that has not been closed: the text in it so far, and the elements."""
 
     name: str
@@ -54,7 +66,7 @@ def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[Json
     before `end`, which closes what stands around, if the element holds text only. Where the tags
     do not fit, nothing can be read.
     """
-    stack = [_Open(name)]
+    stack = [_OpenElement(name)]
     while len(stack) <= _DEPTH_LIMIT:
         innermost = stack[-1]
         innermost.text += yield from cursor.take_until(literals_of(token))
@@ -69,7 +81,7 @@ def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[Json
         if tag in ("", _WRAPPER) or not (yield from cursor.literal(">")):
             return _MISFIT
         if not is_closing:
-            stack.append(_Open(tag))
+            stack.append(_OpenElement(tag))
         elif tag != innermost.name or (innermost.members and innermost.is_text):
             return _MISFIT
         elif len(stack) == 1:
@@ -96,7 +108,7 @@ _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; each is looked behind
 _ALL_ARGUMENTS = "arguments"
-_NO_VALUE = Unreadable(Problem.UNEXPECTED)
+_NO_VALUE = Unreadable(ValueProblem.UNEXPECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +136,13 @@ class Element:
     loose: Mapping[str, str] = field(default_factory=dict)
 
 
-class Tagged:
+class Tagged(Syntax):
     """Calls in tags, with or without a wrapper around one or several of them.
 
     `noise` may stand between the marks of a wrapper. Where `is_empty_doubtful`, a call without
     arguments counts only in a wrapper, as the whole reply, or if its two tags stand on lines of
     their own: on one line they are more often mentioned than meant.
     """
-
-    place = Place.ANYWHERE
-    is_marked = True
 
     def __init__(
         self,
@@ -154,14 +163,13 @@ class Tagged:
         self._is_empty_doubtful = is_empty_doubtful
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read one call, or all those in one wrapper."""
         if opening not in self._wrappers:
-            return (yield from self._bare(cursor, opening))
+            return (yield from self._read_bare(cursor, opening))
         calls: list[WrittenCall] = []
         yield from self._pass_noise(cursor)
         calls_begin = literals_of(*self._elements)
         while len(calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(calls_begin))):
-            call = _Call(cursor, self._elements[mark], self._around)
+            call = _CallReader(cursor, self._elements[mark], self._around)
             written = yield from call.read()
             if isinstance(written, NotACall):
                 return written
@@ -174,8 +182,8 @@ class Tagged:
         is_closed = yield from cursor.one_of(literals_of(*self._wrapper_ends))
         return Calls(tuple(calls), bool(is_closed))
 
-    def _bare(self, cursor: Cursor, opening: str) -> Reading:
-        call = _Call(cursor, self._elements[opening], self._around)
+    def _read_bare(self, cursor: Cursor, opening: str) -> Reading:
+        call = _CallReader(cursor, self._elements[opening], self._around)
         written = yield from call.read()
         if isinstance(written, NotACall):
             return written
@@ -202,7 +210,7 @@ class _Around:
     wrapper_ends: tuple[str, ...]
 
 
-class _Call:
+class _CallReader:
     """Reads one call from behind its first mark."""
 
     def __init__(self, cursor: Cursor, element: Element, around: _Around) -> None:
@@ -235,20 +243,20 @@ class _Call:
     def read(self) -> Waiting[WrittenCall | NotACall]:
         name = self._element.name
         if not name:
-            name, _ = yield from self._head()
+            name, _ = yield from self._read_head()
         if not name:
             return NotACall(Reason.NOT_A_CALL)
         space = yield from self._cursor.take(_SPACE)
         self.has_lines = "\n" in space and not self._element.name
         char = yield from self._cursor.peek()
         is_object = char == "{"
-        is_good = yield from (self._json(name) if is_object else self._all_arguments())
+        is_good = yield from (self._read_json(name) if is_object else self._read_arguments())
         if not is_good or (self._lacks_mark and self._has_inner_mark):
             return NotACall(self._reason)
         self.is_closed |= yield from self._close()
         if self.is_closed or is_object or (yield from self._is_over()):
             self._lines.restore(self._arguments)
-            return WrittenCall(name, _unwrapped(self._arguments))
+            return WrittenCall(name, _unwrap(self._arguments))
         return NotACall(self._reason)
 
     @property
@@ -267,7 +275,7 @@ class _Call:
             return (yield from self._ends_here())
         return (yield from self._is_next(literals_of(*self._wrapper_ends)))
 
-    def _head(self) -> Waiting[tuple[str, str]]:
+    def _read_head(self) -> Waiting[tuple[str, str]]:
         """Read the rest of a tag; return the name in it, "" if it has none, and what follows."""
         head = yield from self._cursor.take(_HEAD)
         is_tag = yield from self._cursor.literal(">")
@@ -276,8 +284,7 @@ class _Call:
         match = _NAMED.fullmatch(head) if is_tag else None
         return (match[1] or match[2] or match[3], match[4]) if match else ("", "")
 
-    def _json(self, name: str) -> Waiting[bool]:
-        """Read all arguments as one JSON object."""
+    def _read_json(self, name: str) -> Waiting[bool]:
         self._cursor.start_arguments(name)
         value = yield from read_value(self._cursor, None, Style((self._element.call_end,)))
         self._cursor.end_arguments()
@@ -287,22 +294,22 @@ class _Call:
         self._arguments = value.value
         return value.is_closed
 
-    def _all_arguments(self) -> Waiting[bool]:
+    def _read_arguments(self) -> Waiting[bool]:
         """Read all arguments; those of one call are all of one style."""
         count = 0
         while not self.is_closed:
             if mark := (yield from self._cursor.one_of(self._marks)):
                 self._free = ""
-                key, attributes = yield from self._head()
+                key, attributes = yield from self._read_head()
                 end = self._parameters[mark]
             elif (yield from self._is_free()):
-                key, attributes = yield from self._free_head()
+                key, attributes = yield from self._read_free_head()
                 end = f"{self._element.free[:-1]}</{key}>"
             else:
                 break
             count += 1
             is_sane = key and count <= _ARGUMENT_LIMIT
-            if not is_sane or not (yield from self._argument(key, attributes, end)):
+            if not is_sane or not (yield from self._read_argument(key, attributes, end)):
                 return False
             yield from self._cursor.whitespace()
         return True
@@ -312,54 +319,53 @@ class _Call:
             return False
         return (yield from self._cursor.literal(self._free))
 
-    def _free_head(self) -> Waiting[tuple[str, str]]:
+    def _read_free_head(self) -> Waiting[tuple[str, str]]:
         key = yield from self._cursor.take(_TAG_NAME)
         is_tag = yield from self._cursor.literal(">")
         known = self._element.known
         is_key = is_tag and (key in known if known else key not in TAGS)
         return (key if is_key else ""), ""
 
-    def _argument(self, key: str, attributes: str, end: str) -> Waiting[bool]:
+    def _read_argument(self, key: str, attributes: str, end: str) -> Waiting[bool]:
         token = self._element.token
         value: JsonValue | Unreadable
         if (yield from self._cursor.literal(_CHARACTERS)):
-            value = yield from self._characters(end)
+            value = yield from self._read_characters(end)
         elif token and end == f"{token}</{key}>":
             value = yield from read_nested(self._cursor, token, key, self._element.call_end)
         else:
-            value = yield from self._value(end)
+            value = yield from self._read_value(end)
             if isinstance(value, str):
-                value = self._meant(key, value, attributes, is_free=end.endswith(f"</{key}>"))
+                value = self._interpret(key, value, attributes, is_free=end.endswith(f"</{key}>"))
         if isinstance(value, Unreadable) or self._arguments.get(key, value) != value:
             return False  # cut off, or two values of which one would have to be guessed
         self._arguments[key] = value
         return True
 
-    def _meant(
+    def _interpret(
         self, key: str, text: str, attributes: str, *, is_free: bool
     ) -> JsonValue | Unreadable:
         """Return what was written as a value, unless it holds the beginning of another call."""
         if is_free and f"<{key}>" in text and self._begins_call(text):
             return _NO_VALUE
-        return _typed(self._lines.trimmed(key, text), attributes)
+        return _parse_typed(self._lines.trim(key, text), attributes)
 
     def _begins_call(self, text: str) -> bool:
         return holds_mark(text) or any(mark in text for mark in self._openings)
 
-    def _characters(self, end: str) -> Waiting[str | Unreadable]:
+    def _read_characters(self, end: str) -> Waiting[str | Unreadable]:
         text = yield from self._cursor.take_until(literals_of(_CHARACTERS_END))
         yield from self._cursor.literal(_CHARACTERS_END)
         return text if (yield from self._cursor.literal(end)) else _NO_VALUE
 
-    def _value(self, end: str) -> Waiting[str | Unreadable]:
-        """Read a value and its closing mark, if it has one, unless it has no end."""
+    def _read_value(self, end: str) -> Waiting[str | Unreadable]:
         marks = self._marks_around(end)
         pieces: list[str] = []
         while len(pieces) < 2 * _INNER_MARK_LIMIT:
             pieces.append((yield from self._cursor.take_until(marks)))
             if (yield from self._is_parameter()):
                 self._lacks_mark = True
-                return self._unended("".join(pieces))
+                return self._accept_unended("".join(pieces))
             mark = yield from self._cursor.one_of(marks)
             if not mark:
                 break
@@ -368,12 +374,12 @@ class _Call:
             if (yield from self._fits(meant, end)):
                 self.is_closed = meant == self._element.call_end
                 text = "".join(pieces)
-                return text if mark == end else self._unended(text)
+                return text if mark == end else self._accept_unended(text)
             self._has_inner_mark |= meant == end
             pieces.append(mark + space)
         return _NO_VALUE
 
-    def _unended(self, text: str) -> str | Unreadable:
+    def _accept_unended(self, text: str) -> str | Unreadable:
         """Return a value without closing mark, unless it runs into another call."""
         is_torn = self._is_torn or self._has_inner_mark or self._element.call_end in text
         is_torn = is_torn or self._begins_call(text)
@@ -390,7 +396,6 @@ class _Call:
         return False
 
     def _marks_around(self, end: str) -> Literals:
-        """Return all that may end a value, and what may begin the next one."""
         if end not in self._around:
             loose = (one for one, meant in self._element.loose.items() if meant == end)
             self._around[end] = literals_of(end, *self._parameters, *self._ends, *loose)
@@ -424,7 +429,7 @@ class _Call:
         return bool(mark)
 
 
-def _typed(text: str, attributes: str) -> JsonValue:
+def _parse_typed(text: str, attributes: str) -> JsonValue:
     """Take the text for JSON where the model says that it is no string."""
     if 'string="false"' in attributes:
         match read_whole(text):
@@ -432,10 +437,10 @@ def _typed(text: str, attributes: str) -> JsonValue:
                 return value
             case _:
                 pass
-    return unescaped(text)
+    return unescape_entities(text)
 
 
-def _unwrapped(arguments: JsonObject) -> JsonObject:
+def _unwrap(arguments: JsonObject) -> JsonObject:
     """Return what a single argument named `arguments` holds, if that is an object."""
     if arguments.keys() != {_ALL_ARGUMENTS}:
         return arguments

@@ -23,8 +23,8 @@ from proxy.guardrails.rescue.syntaxes.plain_json import FencedJson, UnopenedJson
 from proxy.guardrails.rescue.syntaxes.pythonic import PythonList, read_python_calls
 from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
-from proxy.guardrails.rescue.values.scalars import meaning_of
-from proxy.guardrails.rescue.values.tag_values import unescaped
+from proxy.guardrails.rescue.values.scalars import interpret
+from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
 _TAG = "<tool_call>"
 _KEY = re.compile(r"[\w.-]+")
@@ -33,12 +33,11 @@ _QUOTES = ('"', "'")
 _NEITHER = NotACall(Reason.NOT_A_CALL)
 
 
-class ToolArguments:
+class ToolArguments(Syntax):
     """`NAME[ARGS]{...}` at the beginning of a reply, where Mistral's first mark is missing."""
 
     name = "tool_arguments"
     place = Place.REPLY_START
-    is_marked = True
     _before: tuple[str, ...] = ("",)
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -47,7 +46,6 @@ class ToolArguments:
         )
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the object of arguments, and all calls in the same form right behind it."""
         return (yield from read_named(cursor, opening.strip().removesuffix(ARGUMENTS)))
 
 
@@ -59,12 +57,10 @@ class ToolArgumentsInText(ToolArguments):
     _before = ("\n", " ")
 
 
-class ToolRecipients:
+class ToolRecipients(Syntax):
     """` to=NAME` in a header of harmony, without the namespace that belongs before the name."""
 
     name = "tool_recipients"
-    place = Place.ANYWHERE
-    is_marked = True
     _before = " to="
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -72,7 +68,6 @@ class ToolRecipients:
         self.openings = tuple(self._names)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read one call, of which the name is the last thing in `opening`."""
         name = self._names[opening]
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
@@ -89,19 +84,16 @@ class ToolRecipientsAtStart(ToolRecipients):
     _before = "to="
 
 
-class ToolPairs:
+class ToolPairs(Syntax):
     """`<tool_call>NAME KEY=value</tool_call>`: pairs in words, of keys that the tool declares."""
 
     name = "tool_pairs"
-    place = Place.ANYWHERE
-    is_marked = True
 
     def __init__(self, tools: Mapping[str, frozenset[str]]) -> None:
         self._tools = {f"{_TAG}{name} ": (name, keys) for name, keys in tools.items() if keys}
         self.openings = tuple(self._tools)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read pair after pair up to the closing tag, which has to be there."""
         name, keys = self._tools[opening]
         arguments: JsonObject = {}
         yield from cursor.whitespace()
@@ -113,7 +105,7 @@ class ToolPairs:
                 is_whole = yield from cursor.literal(quote)
             else:
                 word = yield from cursor.take(_WORD)
-                arguments[key], is_whole = meaning_of(word), bool(word)
+                arguments[key], is_whole = interpret(word), bool(word)
             if not is_whole:
                 return _NEITHER
             yield from cursor.whitespace()
@@ -136,11 +128,10 @@ _SPELLINGS = {
 }
 
 
-class InlineCalls:
+class InlineCalls(Syntax):
     """` {"name": "NAME"`, ` [NAME(` or ` call:NAME{` behind a sentence or a colon."""
 
     name = "inline_calls"
-    place = Place.ANYWHERE
     is_marked = False
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -152,23 +143,20 @@ class InlineCalls:
         self.openings = tuple(self._forms)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read what the form of `opening` is, of which no bracket may be missing."""
         form = self._forms[opening]
         cursor.rewind()
         cursor.advance(len(form))
         return _bare((yield from _FORMS[form].read(cursor, form)), may_be_open=form == _GEMMA_CALL)
 
 
-class CodeWord:
+class CodeWord(Syntax):
     """`tool_code = NAME(...)` on a line of its own, as Gemma writes it where it forgets a fence."""
 
     name = "code_word"
     openings = ("\ntool_code",)
-    place = Place.ANYWHERE
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the calls behind the word, in a list or alone."""
         yield from cursor.whitespace()
         if (yield from cursor.literal("=")):
             yield from cursor.whitespace()
@@ -221,14 +209,13 @@ class ToolTags(Tagged):
         )
 
 
-class ToolAttributes:
+class ToolAttributes(Syntax):
     """`<NAME KEY="value"/>` at the end of the reply, one or several.
 
     Only the keys that a tool declares make it a call, and at least one of them: else it is markup.
     """
 
     name = "tool_attributes"
-    place = Place.ANYWHERE
     is_marked = False
 
     def __init__(self, tools: Sequence[tuple[str, frozenset[str]]]) -> None:
@@ -236,7 +223,6 @@ class ToolAttributes:
         self.openings = tuple(self._keys)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read element after element, and the white space behind each."""
         mark = opening
 
         def passes_next() -> Waiting[str]:
@@ -244,16 +230,16 @@ class ToolAttributes:
             mark = yield from cursor.one_of(literals_of(*self.openings))
             return mark
 
-        return (yield from read_row(cursor, lambda: self._element(cursor, mark), passes_next))
+        return (yield from read_row(cursor, lambda: self._read_element(cursor, mark), passes_next))
 
-    def _element(self, cursor: Cursor, mark: str) -> Reading:
+    def _read_element(self, cursor: Cursor, mark: str) -> Reading:
         arguments: JsonObject = {}
         yield from cursor.whitespace()
         while key := (yield from cursor.take(_READABLE_NAME)):
-            value = yield from _attribute(cursor)
+            value = yield from _read_attribute(cursor)
             if value is None or key in arguments or key not in self._keys[mark]:
                 return NotACall(Reason.NOT_A_CALL)
-            arguments[key] = unescaped(value)
+            arguments[key] = unescape_entities(value)
             yield from cursor.whitespace()
         name = mark[1:-1]
         is_closed = yield from cursor.one_of(literals_of("/>", f"></{name}>"))
@@ -262,8 +248,7 @@ class ToolAttributes:
         return Calls((WrittenCall(name, arguments),))
 
 
-def _attribute(cursor: Cursor) -> Waiting[str | None]:
-    """Read what stands behind the name of an attribute."""
+def _read_attribute(cursor: Cursor) -> Waiting[str | None]:
     begins = yield from cursor.one_of(literals_of('="', "='"))
     if not begins:
         return None
@@ -272,7 +257,7 @@ def _attribute(cursor: Cursor) -> Waiting[str | None]:
     return value if (yield from cursor.literal(quote)) else None
 
 
-class ToolWords:
+class ToolWords(Syntax):
     """A whole reply of `NAME(...)` or of `NAME` and a JSON object, as GLM-4 wrote it.
 
     Several may stand one behind the other. Functionary writes `>>>` before all but the first, and
@@ -288,7 +273,6 @@ class ToolWords:
         self._names = Literals(self.openings)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read calls in parentheses, or names and objects of arguments, and what space follows."""
         if (yield from cursor.is_next("(")):
             cursor.rewind()
             return (yield from read_python_calls(cursor))
@@ -300,10 +284,10 @@ class ToolWords:
             name = yield from cursor.one_of(self._names)
             return name
 
-        return (yield from read_row(cursor, lambda: _behind_name(cursor, name), passes_next))
+        return (yield from read_row(cursor, lambda: _read_behind_name(cursor, name), passes_next))
 
 
-def _behind_name(cursor: Cursor, name: str) -> Reading:
+def _read_behind_name(cursor: Cursor, name: str) -> Reading:
     yield from cursor.take(_SPACE_AND_COLON)
     if (yield from cursor.literal(CONTENT)):
         yield from cursor.whitespace()
@@ -314,7 +298,7 @@ def _behind_name(cursor: Cursor, name: str) -> Reading:
     return (yield from read_arguments(cursor, name))
 
 
-def named_after(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
+def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
     """Return the syntaxes that can be read only where these tools are offered."""
     readable = [tool for tool in tools if _READABLE_NAME.fullmatch(tool.name)]
     demanding = tuple(tool.name for tool in readable if _demands(tool))
@@ -340,7 +324,6 @@ def _syntaxes(
 
 
 def _demands(tool: Tool) -> bool:
-    """Return whether a tool requires arguments."""
     required = tool.parameters.get("required") if isinstance(tool.parameters, dict) else None
     return isinstance(required, list) and bool(required)
 

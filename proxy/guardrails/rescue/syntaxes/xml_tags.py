@@ -14,12 +14,12 @@ import re
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
-from proxy.guardrails.rescue.values.tag_values import unescaped
+from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
 
 class FunctionTags(Tagged):
@@ -146,16 +146,13 @@ _ARGUMENT_TAGS = Literals(
 _LONGEST_NAME = 200
 
 
-class NamedTags:
+class NamedTags(Syntax):
     """A name in a tag, and a JSON object of arguments in another."""
 
     name = "named_tags"
     openings = tuple(f"<{tag}>" for tag in _ENVELOPES)
-    place = Place.ANYWHERE
-    is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read one call and its closing tag."""
         yield from cursor.whitespace()
         mark = yield from cursor.one_of(_NAME_TAGS)
         name = (yield from _read_text(cursor, mark)).strip() if mark else ""
@@ -175,13 +172,11 @@ class NamedTags:
 
 
 def _read_text(cursor: Cursor, mark: str) -> Waiting[str]:
-    """Read a short text up to its closing tag."""
     text = yield from cursor.take_until(literals_of("<"))
     return text if (yield from cursor.literal(_end_of(mark))) else ""
 
 
 def _read_object(cursor: Cursor, name: str, mark: str) -> Waiting[JsonObject | None]:
-    """Read the object of arguments and its closing tag."""
     end = _end_of(mark)
     yield from cursor.whitespace()
     value: JsonValue = {}
@@ -206,16 +201,13 @@ _KIMI_CALL_END = "<|close|>call<|sep|>"
 _HEAD = re.compile(r'(?P<name>[^"]+)"(?P<attributes>(?:\s+[\w:-]+="[^"]*")*)\s*')
 
 
-class KimiK3:
+class KimiK3(Syntax):
     """Elements made of control tokens, an argument each with its type."""
 
     name = "kimi_k3"
     openings = ('<|open|>call tool="',)
-    place = Place.ANYWHERE
-    is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read one call."""
         name, _ = yield from _read_head(cursor)
         arguments: JsonObject = {}
         while name and (yield from cursor.literal(_ARGUMENT)):
@@ -237,7 +229,7 @@ def _read_head(cursor: Cursor) -> Waiting[tuple[str, str]]:
     yield from cursor.one_of(_SEPARATOR)
     yield from cursor.whitespace()
     match = _HEAD.fullmatch(text)
-    return (unescaped(match["name"]), match["attributes"]) if match else ("", "")
+    return (unescape_entities(match["name"]), match["attributes"]) if match else ("", "")
 
 
 def _begins_element(text: str) -> bool:

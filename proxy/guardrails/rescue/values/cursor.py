@@ -96,7 +96,6 @@ class Cursor:
         self._is_mute = False
 
     def feed(self, text: str) -> None:
-        """Append text that has arrived."""
         if self._mark is not None:
             self._passed.append(self._text[self._mark : self._position])
             self._mark = 0
@@ -107,7 +106,6 @@ class Cursor:
         self._position = 0
 
     def finish(self) -> None:
-        """Take note that no more text will come."""
         self._is_finished = True
 
     @property
@@ -118,7 +116,6 @@ class Cursor:
     # What can be done with the text that is there.
 
     def stands_at(self, text: str) -> bool:
-        """Return whether `text` is known to come next."""
         return self._text.startswith(text, self._position)
 
     def here(self, literals: Literals, behind: int = 0) -> str | None:
@@ -150,11 +147,9 @@ class Cursor:
         return match[0]
 
     def pass_space(self) -> str:
-        """Pass the white space that is there."""
         return self.pass_run(_SPACE)
 
     def pass_last_space(self) -> str:
-        """Pass the white space that is there, if nothing else is."""
         match = _SPACE.fullmatch(self._text, self._position)
         return "" if match is None else self.pass_space()
 
@@ -178,7 +173,6 @@ class Cursor:
         return self._text[start : self._position]
 
     def pass_rest(self) -> None:
-        """Pass everything that is there."""
         self._position = len(self._text)
 
     # The source of a reading.
@@ -224,14 +218,12 @@ class Cursor:
         self._is_mute = True
 
     def end_arguments(self) -> None:
-        """Announce that the arguments object has been passed."""
         if self._echo_from is not None:
             self._echo.append(self._text[self._echo_from : self._position])
             self._echo_from = None
 
     @property
     def is_within_arguments(self) -> bool:
-        """Whether announced arguments are being passed."""
         return self._echo_from is not None
 
     @property
@@ -263,7 +255,6 @@ class Cursor:
         return self._text[self._position : self._position + 1]
 
     def is_next(self, text: str) -> Waiting[bool]:
-        """Return whether `text` comes next."""
         while not (is_next := self.stands_at(text)) and self._may_arrive(text):
             yield
         return is_next
@@ -298,7 +289,6 @@ class Cursor:
         return "".join(pieces)
 
     def whitespace(self) -> Waiting[None]:
-        """Pass all white space."""
         self.pass_space()
         while self.is_exhausted and not self._is_finished:
             yield

@@ -29,7 +29,7 @@ _STRICT = re.compile(
 )
 
 
-def decoded(written: str, quote: str) -> tuple[str, bool]:
+def decode(written: str, quote: str) -> tuple[str, bool]:
     """Return what whole escapes, and text between them, mean in a string in such quotes.
 
     The second value reports whether they are correct JSON.
@@ -53,17 +53,17 @@ def read_escape(cursor: Cursor, quote: str) -> Waiting[tuple[str, bool]]:
     char = yield from cursor.peek()
     cursor.advance(len(char))
     if char == "u":
-        return (yield from _code_point(cursor))
+        return (yield from _read_code_point(cursor))
     if char in _SIMPLE:
         return _SIMPLE[char], True
     return char if char == quote else "\\" + char, False
 
 
-def _code_point(cursor: Cursor) -> Waiting[tuple[str, bool]]:
-    first = yield from _hexadecimal(cursor)
+def _read_code_point(cursor: Cursor) -> Waiting[tuple[str, bool]]:
+    first = yield from _read_hexadecimal(cursor)
     written, second = "\\u" + first, ""
     if _is_between(first, 0xD800, 0xDBFF) and (yield from cursor.literal("\\u")):
-        second = yield from _hexadecimal(cursor)
+        second = yield from _read_hexadecimal(cursor)
         written += "\\u" + second
     return _meaning(first, second, written)
 
@@ -88,7 +88,7 @@ def _character(first: str, second: str) -> str:
     return chr(0x10000 + ((int(first, 16) - 0xD800) << 10) + int(second, 16) - 0xDC00)
 
 
-def _hexadecimal(cursor: Cursor) -> Waiting[str]:
+def _read_hexadecimal(cursor: Cursor) -> Waiting[str]:
     digits = ""
     while len(digits) < 4:
         char = yield from cursor.peek()

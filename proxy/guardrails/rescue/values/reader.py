@@ -16,30 +16,37 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
-from proxy.guardrails.rescue.values.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW, bare_items
+from proxy.guardrails.rescue.values.runs import (
+    DEPTH,
+    ITEMS,
+    KEYWORDS,
+    MEMBERS,
+    WINDOW,
+    find_bare_items,
+)
 from proxy.guardrails.rescue.values.scalars import (
     JSON,
     NUMERIC,
     STRICT_WORDS,
     WORDS,
-    Problem,
+    MemberWatcher,
     Style,
     Unreadable,
     Value,
-    Watcher,
-    meaning_of,
-    number_in,
+    ValueProblem,
+    interpret,
+    parse_number,
     read_bare,
 )
 from proxy.guardrails.rescue.values.strings import (
     FOREIGN_QUOTES,
     QUOTES,
     Around,
-    Doubt,
     Quoted,
+    StringDoubt,
     begins_string,
     ends_behind,
-    plain_string,
+    pass_plain_string,
     read_between,
     read_string,
 )
@@ -55,7 +62,7 @@ _WORTHWHILE = 8  # a run shorter than this part of the text that was looked at w
 
 
 @dataclass(slots=True)
-class Open:
+class OpenContainer:
     """A container whose end has not been reached; its bracket may stand twice.
 
     `patience` is how many members are still to be read before a run is looked for.
@@ -69,7 +76,6 @@ class Open:
 
     @property
     def is_strict(self) -> bool:
-        """Whether its brackets are those of JSON."""
         return self.closer == _STRICT_CLOSERS[type(self.container)]
 
     def looks_for_run(self) -> bool:
@@ -77,8 +83,7 @@ class Open:
         self.patience -= 1
         return self.patience <= 0
 
-    def has_looked(self, seen: int, length: int) -> None:
-        """Take note of how much text was looked at, and how long a run stood there."""
+    def record_look(self, seen: int, length: int) -> None:
         if length * _WORTHWHILE <= seen:
             self.patience = _SLOW_MEMBERS + seen // _FRUITLESS
 
@@ -119,10 +124,10 @@ _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
 
 
 def read_value(
-    cursor: Cursor, watcher: Watcher | None = None, style: Style = JSON
+    cursor: Cursor, watcher: MemberWatcher | None = None, style: Style = JSON
 ) -> Waiting[Value | Unreadable]:
     """Read one value and stop right behind it."""
-    return _Reader(cursor, watcher, style).read()
+    return _ValueReader(cursor, watcher, style).read()
 
 
 def read_whole(text: str) -> Value | Unreadable:
@@ -136,7 +141,7 @@ def read_whole(text: str) -> Value | Unreadable:
     list(reading())  # over a finished text it never waits
     cursor.pass_space()
     is_all = cursor.is_exhausted or isinstance(results[0], Unreadable)
-    return results[0] if is_all else Unreadable(Problem.UNEXPECTED)
+    return results[0] if is_all else Unreadable(ValueProblem.UNEXPECTED)
 
 
 class _Step(Enum):
@@ -149,46 +154,46 @@ class _Step(Enum):
 _Outcome: TypeAlias = JsonValue | Unreadable | _Step
 
 
-class _Reader:
+class _ValueReader:
     """Reads one value with an explicit stack, so that depth costs no recursion."""
 
-    def __init__(self, cursor: Cursor, watcher: Watcher | None, style: Style) -> None:
+    def __init__(self, cursor: Cursor, watcher: MemberWatcher | None, style: Style) -> None:
         self._cursor = cursor
         self._watcher = watcher
         self._style = style
         self._ends = literals_of(*style.ends)
-        self._open: list[Open] = []
+        self._open: list[OpenContainer] = []
         self._size = 0
         self._is_strict = True
         self._is_closed = True
-        self._doubt = Doubt.NONE
+        self._doubt = StringDoubt.NONE
 
     def read(self) -> Waiting[Value | Unreadable]:
         outcome: _Outcome = _Step.VALUE
         while True:
             if outcome is _Step.VALUE:
-                outcome = self._plain()
+                outcome = self._read_plain()
                 if outcome is _Step.VALUE:
-                    outcome = yield from self._beginning()
+                    outcome = yield from self._read_beginning()
             elif outcome is _Step.MEMBER:
-                outcome = yield from self._member()
+                outcome = yield from self._read_member()
             elif isinstance(outcome, Unreadable):
-                return self._broken_off(outcome)
+                return self._break_off(outcome)
             elif self._open:
-                outcome = yield from self._behind(outcome)
+                outcome = yield from self._read_behind(outcome)
             else:
-                return (yield from self._whole(outcome))
+                return (yield from self._finish(outcome))
 
-    def _whole(self, value: JsonValue) -> Waiting[Value | Unreadable]:
+    def _finish(self, value: JsonValue) -> Waiting[Value | Unreadable]:
         """Return the value, unless a string in it is doubtful and the text goes on behind it."""
         doubt, ends = self._doubt, self._style.ends
         if doubt and not (yield from ends_behind(self._cursor, doubt, ends)):
-            return Unreadable(Problem.UNEXPECTED)
+            return Unreadable(ValueProblem.UNEXPECTED)
         return Value(value, self._is_strict, self._is_closed)
 
-    def _broken_off(self, outcome: Unreadable) -> Unreadable:
+    def _break_off(self, outcome: Unreadable) -> Unreadable:
         outermost = self._open[0].container if self._open else None
-        breaks_off = outcome.problem in (Problem.CUT_OFF, Problem.UNWANTED)
+        breaks_off = outcome.problem in (ValueProblem.CUT_OFF, ValueProblem.UNWANTED)
         if not breaks_off or not isinstance(outermost, list):
             return outcome
         return Unreadable(outcome.problem, tuple(outermost))
@@ -198,7 +203,7 @@ class _Reader:
         char = self._cursor.visible()
         return "" if char in COMMENTS_BEGIN else char
 
-    def _space(self) -> Waiting[str]:
+    def _pass_space(self) -> Waiting[str]:
         """Pass white space and comments; return the character behind them."""
         yield from self._cursor.whitespace()
         while (char := (yield from self._cursor.peek())) in COMMENTS_BEGIN:
@@ -208,11 +213,11 @@ class _Reader:
             self._is_strict = False
         return char
 
-    def _plain(self) -> _Outcome:
+    def _read_plain(self) -> _Outcome:
         """Read a scalar in which nothing is to be decided or waited for, if one comes next."""
         char = self._cursor.visible()
         if char == '"' and self._open:
-            text = plain_string(self._cursor, self._around())
+            text = pass_plain_string(self._cursor, self._around())
             return _Step.VALUE if text is None else text
         if char in _NUMBER_BEGINS and not self._style.has_bare_text:
             digits = self._cursor.look(_PLAIN_NUMBER)
@@ -220,35 +225,35 @@ class _Reader:
             return int(digits) if digits else _Step.VALUE
         return _Step.VALUE
 
-    def _beginning(self) -> Waiting[_Outcome]:
-        char = self._visible() or (yield from self._space())
+    def _read_beginning(self) -> Waiting[_Outcome]:
+        char = self._visible() or (yield from self._pass_space())
         if char == "":
-            return Unreadable(Problem.CUT_OFF)
+            return Unreadable(ValueProblem.CUT_OFF)
         if char in "{[" or (char == "(" and self._style.is_python):
-            return self._container(char)
+            return self._open_container(char)
         if char in QUOTES or self._is_foreign(char):
-            return (yield from self._string(char))
+            return (yield from self._read_string(char))
         if char in "<&":
-            return (yield from self._marked())
+            return (yield from self._read_marked())
         if self._style.has_bare_text:
-            return (yield from self._bare())
-        return (yield from (self._number() if char in _NUMBER_BEGINS else self._word()))
+            return (yield from self._read_bare())
+        return (yield from (self._read_number() if char in _NUMBER_BEGINS else self._read_word()))
 
-    def _container(self, char: str) -> _Outcome:
+    def _open_container(self, char: str) -> _Outcome:
         if len(self._open) == DEPTH_LIMIT:
-            return Unreadable(Problem.TOO_DEEP)
+            return Unreadable(ValueProblem.TOO_DEEP)
         self._cursor.advance(1)
         is_object = char == "{" or (char == "(" and not self._open)
-        self._open.append(Open({} if is_object else [], CLOSERS[char]))
+        self._open.append(OpenContainer({} if is_object else [], CLOSERS[char]))
         return _Step.MEMBER
 
-    def _member(self) -> Waiting[_Outcome]:
+    def _read_member(self) -> Waiting[_Outcome]:
         """Read up to the value of the next member, or the bracket behind the last."""
         self._size += 1
         self._take_run()
         if self._size > _SIZE_LIMIT:
-            return Unreadable(Problem.TOO_LONG)
-        char = self._visible() or (yield from self._space())
+            return Unreadable(ValueProblem.TOO_LONG)
+        char = self._visible() or (yield from self._pass_space())
         innermost = self._open[-1]
         if char == innermost.closer:
             self._is_strict &= not innermost.container
@@ -260,7 +265,7 @@ class _Reader:
             self._is_strict = False
             self._cursor.advance(1)
             return _Step.MEMBER
-        key = yield from self._key(char)
+        key = yield from self._read_key(char)
         if isinstance(key, Unreadable):
             return key
         innermost.key = key
@@ -268,7 +273,6 @@ class _Reader:
         return (yield from self._enter(innermost, innermost.container, is_quoted=char in QUOTES))
 
     def _take_run(self) -> None:
-        """Pass whole members that come next, if several do."""
         innermost = self._open[-1]
         if not innermost.looks_for_run() or len(self._open) + DEPTH > DEPTH_LIMIT:
             return
@@ -280,12 +284,12 @@ class _Reader:
         else:
             length = 0 if is_watched else self._take_members(innermost, innermost.container, text)
         self._cursor.advance(length)
-        innermost.has_looked(len(text), length)
+        innermost.record_look(len(text), length)
 
     def _take_items(self, items: list[JsonValue], text: str) -> int:
-        run = ITEMS.at_start_of(text)
+        run = ITEMS.find(text)
         if run is None and self._style.has_bare_text:
-            run = bare_items(text)
+            run = find_bare_items(text)
         if run is None:
             return 0
         self._is_strict &= run.is_strict
@@ -293,8 +297,8 @@ class _Reader:
         items += run.members
         return run.length
 
-    def _take_members(self, innermost: Open, members: JsonObject, text: str) -> int:
-        run = (KEYWORDS if innermost.closer == ")" else MEMBERS).at_start_of(text)
+    def _take_members(self, innermost: OpenContainer, members: JsonObject, text: str) -> int:
+        run = (KEYWORDS if innermost.closer == ")" else MEMBERS).find(text)
         if run is None or not members.keys().isdisjoint(run.members):
             return 0
         self._is_strict &= run.is_strict
@@ -302,40 +306,42 @@ class _Reader:
         members |= run.members
         return run.length
 
-    def _enter(self, innermost: Open, members: JsonObject, *, is_quoted: bool) -> Waiting[_Outcome]:
-        char = self._visible() or (yield from self._space())
+    def _enter(
+        self, innermost: OpenContainer, members: JsonObject, *, is_quoted: bool
+    ) -> Waiting[_Outcome]:
+        char = self._visible() or (yield from self._pass_space())
         has_value = char == ("=" if innermost.closer == ")" else ":")
         self._cursor.advance(has_value)
-        char = self._visible() or (yield from self._space())
+        char = self._visible() or (yield from self._pass_space())
         if char == "":
-            return Unreadable(Problem.CUT_OFF)
+            return Unreadable(ValueProblem.CUT_OFF)
         if not has_value:
-            return self._set(innermost, is_quoted=is_quoted)
+            return self._make_set(innermost, is_quoted=is_quoted)
         if self._watcher is not None and not self._watcher.enters(self._path(), members):
-            return Unreadable(Problem.UNWANTED)
+            return Unreadable(ValueProblem.UNWANTED)
         return _Step.VALUE
 
-    def _set(self, innermost: Open, *, is_quoted: bool) -> _Outcome:
+    def _make_set(self, innermost: OpenContainer, *, is_quoted: bool) -> _Outcome:
         """Take the string that was read as a key for the first item of one of Python's sets."""
         is_set = self._style.is_python and is_quoted and innermost.closer == "}"
         if innermost.container or not is_set:
-            return Unreadable(Problem.UNEXPECTED)
+            return Unreadable(ValueProblem.UNEXPECTED)
         innermost.container = []
         return innermost.key
 
-    def _behind(self, value: JsonValue) -> Waiting[_Outcome]:
+    def _read_behind(self, value: JsonValue) -> Waiting[_Outcome]:
         """Put a value into the innermost container and read on behind it."""
         innermost = self._open[-1]
         if not self._put(innermost, value):
-            return Unreadable(Problem.UNEXPECTED)
-        char = self._visible() or (yield from self._space())
-        if char == "," and self._doubt is not Doubt.UNPAIRED:
+            return Unreadable(ValueProblem.UNEXPECTED)
+        char = self._visible() or (yield from self._pass_space())
+        if char == "," and self._doubt is not StringDoubt.UNPAIRED:
             self._cursor.advance(1)
             return _Step.MEMBER
         if char == innermost.closer:
             return self._close()
         if char and not (yield from self._lacks_bracket()):
-            return self._without_comma(char, innermost, value)
+            return self._go_on_without_comma(char, innermost, value)
         self._is_strict = False
         self._is_closed = bool(char)
         return self._open.pop().container
@@ -346,16 +352,18 @@ class _Reader:
             yield
         return bool(end) and len(self._open) == 1
 
-    def _without_comma(self, char: str, innermost: Open, value: JsonValue) -> _Outcome:
+    def _go_on_without_comma(
+        self, char: str, innermost: OpenContainer, value: JsonValue
+    ) -> _Outcome:
         is_object = isinstance(innermost.container, dict)
         is_next = char in QUOTES if is_object else char in "{[" and isinstance(value, dict | list)
         is_next = is_next or (char in QUOTES and isinstance(value, str))
-        if not is_next or self._doubt is Doubt.UNPAIRED:
-            return Unreadable(Problem.UNEXPECTED)
+        if not is_next or self._doubt is StringDoubt.UNPAIRED:
+            return Unreadable(ValueProblem.UNEXPECTED)
         self._is_strict = False
         return _Step.MEMBER
 
-    def _put(self, innermost: Open, value: JsonValue) -> bool:
+    def _put(self, innermost: OpenContainer, value: JsonValue) -> bool:
         """Put a value into a container; False where it contradicts what stands there already."""
         members, key = innermost.container, innermost.key or ""
         if isinstance(members, list):
@@ -374,65 +382,66 @@ class _Reader:
         self._is_strict &= innermost.is_strict
         return innermost.container
 
-    def _key(self, char: str) -> Waiting[str | Unreadable]:
+    def _read_key(self, char: str) -> Waiting[str | Unreadable]:
         if char in QUOTES or self._is_foreign(char):
-            text = plain_string(self._cursor, self._around(is_key=True)) if char == '"' else None
-            key = (yield from self._string(char, is_key=True)) if text is None else text
+            text = (
+                pass_plain_string(self._cursor, self._around(is_key=True)) if char == '"' else None
+            )
+            key = (yield from self._read_string(char, is_key=True)) if text is None else text
             is_torn = isinstance(key, str) and "<" in key and holds_mark(key)
-            return Unreadable(Problem.UNEXPECTED) if is_torn else key
+            return Unreadable(ValueProblem.UNEXPECTED) if is_torn else key
         if char and char in "<&":
-            return (yield from self._marked())
-        word = yield from self._letters()
+            return (yield from self._read_marked())
+        word = yield from self._read_letters()
         if not word:
-            return Unreadable(Problem.UNEXPECTED if char else Problem.CUT_OFF)
+            return Unreadable(ValueProblem.UNEXPECTED if char else ValueProblem.CUT_OFF)
         self._is_strict = False
         return word
 
     def _is_foreign(self, char: str) -> bool:
-        """Return whether this is a quotation mark that JSON does not know."""
         return char in FOREIGN_QUOTES and not self._style.has_bare_text
 
-    def _letters(self) -> Waiting[str]:
+    def _read_letters(self) -> Waiting[str]:
         char = yield from self._cursor.peek()
         return (yield from self._cursor.take(_LETTERS)) if _FIRST_LETTER.match(char) else ""
 
-    def _word(self) -> Waiting[_Outcome]:
-        word = yield from self._letters()
+    def _read_word(self) -> Waiting[_Outcome]:
+        word = yield from self._read_letters()
         if word not in WORDS:
-            return Unreadable(Problem.UNEXPECTED)
+            return Unreadable(ValueProblem.UNEXPECTED)
         self._is_strict &= word in STRICT_WORDS
         return WORDS[word]
 
-    def _number(self) -> Waiting[_Outcome]:
+    def _read_number(self) -> Waiting[_Outcome]:
         text = yield from self._cursor.take(NUMERIC)
         char = yield from self._cursor.peek()
         if char == "" and self._open:
-            return Unreadable(Problem.CUT_OFF)  # more digits may be missing
-        number = number_in(text, is_python=self._style.is_python)
+            return Unreadable(ValueProblem.CUT_OFF)  # more digits may be missing
+        number = parse_number(text, is_python=self._style.is_python)
         self._is_strict &= not isinstance(number, str)
         return number
 
-    def _bare(self) -> Waiting[_Outcome]:
+    def _read_bare(self) -> Waiting[_Outcome]:
         """Read text without quotation marks; before a mark only if it is all there is."""
         members = self._open[-1].container if self._open else {}
         is_item = isinstance(members, list)
         text = yield from read_bare(self._cursor, self._style.ends, is_item=is_item)
         char = yield from self._cursor.peek()
         if not char:
-            return Unreadable(Problem.CUT_OFF)
+            return Unreadable(ValueProblem.CUT_OFF)
         if text is None or (is_item and not text):
-            return Unreadable(Problem.UNEXPECTED)
+            return Unreadable(ValueProblem.UNEXPECTED)
         self._is_strict = False
-        value = meaning_of(text)
+        value = interpret(text)
         is_alone = not (members or is_item or len(self._open) > 1 or text.endswith("}"))
         is_whole = char != "<" or is_alone or value != text
-        return value if is_whole else Unreadable(Problem.UNEXPECTED)
+        return value if is_whole else Unreadable(ValueProblem.UNEXPECTED)
 
-    def _string(self, quote: str, *, is_key: bool = False) -> Waiting[str | Unreadable]:
+    def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str | Unreadable]:
         if quote in FOREIGN_QUOTES:
             self._size += _FOREIGN_SIZE
             if not (yield from begins_string(self._cursor, quote)):
-                return Unreadable(Problem.UNEXPECTED)
+                return Unreadable(ValueProblem.UNEXPECTED)
         return self._text(
             (yield from read_string(self._cursor, quote, self._around(is_key=is_key)))
         )
@@ -445,10 +454,10 @@ class _Reader:
         is_list = isinstance(innermost.container, list)
         return _around(innermost.closer, outer, is_list, is_key, self._style.ends)
 
-    def _marked(self) -> Waiting[str | Unreadable]:
+    def _read_marked(self) -> Waiting[str | Unreadable]:
         mark = yield from self._cursor.one_of(_MARKS)
         if not mark:
-            return Unreadable(Problem.UNEXPECTED)
+            return Unreadable(ValueProblem.UNEXPECTED)
         is_last = len(self._open) == 1 and self._open[0].closer == "}"
         ends = self._style.ends if is_last and self._style.has_bare_text else ()
         return self._text((yield from read_between(self._cursor, mark, ends)))
@@ -456,6 +465,6 @@ class _Reader:
     def _text(self, quoted: Quoted) -> str | Unreadable:
         self._is_strict &= quoted.is_strict
         self._doubt = max(self._doubt, quoted.doubt)
-        if quoted.doubt is Doubt.TORN:
-            return Unreadable(Problem.UNEXPECTED)
-        return quoted.text if quoted.is_whole else Unreadable(Problem.CUT_OFF)
+        if quoted.doubt is StringDoubt.TORN:
+            return Unreadable(ValueProblem.UNEXPECTED)
+        return quoted.text if quoted.is_whole else Unreadable(ValueProblem.CUT_OFF)

@@ -54,7 +54,7 @@ _MEANT: dict[str, JsonValue] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Generic[Members]):
+class MemberRun(Generic[Members]):
     """Members that come next, and how many characters they take, the last comma included.
 
     `size` is about how many members and containers there are, those in others included.
@@ -66,7 +66,7 @@ class Run(Generic[Members]):
     is_strict: bool
 
 
-class Runs(Generic[Members]):
+class RunFinder(Generic[Members]):
     """Finds members that are a value between `start` and `end`, for some kind of container."""
 
     def __init__(self, start: str, end: str, opening: str, closing: str) -> None:
@@ -82,7 +82,7 @@ class Runs(Generic[Members]):
         member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
         return re.compile(possessive(f"(?:{member})++"))
 
-    def at_start_of(self, text: str) -> Run[Members] | None:
+    def find(self, text: str) -> MemberRun[Members] | None:
         """Return the members with which `text` begins, if there are at least two."""
         match = self._pattern.match(text)
         length = match.start("last") if match else 0
@@ -90,14 +90,14 @@ class Runs(Generic[Members]):
         if not written:
             return None
         document = self._opening + written + self._closing
-        members, is_strict = self._parsed(document), True
+        members, is_strict = self._parse(document), True
         if members is None:
             document = _FOREIGN.sub(_in_json, document)
-            members, is_strict = self._parsed(document), False
+            members, is_strict = self._parse(document), False
         size = sum(map(document.count, ",[{"))
-        return None if members is None else Run(members, length, size, is_strict)
+        return None if members is None else MemberRun(members, length, size, is_strict)
 
-    def _parsed(self, document: str) -> Members | None:
+    def _parse(self, document: str) -> Members | None:
         try:
             members: Members = jiter.from_json(
                 document.encode(), allow_inf_nan=False, catch_duplicate_keys=True
@@ -125,16 +125,18 @@ def _value(depth: int) -> str:
     return rf"(?:{_SCALAR}|[\[{{]{_SPACE}(?:{key}{_value(depth - 1)}{behind})*+[\]}}])"
 
 
-def bare_items(text: str) -> Run[list[JsonValue]] | None:
+def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
     """Return the words and phrases without quotation marks with which `text` begins."""
     match = _BARE_ITEMS.match(text)
     if match is None:
         return None
     written = map(str.strip, match[0][:-1].split(","))
     items = [_MEANT.get(one, one) for one in written]
-    return Run(items, match.end(), len(items), is_strict=False)
+    return MemberRun(items, match.end(), len(items), is_strict=False)
 
 
-ITEMS: Runs[list[JsonValue]] = Runs("", _BEHIND_ITEM, "[", "]")
-MEMBERS: Runs[JsonObject] = Runs(f"{_KEY}{_SPACE}:{_SPACE}", _BEHIND_MEMBER, "{", "}")
-KEYWORDS: Runs[JsonObject] = Runs(f"{_BARE_KEY}{_SPACE}={_SPACE}", _BEHIND_MEMBER, "{", "}")
+ITEMS: RunFinder[list[JsonValue]] = RunFinder("", _BEHIND_ITEM, "[", "]")
+MEMBERS: RunFinder[JsonObject] = RunFinder(f"{_KEY}{_SPACE}:{_SPACE}", _BEHIND_MEMBER, "{", "}")
+KEYWORDS: RunFinder[JsonObject] = RunFinder(
+    f"{_BARE_KEY}{_SPACE}={_SPACE}", _BEHIND_MEMBER, "{", "}"
+)

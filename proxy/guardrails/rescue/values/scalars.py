@@ -16,7 +16,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 
 
-class Problem(StrEnum):
+class ValueProblem(StrEnum):
     """Why a value could not be read."""
 
     CUT_OFF = "cut_off"
@@ -39,7 +39,7 @@ class Value:
 class Unreadable:
     """What was written is no value; `items` are the whole ones of a list that breaks off."""
 
-    problem: Problem
+    problem: ValueProblem
     items: tuple[JsonValue, ...] = field(default=(), compare=False)
 
 
@@ -62,7 +62,7 @@ JSON = Style()
 PYTHON = Style(is_python=True)
 
 
-class Watcher(Protocol):
+class MemberWatcher(Protocol):
     """Whoever wants to know which member of which object is being read.
 
     `path` holds the keys from the outermost container inwards, None for a list. Within arguments
@@ -84,28 +84,28 @@ _CODE = re.compile(r"0[0-9]+")
 _DIGITS_LIMIT = 1000
 
 
-def number_in(text: str, *, is_python: bool = False) -> JsonValue | Unreadable:
+def parse_number(text: str, *, is_python: bool = False) -> JsonValue | Unreadable:
     """Return the number that a text is.
 
     Digits behind a zero are no number in JSON. Python's readers keep them as text: they may be a
     code of which the zero is a part, and what is due is for the schema to say.
     """
     if len(text) > _DIGITS_LIMIT:
-        return Unreadable(Problem.TOO_LONG)
+        return Unreadable(ValueProblem.TOO_LONG)
     match = _NUMBER.fullmatch(text)
     if match is None:
-        return text if is_python and _CODE.fullmatch(text) else Unreadable(Problem.UNEXPECTED)
+        return text if is_python and _CODE.fullmatch(text) else Unreadable(ValueProblem.UNEXPECTED)
     if match.lastindex is None:
         return int(text)
     number = float(text)
-    return Unreadable(Problem.TOO_LONG) if isinf(number) else number
+    return Unreadable(ValueProblem.TOO_LONG) if isinf(number) else number
 
 
-def meaning_of(text: str) -> JsonValue:
+def interpret(text: str) -> JsonValue:
     """Return what a text without quotation marks means: a word, a number, or itself."""
     if text in WORDS:
         return WORDS[text]
-    number = number_in(text)
+    number = parse_number(text)
     return text if isinstance(number, Unreadable) else number
 
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import CLOSING, holds_call
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
-from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decoded, read_escape
+from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decode, read_escape
 
 QUOTES = ('"', "'")
 CURLY_QUOTES = {"“": "”", "‘": "’"}
@@ -83,7 +83,7 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
 
 
 @lru_cache(maxsize=256)
-def still_inside(quote: str, around: Around) -> re.Pattern[str]:
+def inside_pattern(quote: str, around: Around) -> re.Pattern[str]:
     """Return a pattern for text up to an escape or a mark that does not end the string.
 
     It takes as many of these as there are, but nothing of what `ends` the value around.
@@ -121,7 +121,6 @@ def _not_behind_container(around: Around) -> str:
 
 
 def _class(characters: Iterable[str]) -> str:
-    """Write characters for use in a character class."""
     return "".join(map(re.escape, sorted(characters)))
 
 
@@ -183,7 +182,7 @@ _LONGEST_MARK = 32
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 
 
-class Doubt(IntEnum):
+class StringDoubt(IntEnum):
     """What is doubtful about a string, the worst last."""
 
     NONE = 0
@@ -192,18 +191,18 @@ class Doubt(IntEnum):
     TORN = 3  # what it quotes goes on behind it
 
 
-def doubt_about(written: str, opening: str, closing: str) -> Doubt:
+def judge_doubt(written: str, opening: str, closing: str) -> StringDoubt:
     """Judge what was written between these quotation marks, some of which are not escaped."""
     plain = _ESCAPE.sub("_", written) if "\\" in written else written
     if holds_call(plain):
-        return Doubt.TORN
-    if _paired(opening + closing).fullmatch(plain):
-        return Doubt.PAIRED
-    return Doubt.TORN if _structure(closing).search(plain) else Doubt.UNPAIRED
+        return StringDoubt.TORN
+    if _paired_pattern(opening + closing).fullmatch(plain):
+        return StringDoubt.PAIRED
+    return StringDoubt.TORN if _structure_pattern(closing).search(plain) else StringDoubt.UNPAIRED
 
 
 @lru_cache
-def _paired(quotes: str) -> re.Pattern[str]:
+def _paired_pattern(quotes: str) -> re.Pattern[str]:
     """Write a pattern for text in which every mark that can begin a quotation has its end.
 
     An apostrophe within a word is neither.
@@ -214,12 +213,11 @@ def _paired(quotes: str) -> re.Pattern[str]:
 
 
 @lru_cache
-def _structure(quote: str) -> re.Pattern[str]:
-    """Write a pattern for a quotation mark as it stands in JSON or in a call."""
+def _structure_pattern(quote: str) -> re.Pattern[str]:
     return re.compile(rf"[=:(\[{{,]\s*{quote}|{quote}\s*:")
 
 
-def ends_behind(cursor: Cursor, doubt: Doubt, ends: tuple[str, ...]) -> Waiting[bool]:
+def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waiting[bool]:
     """Return whether what stands behind a doubtful value lets it end there.
 
     Behind a string with a mark that has no partner, nothing but closing marks may stand; behind the
@@ -227,11 +225,11 @@ def ends_behind(cursor: Cursor, doubt: Doubt, ends: tuple[str, ...]) -> Waiting[
     """
     while True:
         text, is_all = cursor.glimpse(_DOUBT_SIGHT)
-        rest = text.lstrip(" \t" if doubt is Doubt.PAIRED else None)
+        rest = text.lstrip(" \t" if doubt is StringDoubt.PAIRED else None)
         if is_all or len(rest) >= _LONGEST_MARK:
             break
         yield
-    if doubt is Doubt.PAIRED:
+    if doubt is StringDoubt.PAIRED:
         return not rest or not (rest[0].isalnum() or rest[0] in _QUOTES)
     return not rest or rest.startswith(ends) or CLOSING.match(rest) is not None
 
@@ -271,7 +269,7 @@ class Quoted:
     text: str
     is_whole: bool = True
     is_strict: bool = True
-    doubt: Doubt = field(default=Doubt.NONE, compare=False)
+    doubt: StringDoubt = field(default=StringDoubt.NONE, compare=False)
 
 
 def begins_string(cursor: Cursor, quote: str) -> Waiting[bool]:
@@ -279,7 +277,7 @@ def begins_string(cursor: Cursor, quote: str) -> Waiting[bool]:
     return quote != _BACKSLASH or (yield from cursor.is_next(_ESCAPED_QUOTE))
 
 
-def plain_string(cursor: Cursor, around: Around) -> str | None:
+def pass_plain_string(cursor: Cursor, around: Around) -> str | None:
     """Pass and return a string with nothing to decode; None if it takes more to tell."""
     written = cursor.look(_WHOLE)
     if not written or not can_end(cursor, around, len(written)):
@@ -289,9 +287,8 @@ def plain_string(cursor: Cursor, around: Around) -> str | None:
 
 
 def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
-    """Read the string that begins with `quote`, the quotation mark that comes next."""
     if quote == _BACKSLASH:
-        return (yield from _escaped(cursor))
+        return (yield from _read_escaped(cursor))
     if quote in QUOTES and (yield from cursor.literal(quote * 3)):
         return (yield from read_between(cursor, quote * 3))
     yield from cursor.literal(quote)
@@ -316,7 +313,7 @@ class _Unescaped:
         undoubted = _ESCAPED[quote]
         while True:
             if run := cursor.pass_run(undoubted):
-                self._add(run, decoded(run, quote))
+                self._add(run, decode(run, quote))
             plain = yield from cursor.take(_PLAIN[quote])
             self._add(plain, (plain, not _CONTROL.search(plain)))
             char = yield from cursor.peek()
@@ -326,11 +323,11 @@ class _Unescaped:
             if char != quote:
                 self._add(_SOME_ESCAPE, (yield from read_escape(cursor, quote)))
             elif (yield from is_end(cursor, self._around)):
-                return self._whole()
+                return self._finish()
             else:
                 self._add(quote, (quote, False))
                 self._is_doubtful = True
-                undoubted = still_inside(quote, self._around)
+                undoubted = inside_pattern(quote, self._around)
 
     def _add(self, written: str, meaning: tuple[str, bool]) -> None:
         meant, is_correct = meaning
@@ -338,10 +335,10 @@ class _Unescaped:
         self._pieces.append(meant)
         self._is_correct = self._is_correct and is_correct
 
-    def _whole(self) -> Quoted:
-        doubt = Doubt.NONE
+    def _finish(self) -> Quoted:
+        doubt = StringDoubt.NONE
         if self._is_doubtful:
-            doubt = doubt_about("".join(self._written), self._opening, self._quote)
+            doubt = judge_doubt("".join(self._written), self._opening, self._quote)
         return Quoted("".join(self._pieces), is_strict=self._is_correct, doubt=doubt)
 
 
@@ -366,7 +363,7 @@ def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiti
         pieces.append(end)
 
 
-def _escaped(cursor: Cursor) -> Waiting[Quoted]:
+def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
     """Read a string of JSON that was escaped once more, up to the quote that ends it."""
     pieces: list[str] = []
     is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
@@ -378,5 +375,5 @@ def _escaped(cursor: Cursor) -> Waiting[Quoted]:
         if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # else the quote is escaped too
             break
         pieces.append(_ESCAPED_QUOTE)
-    once, _ = decoded("".join(pieces), '"')
-    return Quoted(decoded(once, '"')[0], is_whole, is_strict=False)
+    once, _ = decode("".join(pieces), '"')
+    return Quoted(decode(once, '"')[0], is_whole, is_strict=False)

@@ -22,7 +22,7 @@ _UNESCAPED = re.compile(r"[<>]|&(?!(?:lt|gt|amp|quot|apos|#39|#34|#x27|#x22);)")
 _QUOTES = {'"': ("&quot;", "&#34;", "&#x22;"), "'": ("&apos;", "&#39;", "&#x27;")}
 
 
-def unescaped(text: str) -> str:
+def unescape_entities(text: str) -> str:
     """Return what was meant, if everything that XML has to escape was escaped, else `text`.
 
     A value that holds both `&lt;` and `<` is markup or code, where entities stand for themselves.
@@ -46,7 +46,7 @@ class LineEnds:
         self._is_inline = False
         self._shortened: dict[str, str] = {}
 
-    def trimmed(self, key: str, text: str) -> str:
+    def trim(self, key: str, text: str) -> str:
         """Return a value without line ends at its marks and without a closing tag of its name."""
         closing = f"</{key}>"
         if text.rstrip().endswith(closing) and f"<{key}" not in text:

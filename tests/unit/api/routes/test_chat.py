@@ -5,8 +5,7 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import CHAT
-from proxy.api.limits import BodyLimits
-from proxy.api.request_reader import RequestReader
+from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.routes.chat import Chat
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
@@ -39,7 +38,7 @@ def call(
     client = HandMadeClient(body, "POST", headers=headers or {})
     prose: list[ReplyEvent | TemperError] = [TextDelta("Hello"), ReplyFinished("stop")]
     backend = ScriptedBackend([prose, prose])
-    asyncio.run(client.call(endpoint(backend, limit, forwards=forwards)))
+    asyncio.run(client.ask(endpoint(backend, limit, forwards=forwards)))
     return client, backend
 
 
@@ -69,7 +68,7 @@ def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:
     client = HandMadeClient(method="POST", has_sent=True)
     client.leaves.set()
     backend = ScriptedBackend()
-    asyncio.run(client.call(endpoint(backend)))
+    asyncio.run(client.ask(endpoint(backend)))
     assert client.got == []
     assert backend.questions == []
 

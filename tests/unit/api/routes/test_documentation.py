@@ -1,6 +1,7 @@
 import asyncio
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.routes.documentation import documentation_router
@@ -8,7 +9,7 @@ from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 
 
-def page_of(app: FastAPI) -> str:
+def page_of(app: ASGIApp) -> str:
     client = HandMadeClient(path="/docs", headers={"host": "localhost"})
     asyncio.run(client.call(app))
     assert client.status == 200

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.limits import Access
+from proxy.api.edge import Access
 from proxy.api.routes import metrics as route
 from proxy.api.routes.metrics import METRICS_PATH
 from proxy.backends.client import Backend, Description, Health

@@ -6,8 +6,7 @@ import pytest
 from starlette.types import Message
 
 from proxy.api.app import ServerOptions
-from proxy.api.limits import BodyLimits
-from proxy.api.request_reader import RequestReader
+from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.routes.passthrough import Relay
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description, PassthroughRequest
@@ -43,7 +42,7 @@ def call(
     headers: dict[str, str] | None = None,
 ) -> HandMadeClient:
     client = HandMadeClient(body, "POST", headers=headers or {})
-    asyncio.run(client.call(endpoint(ServerOptions().alone(backend), path)))
+    asyncio.run(client.ask(endpoint(ServerOptions().alone(backend), path)))
     return client
 
 
@@ -143,7 +142,7 @@ def test_a_client_that_leaves_ends_the_work() -> None:
             await asyncio.Event().wait()
 
         app = endpoint(ServerOptions().alone(backend))
-        await app(client.scope, client.receive, leave)
+        await app(client.connection.behind(send=leave))
         return client
 
     backend = ScriptedBackend(pieces=[b"data: {}\n\n"] * 2)
@@ -159,7 +158,7 @@ def test_as_many_are_asked_at_once_as_there_are_slots() -> None:
         service.resize(await service.look_up("m"), 1)
         async with service.admission.slot("other"):
             client = HandMadeClient(WHOLE, "POST")
-            waiting = asyncio.create_task(client.call(app))
+            waiting = asyncio.create_task(client.ask(app))
             for _ in range(20):
                 await asyncio.sleep(0)
             assert backend.passages == []
@@ -177,8 +176,8 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
         backend = ScriptedBackend(pieces=[b"{}\n"])
         services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
         first, second, third = (HandMadeClient(body, "POST") for _ in range(3))
-        await first.call(endpoint(services, timeouts=StreamTimeouts(load_wait=0)))
-        asking = asyncio.create_task(second.call(endpoint(services)))
+        await first.ask(endpoint(services, timeouts=StreamTimeouts(load_wait=0)))
+        asking = asyncio.create_task(second.ask(endpoint(services)))
         await asyncio.sleep(0)
         server.finish()
         await asking
@@ -186,7 +185,7 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
         failing = Server()
         fleet = Fleet({"m": failing}, Swapping([Model("m")]))
         services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
-        asking = asyncio.create_task(third.call(endpoint(services)))
+        asking = asyncio.create_task(third.ask(endpoint(services)))
         await failing.wanted.wait()
         failing.finish(LaunchFailed("llama-server", "is out of memory"))
         await asking
@@ -219,7 +218,7 @@ def test_silence_is_filled_with_comments_also_before_the_first_piece() -> None:
                 may_go_on.set()
 
         app = endpoint(ServerOptions().alone(Slow()), timeouts=StreamTimeouts(keep_alive=0.01))
-        await app(client.scope, client.receive, note)
+        await app(client.connection.behind(send=note))
         return client
 
     client = asyncio.run(scene())

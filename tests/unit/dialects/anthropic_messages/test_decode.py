@@ -14,6 +14,7 @@ from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.field_table import Handling
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
+from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.unit.dialects.anthropic_messages.conversations import body
 
@@ -307,7 +308,7 @@ def places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
             yield from places_in(one)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(mutated())
 def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
     try:

@@ -16,6 +16,7 @@ from proxy.facts import Omitted
 from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.transcript import completed_calls, rounds_since_user
+from tests.examples import examples
 from tests.unit.dialects.anthropic_messages.conversations import (
     BILLING,
     MARK,
@@ -57,7 +58,7 @@ def result(call_id: str, **members: JsonValue) -> JsonObject:
 
 
 class TestTheSameConversation:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(histories(), words, st.data())
     def test_gives_the_same_bytes_however_it_is_written(
         self, messages: list[JsonObject], system: str, data: st.DataObject
@@ -77,7 +78,7 @@ class TestTheSameConversation:
         assert again == plain
         assert again.fields == plain.fields
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(histories(), words)
     def test_gives_the_same_when_its_messages_were_read_before(
         self, messages: list[JsonObject], system: str
@@ -88,7 +89,7 @@ class TestTheSameConversation:
         again = decode_request(body(never_read, **asked))
         assert (again.request, again.facts) == (first.request, first.facts)
 
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(histories(), words)
     def test_begins_with_the_same_messages_when_it_has_gone_on(
         self, messages: list[JsonObject], system: str
@@ -164,7 +165,7 @@ class TestWhatTheSystemSays:
         assert converted(HI, said("system", PICTURE)) == [HI]
         assert left_out(HI, said("system", PICTURE)) == ["misplaced_block"]
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(histories())
     def test_behind_a_result_changes_nothing_that_guardrails_see(
         self, messages: list[JsonObject]

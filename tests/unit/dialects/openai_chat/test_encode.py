@@ -36,6 +36,7 @@ from proxy.dialects.openai_chat.encode import (
 )
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import EventDecoder
+from tests.examples import examples
 
 A_BRACE: JsonObject = {"arguments": "{"}
 
@@ -345,7 +346,7 @@ def as_heard(event: ReplyEvent) -> Sequence[ReplyEvent]:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(deltas, calls, endings, st.lists(st.integers(0, 3000), max_size=8))
 def test_what_is_encoded_is_decoded_again_at_every_chunking(
     said: list[ReplyEvent],

@@ -20,6 +20,7 @@ from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.dialects.raw_json import nodes_in
 from proxy.errors import InvalidRequest, PreviousResponseUnknown
 from proxy.facts import Omitted
+from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.fakes.responses import (
     OWNER,
@@ -399,7 +400,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return json.dump(request)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(mutated())
 def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
     try:

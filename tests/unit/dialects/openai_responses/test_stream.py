@@ -28,6 +28,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Decoded, Problem
 from proxy.dialects.openai_responses.stream import is_good_end
+from tests.examples import examples
 from tests.fakes.responses import StreamJudge, decode, member, read_stream, streamed, tool, whole
 from tests.unit.dialects.openai_responses.names import SENT_EVENTS
 
@@ -141,7 +142,7 @@ def test_every_stream_keeps_to_the_rules_at_every_chunking(
     assert {f"{event['type']}" for event in read} <= SENT_EVENTS
 
 
-@settings(max_examples=40)  # the SDK's models take their time
+@settings(max_examples=examples(40))  # the SDK's models take their time
 @given(answers(), REQUESTS, st.data())
 def test_a_stream_that_breaks_says_so_and_ends(
     events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
@@ -158,7 +159,7 @@ def test_a_stream_that_breaks_says_so_and_ends(
     accumulated(read)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(answers(), REQUESTS)
 def test_what_the_sdk_adds_up_is_the_whole_answer(
     events: list[ReplyEvent], asked: JsonObject

@@ -5,7 +5,7 @@ import pytest
 
 from proxy.guardrails.announcements.cues import Cues, Script
 from proxy.guardrails.announcements.endings import normalise
-from proxy.guardrails.announcements.matching import Finding, Matcher
+from proxy.guardrails.announcements.matching import CueFinding, Matcher
 
 # A language of its own, so that each field is seen at work.
 CUES = Cues(
@@ -42,7 +42,7 @@ UNSPACED = Cues(
 )
 
 
-def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep",)) -> Finding:
+def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep",)) -> CueFinding:
     return Matcher(cues).find(normalise(sentence), tool_words)
 
 
@@ -70,7 +70,7 @@ def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep
     ],
 )
 def test_a_cue_announces(sentence: str) -> None:
-    assert found(sentence) is Finding.ANNOUNCED
+    assert found(sentence) is CueFinding.ANNOUNCED
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_cue_announces(sentence: str) -> None:
     ],
 )
 def test_what_bars_a_cue_is_told_from_no_cue(sentence: str) -> None:
-    assert found(sentence) is Finding.BARRED
+    assert found(sentence) is CueFinding.BARRED
 
 
 @pytest.mark.parametrize(
@@ -106,24 +106,24 @@ def test_what_bars_a_cue_is_told_from_no_cue(sentence: str) -> None:
     ],
 )
 def test_words_that_are_no_cue_say_nothing(sentence: str) -> None:
-    assert found(sentence) is Finding.NOTHING
+    assert found(sentence) is CueFinding.NOTHING
 
 
 def test_a_verb_that_stands_last_may_be_some_words_away() -> None:
-    assert found("Ego will this old file prove.", GAP) is Finding.ANNOUNCED
-    assert found("Ego will this very old file prove.", GAP) is Finding.NOTHING
-    assert found("Ego will this, prove.", GAP) is Finding.NOTHING
-    assert found("Ego will this not prove.", GAP) is Finding.BARRED
-    assert found("Ego will grep.", GAP) is Finding.NOTHING
+    assert found("Ego will this old file prove.", GAP) is CueFinding.ANNOUNCED
+    assert found("Ego will this very old file prove.", GAP) is CueFinding.NOTHING
+    assert found("Ego will this, prove.", GAP) is CueFinding.NOTHING
+    assert found("Ego will this not prove.", GAP) is CueFinding.BARRED
+    assert found("Ego will grep.", GAP) is CueFinding.NOTHING
 
 
 def test_a_script_without_spaces_has_no_edges_of_words() -> None:
-    assert found("__ab--xy__", UNSPACED) is Finding.ANNOUNCED
-    assert found("__ab---xy__", UNSPACED) is Finding.NOTHING
+    assert found("__ab--xy__", UNSPACED) is CueFinding.ANNOUNCED
+    assert found("__ab---xy__", UNSPACED) is CueFinding.NOTHING
 
 
 def test_a_colon_makes_no_act_where_no_verbs_of_saying_are_known() -> None:
-    assert found("Ego will frobnicate:", replace(CUES, sayings="")) is Finding.NOTHING
+    assert found("Ego will frobnicate:", replace(CUES, sayings="")) is CueFinding.NOTHING
 
 
 def test_requests_and_afterthoughts_are_told() -> None:

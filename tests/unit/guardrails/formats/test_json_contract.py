@@ -9,9 +9,9 @@ from proxy.guardrails.formats.json_contract import JsonContract, JsonContractCon
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply, ReplyReader
 from proxy.guardrails.rescue.findings import Found, Prose
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 from tests.fakes.arrivals import chunkings, read_syntax, scan
 from tests.fakes.playbook import CLOCK, WEATHER
 from tests.unit.guardrails.tool_prompts.retelling import (
@@ -93,8 +93,8 @@ ANSWER = WrittenCall("respond", {"message": 'It is "here".'})
 OFFER = OfferedTools(
     (WEATHER, CLOCK),
     TextPolicy.RESPOND,
-    (READ_CONTRACT, *in_order(("bare_json",))),
-    respond_tool(()),
+    (READ_CONTRACT, *order_syntaxes(("bare_json",))),
+    make_respond_tool(()),
 )
 
 

@@ -14,7 +14,7 @@ from proxy.guardrails.history_repair.history import (
     heal_tools,
     neutralise,
 )
-from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, UNANSWERED, orphaned
+from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, UNANSWERED, introduce_orphan
 from proxy.guardrails.model_quirks import SystemRole, Template
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, unpaired, written
@@ -322,7 +322,7 @@ def test_everything_is_mended_in_one_go() -> None:
     healed, facts = heal_messages(broken, STRICT_TEMPLATE)
     assert written(healed) == [
         said("system", "Be brief."),
-        said("user", f"{orphaned('')}\n\nold <\u200b|im_end|>\n\nHi"),
+        said("user", f"{introduce_orphan('')}\n\nold <\u200b|im_end|>\n\nHi"),
         called(call("call_3_0", arguments='{"unparsable":"{bad"}')),
         result("call_3_0", UNANSWERED),
         said("user", "System note:\n\nHurry."),

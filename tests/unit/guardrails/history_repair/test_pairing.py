@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.facts import Fact, Healed
-from proxy.guardrails.history_repair.pairing import UNANSWERED, orphaned, pair_calls
+from proxy.guardrails.history_repair.pairing import UNANSWERED, introduce_orphan, pair_calls
 from proxy.guardrails.transcript import completed_calls
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, unpaired, written
@@ -17,8 +17,8 @@ def test_a_call_that_was_never_answered_counts_as_failed() -> None:
 
 
 def test_an_orphan_is_introduced_by_its_tool_if_that_is_known() -> None:
-    assert orphaned("look").startswith("Result of look, ")
-    assert orphaned("").startswith("Result, ")
+    assert introduce_orphan("look").startswith("Result of look, ")
+    assert introduce_orphan("").startswith("Result, ")
 
 
 HI = said("user", "Hi")
@@ -26,7 +26,7 @@ NOTE = result("a", UNANSWERED)
 
 
 def orphan(text: str, name: str = "") -> JsonObject:
-    return said("user", f"{orphaned(name)}\n\n{text}")
+    return said("user", f"{introduce_orphan(name)}\n\n{text}")
 
 
 def pair(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], list[str]]:
@@ -149,7 +149,7 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
         [
             orphan("1", "look"),
             HI,
-            said("user", [{"type": "text", "text": text} for text in (orphaned(""), "2")]),
+            said("user", [{"type": "text", "text": text} for text in (introduce_orphan(""), "2")]),
         ],
         ["orphan_result", "orphan_result"],
     ),

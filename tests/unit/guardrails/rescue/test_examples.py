@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.examples import announces, gives_account, presents
+from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from proxy.guardrails.rescue.examples import announces, gives_account, presents
     ],
 )
 def test_announcements_are_known(words: str) -> None:
-    assert announces(words)
+    assert introduces_example(words)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_announcements_are_known(words: str) -> None:
     ],
 )
 def test_other_words_announce_nothing(words: str) -> None:
-    assert not announces(words)
+    assert not introduces_example(words)
 
 
 @pytest.mark.parametrize("words", ["You could send\n", "Let me see. The server returned\n"])

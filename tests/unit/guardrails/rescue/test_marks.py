@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation.tools import Tool, WrittenCall
-from proxy.guardrails.names import meant_by
+from proxy.guardrails.names import find_name
 from proxy.guardrails.rescue.findings import Found
 from proxy.guardrails.rescue.marks import (
     CLOSING,
@@ -19,7 +19,7 @@ from proxy.guardrails.rescue.marks import (
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Place
-from proxy.guardrails.rescue.syntaxes.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from tests.corpus.spellings import MARKED, SPELLINGS, Call, Spelling, syntaxes_in
 from tests.fakes.arrivals import read
 
@@ -28,7 +28,7 @@ _MARKS = re.compile(r"""</[^>]*>|<[|\uff5c][^>]*>|<[\w=:" ]+>|[\]}"')]""")
 FIRST: Call = ("alpha", {"first": "one"})
 SECOND: Call = ("beta", {"second": "two"})
 NAMES = ("alpha", "beta")
-NAMED = named_after(
+NAMED = syntaxes_for(
     [Tool(name, {"properties": {key: {}}}, b"") for name, (key,) in (FIRST, SECOND)]
 )
 
@@ -67,7 +67,7 @@ def calls_in(text: str) -> list[WrittenCall]:
 def is_meant(call: WrittenCall, *, data: str = "") -> bool:
     """Tell whether a call is one of the two, or one that holds `data` whole and was cut nowhere."""
     arguments = call.arguments
-    name = meant_by(call.name, NAMES)
+    name = find_name(call.name, NAMES)
     if name is None or isinstance(arguments, str):
         return True  # neither is executed as it is
     if isinstance(arguments, dict) and data and arguments.keys() == {"first"}:
@@ -132,7 +132,7 @@ def test_a_call_quoted_without_escapes_is_never_torn(
     quoted = data.draw(around) + inner.one(SECOND) + data.draw(around)
     text = outer.one(("alpha", {"first": quoted, "last": "z"})).replace('\\"', '"')
     for call in calls_in(text):
-        if meant_by(call.name, NAMES) == "alpha" and isinstance(call.arguments, dict):
+        if find_name(call.name, NAMES) == "alpha" and isinstance(call.arguments, dict):
             assert call.arguments == {"first": quoted, "last": "z"}
 
 

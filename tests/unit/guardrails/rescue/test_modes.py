@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.formats.hermes import Hermes
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText
-from proxy.guardrails.rescue.modes import Attempt, Beginning
+from proxy.guardrails.rescue.modes import Beginning, OpeningAttempt
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.plain_json import BareJson
 from proxy.guardrails.rescue.syntaxes.xml_tags import QwenCoder
@@ -14,7 +14,7 @@ BOTH: Sequence[tuple[str, Syntax]] = (("<tool_call>", Hermes()), ("<tool_call>",
 
 def test_the_first_candidate_that_finds_a_call_counts() -> None:
     cursor = Cursor("<tool_call>\n<function=now></function></tool_call> rest")
-    attempt = Attempt(cursor, BOTH, ())
+    attempt = OpeningAttempt(cursor, BOTH, ())
     assert attempt.resume() == Calls((WrittenCall("now", {}),))
     assert attempt.syntax.name == "qwen_coder"
     assert cursor.source() == "<tool_call>\n<function=now></function></tool_call>"
@@ -22,7 +22,7 @@ def test_the_first_candidate_that_finds_a_call_counts() -> None:
 
 def test_a_candidate_gets_the_text_that_another_has_passed() -> None:
     cursor = Cursor("<tool_call>")
-    attempt = Attempt(cursor, BOTH, ())
+    attempt = OpeningAttempt(cursor, BOTH, ())
     for piece in ("\n ", "<func", "tion=now>", "</function></tool_call"):
         assert attempt.resume() is None
         cursor.feed(piece)
@@ -32,7 +32,7 @@ def test_a_candidate_gets_the_text_that_another_has_passed() -> None:
 
 def test_if_none_finds_a_call_the_one_that_came_furthest_tells_why() -> None:
     cursor = Cursor('<tool_call> {"name": no')
-    attempt = Attempt(cursor, BOTH, ())
+    attempt = OpeningAttempt(cursor, BOTH, ())
     assert attempt.resume() is None
     cursor.feed("!")
     assert attempt.resume() == NotACall(Reason.BROKEN)
@@ -42,7 +42,7 @@ def test_if_none_finds_a_call_the_one_that_came_furthest_tells_why() -> None:
 
 def test_arguments_are_announced_as_they_arrive() -> None:
     cursor = Cursor('<tool_call>{"name": "f", "arguments": {"a')
-    attempt = Attempt(cursor, BOTH, ())
+    attempt = OpeningAttempt(cursor, BOTH, ())
     assert attempt.resume() is None
     assert attempt.take_heard() == [ArgumentsStarted("f", is_marked=True), ArgumentsText('{"a')]
     cursor.feed("")
@@ -56,7 +56,7 @@ def test_arguments_are_announced_as_they_arrive() -> None:
 def test_an_unmarked_call_to_a_tool_that_is_not_offered_is_not_announced() -> None:
     text = '{"name": "f", "arguments": {}}'
     for offered, count in (((), 0), (("f",), 2)):
-        attempt = Attempt(Cursor(text, is_finished=True), [("{", BareJson())], offered)
+        attempt = OpeningAttempt(Cursor(text, is_finished=True), [("{", BareJson())], offered)
         assert isinstance(attempt.resume(), Calls)
         assert len(attempt.take_heard()) == count
         assert not attempt.is_marked

@@ -17,7 +17,7 @@ def found(name: str = "look", syntax: str = "hermes", *, is_marked: bool = True)
 
 def test_nothing_forbids_the_first_call() -> None:
     siblings = Siblings(OFFERED)
-    assert siblings.objection(found(), TAG) is None
+    assert siblings.object_to(found(), TAG) is None
     assert not siblings.is_settled
 
 
@@ -25,59 +25,59 @@ def test_behind_a_refused_call_no_other_counts() -> None:
     siblings = Siblings(OFFERED)
     siblings.refuse(Reason.IN_SENTENCE, found())
     assert siblings.is_settled
-    assert siblings.objection(found("now"), TAG) is Reason.OUT_OF_ORDER
-    assert siblings.objection(found(), TAG) is Reason.OUT_OF_ORDER
+    assert siblings.object_to(found("now"), TAG) is Reason.OUT_OF_ORDER
+    assert siblings.object_to(found(), TAG) is Reason.OUT_OF_ORDER
 
 
 def test_a_refused_call_that_nobody_offered_means_nothing() -> None:
     siblings = Siblings(OFFERED)
     siblings.refuse(Reason.IN_SENTENCE, found("other"))
-    assert siblings.objection(found(), TAG) is None
+    assert siblings.object_to(found(), TAG) is None
 
 
 @pytest.mark.parametrize("first", [found(is_marked=False), found()])
 def test_a_call_that_only_lacked_marks_may_be_repeated(first: Found) -> None:
     siblings = Siblings(OFFERED)
     siblings.refuse(Reason.NOT_CLOSED, first)
-    assert siblings.objection(found("now"), TAG) is Reason.OUT_OF_ORDER
-    assert siblings.objection(found(), TAG) is None
+    assert siblings.object_to(found("now"), TAG) is Reason.OUT_OF_ORDER
+    assert siblings.object_to(found(), TAG) is None
     siblings.accept(found(), TAG)
-    assert siblings.objection(found("now"), TAG) is None
+    assert siblings.object_to(found("now"), TAG) is None
 
 
 def test_behind_unmarked_calls_no_unmarked_one_counts() -> None:
     siblings = Siblings(OFFERED)
     siblings.refuse(None, found("other", is_marked=False))
-    assert siblings.objection(found(is_marked=False), "{") is Reason.OUT_OF_ORDER
-    assert siblings.objection(found(), TAG) is None
+    assert siblings.object_to(found(is_marked=False), "{") is Reason.OUT_OF_ORDER
+    assert siblings.object_to(found(), TAG) is None
 
 
 def test_behind_an_example_no_call_counts() -> None:
     for show in (Siblings.show_example, lambda one: one.refuse(Reason.QUOTED, found())):
         siblings = Siblings(OFFERED)
         show(siblings)
-        assert siblings.objection(found(), TAG) is Reason.QUOTED
+        assert siblings.object_to(found(), TAG) is Reason.QUOTED
         siblings.refuse(Reason.IN_SENTENCE, found())
-        assert siblings.objection(found(), TAG) is Reason.OUT_OF_ORDER
+        assert siblings.object_to(found(), TAG) is Reason.OUT_OF_ORDER
 
 
 def test_words_separate_calls_of_different_syntaxes() -> None:
     siblings = Siblings(OFFERED)
     siblings.accept(found(), TAG)
-    assert siblings.objection(found(syntax="invoke"), "<invoke name=") is None
+    assert siblings.object_to(found(syntax="invoke"), "<invoke name=") is None
     siblings.hear("Words.")
     assert siblings.has_spoken
-    assert siblings.objection(found(syntax="invoke"), "<invoke name=") is Reason.QUOTED
-    assert siblings.objection(found(syntax="qwen_coder"), TAG) is None
-    assert siblings.objection(found(), "<other>") is None
+    assert siblings.object_to(found(syntax="invoke"), "<invoke name=") is Reason.QUOTED
+    assert siblings.object_to(found(syntax="qwen_coder"), TAG) is None
+    assert siblings.object_to(found(), "<other>") is None
 
 
 def test_behind_a_broken_call_no_other_counts() -> None:
     siblings = Siblings(OFFERED)
     siblings.break_off("<tool_call>{oh", is_marked=True)
-    assert siblings.objection(found(), TAG) is Reason.NESTED
+    assert siblings.object_to(found(), TAG) is Reason.NESTED
     siblings.refuse(Reason.IN_SENTENCE, found())
-    assert siblings.objection(found(), TAG) is Reason.NESTED
+    assert siblings.object_to(found(), TAG) is Reason.NESTED
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_an_unmarked_call_that_breaks_is_one_if_it_calls_an_offered_tool(source:
     for names, reason in ((OFFERED, Reason.NESTED), (("see",), None), ((), None)):
         siblings = Siblings(names)
         siblings.break_off(source, is_marked=False)
-        assert siblings.objection(found(), TAG) is reason
+        assert siblings.object_to(found(), TAG) is reason
 
 
 def test_the_mere_name_of_a_tool_is_no_call() -> None:
     siblings = Siblings(OFFERED)
     siblings.break_off("look(up) is a function; look and see", is_marked=False)
-    assert siblings.objection(found(), TAG) is None
+    assert siblings.object_to(found(), TAG) is None
 
 
 def test_thoughts_without_calls_mean_nothing_for_what_follows_them() -> None:
@@ -132,7 +132,7 @@ def test_a_broken_call_has_to_end_before_its_thoughts_do() -> None:
     anew = siblings.end_thoughts()
     assert anew is not None
     assert anew.must_end_reply
-    assert anew.objection(found(), TAG) is None
+    assert anew.object_to(found(), TAG) is None
 
 
 SOURCE = '<tool_call>{"name": "look"}</tool_call>'
@@ -148,7 +148,7 @@ def call(source: str = SOURCE, **arguments: str) -> Found:
 
 def sequel(text: str, source: str = SOURCE, begun: Beginning = START) -> Sequel | None:
     """Tell how a line goes on."""
-    return Ahead(text, is_all=True).sequel_to(call(source), begun)
+    return Ahead(text, is_all=True).find_sequel(call(source), begun)
 
 
 def test_a_new_sentence_stands_apart() -> None:
@@ -177,13 +177,13 @@ def test_a_call_that_is_mentioned_is_never_apart(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["wo", "a", "and more"])
 def test_more_text_is_waited_for_where_it_can_tell(text: str) -> None:
-    assert Ahead(text, is_all=False).sequel_to(call(), START) is None
-    assert Ahead(f"{text}\n", is_all=False).sequel_to(call(), START) is Sequel.OPEN
+    assert Ahead(text, is_all=False).find_sequel(call(), START) is None
+    assert Ahead(f"{text}\n", is_all=False).find_sequel(call(), START) is Sequel.OPEN
 
 
 def test_no_more_is_waited_for_than_can_tell() -> None:
-    assert Ahead("w" * 30, is_all=False).sequel_to(call(TOKEN), START) is Sequel.APART
-    assert Ahead("x " * (SIGHT // 2), is_all=True).sequel_to(call(), START) is Sequel.OPEN
+    assert Ahead("w" * 30, is_all=False).find_sequel(call(TOKEN), START) is Sequel.APART
+    assert Ahead("x " * (SIGHT // 2), is_all=True).find_sequel(call(), START) is Sequel.OPEN
 
 
 @pytest.mark.parametrize("text", ["and more", "123", "{x}", "this too", "- done", "\U0001f44d"])

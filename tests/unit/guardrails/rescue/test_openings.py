@@ -8,7 +8,7 @@ from proxy.guardrails.rescue.marks import LONGEST_CLOSER, closer_in
 from proxy.guardrails.rescue.openings import Openings, openings_of
 from proxy.guardrails.rescue.syntax import Place
 from proxy.guardrails.rescue.syntaxes.plain_json import BareJson
-from proxy.guardrails.rescue.syntaxes.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.syntaxes.xml_tags import QwenCoder
 from tests.fakes.playbook import make_tool
 
@@ -17,13 +17,13 @@ BARE, HERMES, MISTRAL, QWEN = BareJson(), Hermes(), Mistral(), QwenCoder()
 
 def test_syntaxes_that_share_an_opening_keep_their_order() -> None:
     openings = Openings.of([QWEN, HERMES])
-    assert openings.that_fit("<tool_call>") == [("<tool_call>", QWEN), ("<tool_call>", HERMES)]
-    assert openings.that_fit("<function=") == [("<function=", QWEN)]
+    assert openings.find_fitting("<tool_call>") == [("<tool_call>", QWEN), ("<tool_call>", HERMES)]
+    assert openings.find_fitting("<function=") == [("<function=", QWEN)]
 
 
 def test_a_longer_opening_is_tried_first() -> None:
     openings = Openings.of([BARE, MISTRAL])
-    assert openings.that_fit("[TOOL_CALLS]") == [("[TOOL_CALLS]", MISTRAL), ("[", BARE)]
+    assert openings.find_fitting("[TOOL_CALLS]") == [("[TOOL_CALLS]", MISTRAL), ("[", BARE)]
 
 
 def test_openings_of_a_whole_reply_are_not_looked_for_in_prose() -> None:
@@ -35,8 +35,8 @@ def test_openings_of_a_whole_reply_are_not_looked_for_in_prose() -> None:
 
 def test_what_can_begin_depends_on_the_place() -> None:
     openings = Openings.of([BARE, MISTRAL])
-    assert openings.candidates("[TOOL_CALLS]", {Place.ANYWHERE}) == [("[TOOL_CALLS]", MISTRAL)]
-    everywhere = openings.candidates("[TOOL_CALLS]", {*Place})
+    assert openings.find_candidates("[TOOL_CALLS]", {Place.ANYWHERE}) == [("[TOOL_CALLS]", MISTRAL)]
+    everywhere = openings.find_candidates("[TOOL_CALLS]", {*Place})
     assert everywhere == [("[TOOL_CALLS]", MISTRAL), ("[", BARE)]
 
 
@@ -76,7 +76,7 @@ def test_an_undecided_mark_needs_more_text() -> None:
 
 
 def test_the_openings_of_one_clients_tools_join_the_others() -> None:
-    joined = openings_of((Hermes(),), named_after((make_tool("look", {}),)))
+    joined = openings_of((Hermes(),), syntaxes_for((make_tool("look", {}),)))
     text = "look <look>"
     assert [one.find(text, 0, is_finished=True) for one in (joined.first, joined.in_prose)] == [
         0,
@@ -85,4 +85,4 @@ def test_the_openings_of_one_clients_tools_join_the_others() -> None:
     assert joined.first.at(text, 0, is_finished=True) == "look"
     assert joined.behind_call.at("<loo", 0, is_finished=False) is None
     assert joined.behind_call.at("<tool_", 0, is_finished=False) is None
-    assert [opening for opening, _ in joined.that_fit("<look>")] == ["<look>"]
+    assert [opening for opening, _ in joined.find_fitting("<look>")] == ["<look>"]

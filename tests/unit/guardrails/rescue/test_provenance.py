@@ -15,7 +15,7 @@ from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
-from proxy.guardrails.rescue.syntaxes.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
 from tests.fakes.playbook import make_tool
 
@@ -222,7 +222,7 @@ def calls_in(text: str) -> int:
     """Count the calls that are found in a text, however it arrives."""
     counts = set()
     for pieces in ([text], list(text), [text[:20], text[20:]]):
-        scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], named_after(OFFERED))
+        scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
         found = [one for piece in pieces for one in scanner.feed(piece)] + scanner.finish()
         counts.add(sum(isinstance(one, Found) for one in found))
     assert len(counts) == 1
@@ -337,7 +337,7 @@ def test_giving_up_is_reported_once_and_only_if_text_is_left() -> None:
 def test_openings_made_of_the_offered_names_are_looked_for() -> None:
     text = "So.\n<look><at>x</at></look>"
     for pieces in chunkings(text):
-        scanner = Scanner(SYNTAXES, TOOLS, named_after((make_tool("look", {}),)))
+        scanner = Scanner(SYNTAXES, TOOLS, syntaxes_for((make_tool("look", {}),)))
         found = joined([one for piece in pieces for one in scanner.feed(piece)] + scanner.finish())
         assert found == [Prose("So."), look("<look><at>x</at></look>", "tool_tags")]
 
@@ -371,7 +371,7 @@ def kinds_in(text: str) -> list[Found | Reason]:
     """Return what is found and why the rest is refused, however a text arrives."""
     results = []
     for pieces in chunkings(text):
-        scanner = Scanner(SYNTAXES, TOOLS, named_after((make_tool("now", {}),)))
+        scanner = Scanner(SYNTAXES, TOOLS, syntaxes_for((make_tool("now", {}),)))
         findings = [one for piece in pieces for one in scanner.feed(piece)] + scanner.finish()
         results.append(
             [

@@ -1,9 +1,9 @@
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.findings import Dropped, Found, Prose, Refused, Thought
+from proxy.guardrails.rescue.findings import Found, LeftOut, Prose, Refused, Thought
 from proxy.guardrails.rescue.record import Record, Report
 from proxy.guardrails.rescue.syntax import Place, Reason
 
-SIGN = Dropped("invented_result")
+SIGN = LeftOut("invented_result")
 
 
 def test_prose_is_joined_up_to_what_is_none() -> None:
@@ -102,7 +102,7 @@ def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
     record = Record(("look",))
     record.siblings.break_off("", is_marked=True)
     record.say("</tool_call></think>")
-    record.begin_anew()
+    record.restart()
     record.accept(found("look"))
     assert record.take() == [Prose("</tool_call></think>"), Thought()]
     record.widen_gap("\n")
@@ -114,9 +114,9 @@ def test_of_a_broken_call_the_thoughts_have_no_end() -> None:
     record.siblings.break_off("", is_marked=True)
     record.say("</think>")
     record.widen_gap("\n")
-    record.begin_anew()
+    record.restart()
     assert record.end() == [Prose("</think>"), Thought(is_over=False)]
-    assert record.siblings.objection(found("look"), "") is Reason.NESTED
+    assert record.siblings.object_to(found("look"), "") is Reason.NESTED
 
 
 def test_white_space_behind_a_call_that_waits_belongs_to_it() -> None:

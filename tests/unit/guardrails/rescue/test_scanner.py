@@ -8,9 +8,9 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
-    Dropped,
     Finding,
     Found,
+    LeftOut,
     Prose,
     Refused,
 )
@@ -19,6 +19,7 @@ from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
+from tests.examples import examples
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
 
 TOOLS = ("look", "now")
@@ -382,15 +383,15 @@ def test_a_marked_call_to_a_tool_that_is_not_offered_is_left_to_the_name_check()
 )
 def test_a_result_behind_a_call_is_dropped(result: str) -> None:
     text = f"{CALL}\n{result}\nIt is 42.\n{CALL}{result}{result}"
-    dropped = Dropped("invented_result")
+    dropped = LeftOut("invented_result")
     assert found_in(text) == [look(), dropped, Prose("It is 42."), look(), dropped, dropped]
 
 
 def test_a_result_without_end_is_dropped_to_the_end_of_the_reply() -> None:
     for end in ("", "4", "4</tool_resp"):
         text = f"{CALL}<tool_response>{end}"
-        assert found_in(text) == [look(), Dropped("invented_result")]
-        assert found_in(text, cut_off=True) == [look(), Dropped("invented_result")]
+        assert found_in(text) == [look(), LeftOut("invented_result")]
+        assert found_in(text, cut_off=True) == [look(), LeftOut("invented_result")]
 
 
 def test_a_result_without_a_call_is_prose() -> None:
@@ -414,7 +415,7 @@ def words_of(text: str) -> str:
     return LEFT_OUT.sub("", HALF_CLOSER.sub("", text))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join),
     st.lists(st.integers(0, 400), max_size=5).map(sorted),
@@ -452,7 +453,7 @@ class Stubborn:
     """A syntax that breaks the contract: it waits although the text is finished."""
 
     name = "stubborn"
-    openings = ("<x>",)
+    openings: tuple[str, ...] = ("<x>",)
     place = Place.ANYWHERE
     is_marked = True
 

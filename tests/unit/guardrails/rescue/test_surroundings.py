@@ -1,7 +1,7 @@
 import pytest
 
-from proxy.guardrails.rescue.examples import announces
-from proxy.guardrails.rescue.surroundings import Document, Surroundings
+from proxy.guardrails.rescue.examples import introduces_example
+from proxy.guardrails.rescue.surroundings import ProseDocument, Surroundings
 from tests.fakes.arrivals import chunkings, is_linear
 
 
@@ -9,7 +9,7 @@ def after(text: str) -> tuple[bool, bool]:
     """Return whether it is known that a text is a document, and whether it is over."""
     results = set()
     for pieces in chunkings(text):
-        document = Document()
+        document = ProseDocument()
         for piece in pieces:
             document.pass_text(piece)
         results.add((document.is_known, document.is_over))
@@ -79,7 +79,7 @@ def test_nothing_is_known_before_the_first_key_ends() -> None:
 @pytest.mark.parametrize("unit", ['"a": ', '{"a":', "1", '"', "\\", "[", "a "])
 def test_work_is_linear(unit: str) -> None:
     def work(text: str) -> None:
-        document = Document()
+        document = ProseDocument()
         for start in range(0, len(text), 16):
             document.pass_text(text[start : start + 16])
 
@@ -161,7 +161,7 @@ def last_of(text: str) -> tuple[bool, bool]:
         surroundings = Surroundings()
         for piece in pieces:
             surroundings.pass_prose(piece)
-        results.add((surroundings.is_sentence_start, announces(surroundings.last_words)))
+        results.add((surroundings.is_sentence_start, introduces_example(surroundings.last_words)))
     assert len(results) == 1
     return results.pop()
 
@@ -223,9 +223,15 @@ def test_behind_an_example_another_one_may_follow_but_behind_a_call_none() -> No
     surroundings = Surroundings()
     surroundings.pass_prose("For example:\n")
     surroundings.pass_example("<call>")
-    assert (announces(surroundings.last_words), surroundings.is_line_start) == (True, False)
+    assert (introduces_example(surroundings.last_words), surroundings.is_line_start) == (
+        True,
+        False,
+    )
     surroundings.pass_call()
-    assert (announces(surroundings.last_words), surroundings.is_sentence_start) == (False, True)
+    assert (introduces_example(surroundings.last_words), surroundings.is_sentence_start) == (
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,16 @@ import pytest
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
-    Dropped,
     Finding,
     Found,
+    LeftOut,
     Prose,
     Refused,
 )
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
-from proxy.guardrails.rescue.syntaxes.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from tests.fakes.arrivals import chunkings, joined
 from tests.fakes.playbook import make_tool
 
@@ -35,8 +35,8 @@ def test_a_reply_has_so_many_calls_and_no_more() -> None:
         return len(calls), findings[-1:]
 
     assert ends(MOST_CALLS, "Done.") == (MOST_CALLS, [Prose("Done.")])
-    assert ends(MOST_CALLS, CALL) == (MOST_CALLS, [Dropped("too_many_calls")])
-    assert ends(2 * MOST_CALLS, f"Done. {CALL}") == (MOST_CALLS, [Dropped("too_many_calls")])
+    assert ends(MOST_CALLS, CALL) == (MOST_CALLS, [LeftOut("too_many_calls")])
+    assert ends(2 * MOST_CALLS, f"Done. {CALL}") == (MOST_CALLS, [LeftOut("too_many_calls")])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_first_ones_of_too_many_marked_calls_count(
         first, rest = findings(count)
         assert isinstance(first, Found)
         assert first.calls == whole.calls
-        assert rest == Dropped("too_many_calls")
+        assert rest == LeftOut("too_many_calls")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def called(text: str) -> list[str]:
     """Return the names of the calls that a text makes, however it arrives."""
     results: list[list[str]] = []
     for pieces in chunkings(text):
-        scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], named_after(OFFERED))
+        scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
         findings = [one for piece in pieces for one in scanner.feed(piece)]
         found = [one for one in joined(findings + scanner.finish()) if isinstance(one, Found)]
         results.append([call.name for one in found for call in one.calls])
@@ -175,7 +175,7 @@ def test_a_row_may_be_as_long_as_a_reply_and_no_longer(title: str) -> None:
 
     def names(count: int) -> list[str]:
         text = before + between.join([first, *[second] * (count - 1)])
-        scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], named_after(OFFERED))
+        scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
         found = [one for one in scanner.feed(text) + scanner.finish() if isinstance(one, Found)]
         return [call.name for one in found for call in one.calls]
 

@@ -9,8 +9,15 @@ from jsonschema import Draft202012Validator
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.schemas.coercion import Coercion, coerce, copied, to_list, to_option, to_type
-from proxy.guardrails.schemas.schema import compiled, pointer
+from proxy.guardrails.schemas.coercion import (
+    Coercion,
+    coerce,
+    copy_value,
+    to_list,
+    to_option,
+    to_type,
+)
+from proxy.guardrails.schemas.schema import compile_schema, pointer
 
 
 @pytest.mark.parametrize(
@@ -137,7 +144,7 @@ INTEGERS: JsonObject = {"type": "array", "items": INTEGER}
 
 def coerced(schema: JsonObject, value: JsonValue) -> Coercion:
     before = json.dump(value)
-    coercion = coerce(compiled(schema), value)
+    coercion = coerce(compile_schema(schema), value)
     assert json.dump(value) == before
     assert Draft202012Validator(schema).is_valid(coercion.value) == (not coercion.errors)
     return coercion
@@ -308,7 +315,7 @@ def test_a_branch_that_cannot_be_compiled_alone_is_passed_over() -> None:
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800"])
 def test_what_json_cannot_express_is_refused(value: JsonValue) -> None:
     with pytest.raises(ValueError, match=r"."):
-        copied({"a": value})
+        copy_value({"a": value})
 
 
 SCALARS = st.sampled_from(
@@ -409,7 +416,7 @@ def test_coercion_is_idempotent(schema: JsonObject, value: JsonValue) -> None:
 
 @pytest.mark.parametrize("item", ["5", "x", None, {}])
 def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
-    schema = compiled(one(INTEGERS))
+    schema = compile_schema(one(INTEGERS))
 
     def seconds(count: int) -> float:
         items: list[JsonValue] = [item] * count

@@ -4,8 +4,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.schemas.graph import (
     ROOT,
     Graph,
-    Node,
     References,
+    SchemaNode,
     TooManySchemas,
     UnknownTarget,
     follow,
@@ -91,7 +91,7 @@ def checks(schema: JsonValue) -> int:
     return graph.checks[graph.number_of(schema)]
 
 
-def node(schema: JsonObject) -> Node:
+def node(schema: JsonObject) -> SchemaNode:
     graph = Graph(schema)
     return graph.nodes[graph.number_of(schema)]
 

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas.members import Members, Settled, pinned
+from proxy.guardrails.schemas.members import Members, Settled, pin_members
 
 SCHEMA: JsonObject = {
     "type": "object",
@@ -96,7 +96,7 @@ def test_nothing_is_settled_by_a_schema_that_nobody_can_use() -> None:
 
 def test_pinned_members_are_constants_that_have_to_be_there() -> None:
     tool = Tool("weather", SCHEMA, b"{}")
-    parameters = pinned(tool, {"city": "Paris", "unit": "c"}).parameters
+    parameters = pin_members(tool, {"city": "Paris", "unit": "c"}).parameters
     assert isinstance(parameters, dict)
     assert parameters["required"] == ["city", "days", "unit"]
     assert parameters["properties"] == {
@@ -108,9 +108,9 @@ def test_pinned_members_are_constants_that_have_to_be_there() -> None:
 
 
 def test_pinning_takes_a_schema_that_says_nothing_of_members() -> None:
-    parameters = pinned(Tool("a", {"required": "x"}, b"{}"), {"a": 1}).parameters
+    parameters = pin_members(Tool("a", {"required": "x"}, b"{}"), {"a": 1}).parameters
     assert parameters == {"required": ["a"], "properties": {"a": {"const": 1}}}
     anything = Tool("a", True, b"{}")
-    assert pinned(anything, {"a": 1}) is anything
+    assert pin_members(anything, {"a": 1}) is anything
     weather = Tool("weather", SCHEMA, b"{}")
-    assert pinned(weather, {}) is weather
+    assert pin_members(weather, {}) is weather

@@ -10,9 +10,9 @@ from proxy.guardrails.schemas.schema import (
     TooLargeToExplain,
     UnusableSchema,
     call_schema,
-    compiled,
+    compile_schema,
     pointer,
-    simplified,
+    simplify,
 )
 from tests.fakes.arrivals import is_linear
 
@@ -43,7 +43,7 @@ def tool(name: str, parameters: JsonValue) -> Tool:
 @settings(deadline=None)
 @given(st.sampled_from(SCHEMAS), VALUES)
 def test_validity_is_what_a_second_validator_says(schema: JsonObject, value: JsonValue) -> None:
-    ours = compiled(schema)
+    ours = compile_schema(schema)
     assert ours.is_valid(value) == Draft202012Validator(schema).is_valid(value)
     assert ours.is_valid(value) == (not list(ours.errors(value)))
 
@@ -52,7 +52,7 @@ def test_validity_is_what_a_second_validator_says(schema: JsonObject, value: Jso
 def test_a_type_that_is_none_checks_nothing_and_the_rest_of_the_schema_does(
     unknown: JsonValue,
 ) -> None:
-    schema = compiled(
+    schema = compile_schema(
         {
             "properties": {
                 "a": {"type": unknown, "enum": ["x"]},
@@ -80,11 +80,11 @@ def test_a_type_that_is_none_checks_nothing_and_the_rest_of_the_schema_does(
 
 
 def test_a_schema_without_unknown_types_has_no_problem() -> None:
-    assert not compiled({"type": ["string", "null"]}).problem
+    assert not compile_schema({"type": ["string", "null"]}).problem
 
 
 def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
-    assert compiled({"type": "object"}) is compiled({"type": "object"})
+    assert compile_schema({"type": "object"}) is compile_schema({"type": "object"})
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
 )
 def test_a_schema_that_cannot_be_used_is_reported_in_one_line(schema: JsonObject) -> None:
     with pytest.raises(UnusableSchema) as raised:
-        compiled(schema)
+        compile_schema(schema)
     assert 0 < len(str(raised.value)) <= 200
     assert "\n" not in str(raised.value)
 
@@ -111,7 +111,7 @@ def test_what_is_no_schema_at_all_is_reported() -> None:
     no_schemas: list[JsonValue] = [None, 5, "x", []]
     for parameters in no_schemas:
         with pytest.raises(UnusableSchema, match="an object or a boolean"):
-            compiled(parameters)  # type: ignore[arg-type]
+            compile_schema(parameters)  # type: ignore[arg-type]
 
 
 def test_a_schema_beyond_every_depth_is_reported() -> None:
@@ -119,17 +119,17 @@ def test_a_schema_beyond_every_depth_is_reported() -> None:
     for _ in range(100_000):
         schema = {"not": schema}
     with pytest.raises(UnusableSchema):
-        compiled(schema)
+        compile_schema(schema)
 
 
 def test_boolean_schemas_and_unknown_keywords_are_understood() -> None:
-    assert compiled(True).is_valid({"a": 1})
-    assert not compiled(False).is_valid({"a": 1})
-    assert compiled({"x-color": 5, "format": "date"}).is_valid("no date")
+    assert compile_schema(True).is_valid({"a": 1})
+    assert not compile_schema(False).is_valid({"a": 1})
+    assert compile_schema({"x-color": 5, "format": "date"}).is_valid("no date")
 
 
 def test_a_pattern_that_is_too_hard_counts_as_matched() -> None:
-    schema = compiled({"pattern": r"^(?=a)(a+a+)+\1b$"})
+    schema = compile_schema({"pattern": r"^(?=a)(a+a+)+\1b$"})
     assert schema.is_valid("a" * 40)
     assert not schema.is_valid("b")
 
@@ -151,16 +151,16 @@ def test_a_value_with_too_many_errors_to_list_is_invalid_without_them(
     schema: JsonObject, item: JsonValue, count: int
 ) -> None:
     value: list[JsonValue] = [item] * (count + 1)
-    assert not compiled(schema).is_valid(value)
+    assert not compile_schema(schema).is_valid(value)
     with pytest.raises(TooLargeToExplain):
-        next(compiled(schema).errors(value))
-    assert list(compiled(schema).errors(value[:20]))
-    assert compiled({}).is_valid(value)
+        next(compile_schema(schema).errors(value))
+    assert list(compile_schema(schema).errors(value[:20]))
+    assert compile_schema({}).is_valid(value)
 
 
 def test_wrong_names_are_listed_in_small_objects_only() -> None:
     """Each of their errors carries the whole object."""
-    schema = compiled({"propertyNames": {"maxLength": 1}})
+    schema = compile_schema({"propertyNames": {"maxLength": 1}})
     names = {f"{number}x": number for number in range(500)}
     with pytest.raises(TooLargeToExplain):
         next(schema.errors(dict(names)))
@@ -173,7 +173,7 @@ def test_a_value_is_not_checked_where_branches_multiply_too_often() -> None:
     for level in range(25):
         link: JsonValue = {"$ref": f"#/$defs/d{level}"}
         definitions[f"d{level + 1}"] = {"anyOf": [link, link]}
-    schema = compiled({"properties": {"a": {"$ref": "#/$defs/d25"}}, "$defs": definitions})
+    schema = compile_schema({"properties": {"a": {"$ref": "#/$defs/d25"}}, "$defs": definitions})
     with pytest.raises(UnusableSchema, match="too long"):
         schema.is_valid({"a": "x"})
     with pytest.raises(TooLargeToExplain):
@@ -183,13 +183,13 @@ def test_a_value_is_not_checked_where_branches_multiply_too_often() -> None:
 
 @pytest.mark.parametrize("schema", [{"items": INTEGER}, {"items": {"required": NAMES}}])
 def test_the_work_is_linear_in_what_is_wrong(schema: JsonObject) -> None:
-    checked = compiled(schema)
+    checked = compile_schema(schema)
     # not so many that the kernel's work for fresh memory is what is measured
     assert is_linear(lambda text: checked.is_valid([*text]), lambda size: "x" * size, 20_000)
 
 
 def test_a_part_keeps_the_references_of_the_whole() -> None:
-    part = compiled(SCHEMAS[3]).part(("properties", "a"))
+    part = compile_schema(SCHEMAS[3]).part(("properties", "a"))
     assert part is not None
     assert part.is_valid("a")
     assert not part.is_valid("b")
@@ -305,7 +305,7 @@ def offered(parameters: JsonValue) -> Tool:
 )
 def test_a_schema_that_llama_server_takes_travels_as_it_is(parameters: JsonValue) -> None:
     given = offered(parameters)
-    assert simplified(given) is given
+    assert simplify(given) is given
 
 
 def test_a_schema_that_llama_server_refuses_travels_simplified_and_is_checked_as_it_was() -> None:
@@ -313,7 +313,7 @@ def test_a_schema_that_llama_server_refuses_travels_simplified_and_is_checked_as
         "type": "object",
         "properties": {"a": True, "b": {"type": "any"}, "c": {"$ref": "http://x/y"}},
     }
-    sent = simplified(offered(parameters))
+    sent = simplify(offered(parameters))
     assert sent.parameters == parameters
     document = json.parse(sent.source)
     assert isinstance(document, dict)
@@ -325,10 +325,10 @@ def test_a_schema_that_llama_server_refuses_travels_simplified_and_is_checked_as
 
 
 def test_a_tool_that_takes_anything_takes_an_object() -> None:
-    assert b'"parameters":{"type":"object"}' in simplified(offered(True)).source
+    assert b'"parameters":{"type":"object"}' in simplify(offered(True)).source
 
 
 @pytest.mark.parametrize("source", [b"[]", b'{"type":"function"}'])
 def test_what_is_no_tool_travels_as_it_is(source: bytes) -> None:
     given = Tool("f", {}, source)
-    assert simplified(given) is given
+    assert simplify(given) is given

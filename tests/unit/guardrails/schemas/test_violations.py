@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.schemas.schema import compiled
-from proxy.guardrails.schemas.violations import Violation, violations
+from proxy.guardrails.schemas.schema import compile_schema
+from proxy.guardrails.schemas.violations import Violation, describe_violations
 
 
 def said(schema: JsonObject, value: JsonValue) -> list[str]:
-    errors = compiled(schema).errors(value)
-    return [str(violation) for violation in violations(errors)]
+    errors = compile_schema(schema).errors(value)
+    return [str(violation) for violation in describe_violations(errors)]
 
 
 def forms(*schemas: JsonValue) -> JsonObject:
@@ -135,9 +135,9 @@ UNHEARD |= {"Custom", "Format", "FromUtf8", "Referencing", "RegexEngineFailure"}
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_violation_has_words(kind: str) -> None:
     schema, value = KINDS[kind]
-    (error,) = compiled({"properties": {"a": schema}}).errors({"a": value})
+    (error,) = compile_schema({"properties": {"a": schema}}).errors({"a": value})
     assert type(error.kind).__name__ == kind
-    (violation,) = violations([error])
+    (violation,) = describe_violations([error])
     assert violation.pointer.startswith("/a")
 
 
@@ -196,6 +196,6 @@ def test_unions_are_described_to_a_certain_depth() -> None:
 
 
 def test_what_json_cannot_write_is_described_all_the_same() -> None:
-    (source,) = compiled({"const": 1}).errors(2)
+    (source,) = compile_schema({"const": 1}).errors(2)
     error = ValidationError("", "", [], ["a"], [], source.kind, "\ud800")
-    assert str(*violations([error])) == "/a: expected 1, got what JSON cannot write"
+    assert str(*describe_violations([error])) == "/a: expected 1, got what JSON cannot write"

@@ -7,14 +7,14 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
 from proxy.guardrails.formats.json_contract import JsonContract
 from proxy.guardrails.rescue.findings import Found
-from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.tool_prompts.conventions import Convention
 from tests.fakes.playbook import make_tool
 
-RESPOND = respond_tool(())
+RESPOND = make_respond_tool(())
 SEND = make_tool("send", {"type": "object", "properties": {"to": {"type": "string"}}})
 WAIT = Tool("wait", True, b'{"type": "function",\n "function": {"name": "wait"}}')
 
@@ -45,7 +45,7 @@ def calls(draw: st.DrawFn) -> ToolCall:
 def syntaxes_of(convention: Convention, respond_name: str | None = None) -> tuple[Syntax, ...]:
     """Return the syntaxes with which replies in a convention are read."""
     own = (JsonContract(respond_name),) if convention.name == "json" else ()
-    return (*own, *in_order(convention.syntaxes))
+    return (*own, *order_syntaxes(convention.syntaxes))
 
 
 def read_again(

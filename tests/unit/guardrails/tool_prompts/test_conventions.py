@@ -5,8 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation.tools import ToolCall
-from proxy.guardrails.rescue.registry import in_order
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, Convention, convention
+from proxy.guardrails.rescue.registry import order_syntaxes
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, Convention, find_convention
 from tests.fakes.arrivals import chunkings, scan
 from tests.unit.guardrails.tool_prompts.retelling import (
     RESPOND,
@@ -39,14 +39,14 @@ def names_are_plain(told: list[ToolCall]) -> bool:
 
 
 def test_a_convention_is_found_by_its_name() -> None:
-    assert [convention(one.name) for one in CONVENTIONS] == list(CONVENTIONS)
+    assert [find_convention(one.name) for one in CONVENTIONS] == list(CONVENTIONS)
     with pytest.raises(KeyError):
-        convention("morse")
+        find_convention("morse")
 
 
 @every_convention
 def test_a_convention_names_syntaxes_that_there_are(one: Convention) -> None:
-    assert tuple(syntax.name for syntax in in_order(one.syntaxes))[: len(one.syntaxes)] == (
+    assert tuple(syntax.name for syntax in order_syntaxes(one.syntaxes))[: len(one.syntaxes)] == (
         one.syntaxes
     )
 

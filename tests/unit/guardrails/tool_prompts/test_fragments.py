@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from proxy.conversation import json
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.tool_prompts.fragments import (
-    arguments_text,
-    content_of,
-    duty,
+    demand_call,
     escape,
-    tool_list,
+    write_arguments,
+    write_content,
+    write_tools,
 )
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, values
 
@@ -30,18 +30,18 @@ def test_an_escape_behind_a_backslash_is_still_one(text: str) -> None:
 
 
 def test_tools_keep_the_words_of_the_client() -> None:
-    assert tool_list([SEND, WAIT], (), "\n") == f"{SEND.source.decode()}\n{WAIT.source.decode()}"
+    assert write_tools([SEND, WAIT], (), "\n") == f"{SEND.source.decode()}\n{WAIT.source.decode()}"
 
 
 def test_arguments_keep_the_words_of_the_history() -> None:
-    assert arguments_text(ToolCall("a", "f", ' {"a":  1.0} '), ()) == '{"a":  1.0}'
+    assert write_arguments(ToolCall("a", "f", ' {"a":  1.0} '), ()) == '{"a":  1.0}'
 
 
 @pytest.mark.parametrize("text", ['{"a": ', "12", '"text"', "", "null", '{"a": 1, "a": 2}'])
 def test_a_result_that_is_no_structure_is_a_string(text: str) -> None:
-    assert json.parse(content_of(text, ())) == text
+    assert json.parse(write_content(text, ())) == text
 
 
 def test_only_a_model_that_can_answer_by_a_call_always_has_to_call() -> None:
-    assert "respond" in duty(RESPOND)
-    assert duty(None) == ""
+    assert "respond" in demand_call(RESPOND)
+    assert demand_call(None) == ""

@@ -7,14 +7,14 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
+from proxy.guardrails.contents import plain_message
 from proxy.guardrails.model_quirks import SystemRole, Template
-from proxy.guardrails.tool_prompts.contents import plain_message
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, Convention, convention
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, Convention, find_convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 from tests.fakes.arrivals import is_linear
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, texts
 
-HERMES = convention("hermes")
+HERMES = find_convention("hermes")
 DESCRIPTION = HERMES.describe([SEND], RESPOND)
 FREE = Template()
 HOMELESS = Template(system=SystemRole.NOWHERE)

@@ -7,9 +7,9 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.guardrails import nudges
-from proxy.guardrails.nudges import Answer
+from proxy.guardrails.nudges import CallAnswer
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.schemas.schema import compiled
+from proxy.guardrails.schemas.schema import compile_schema
 from proxy.guardrails.schemas.violations import Violation
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scenarios import SCENARIOS, SCRIPTS, request_for
@@ -26,12 +26,12 @@ def everything_said() -> str:
     """Return every nudge that the scenarios can provoke, and what stands before a tool's result."""
     respond = Tool("respond", True, b"{}")
     offer = OfferedTools(asked().tools, TextPolicy.RESPOND, (), respond=respond)
-    wrong = nudges.invalid_arguments([Violation("/unit", "is not allowed")], offer)
-    problems = (nudges.unknown_tool("weather_forecast", offer), wrong)
-    answers = [Answer(ToolCall("1", "get_weather", "{}"), problem) for problem in problems]
+    wrong = nudges.describe_invalid_arguments([Violation("/unit", "is not allowed")], offer)
+    problems = (nudges.describe_unknown_tool("weather_forecast", offer), wrong)
+    answers = [CallAnswer(ToolCall("1", "get_weather", "{}"), problem) for problem in problems]
     messages = (
-        *nudges.about_announcement("I will check.", offer),
-        *nudges.about_calls("", answers, offer),
+        *nudges.correct_announcement("I will check.", offer),
+        *nudges.correct_calls("", answers, offer),
     )
     return "\n".join(message.text for message in messages) + chat_template()
 
@@ -66,7 +66,7 @@ def test_a_request_is_one_that_temper_understands(stream: bool) -> None:
     assert request.stream is stream
     assert [message.text for message in request.messages] == ["Hello"]
     (tool,) = request.tools
-    schema = compiled(tool.parameters)
+    schema = compile_schema(tool.parameters)
     assert schema.is_valid({"city": "Rome", "days": 2, "unit": "celsius"})
     assert not schema.is_valid({"city": "Rome", "unit": "kelvin"})
     assert not schema.is_valid({"city": "Rome", "days": "2"})

@@ -2,7 +2,7 @@ import random
 import string
 
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.schemas.schema import compiled
+from proxy.guardrails.schemas.schema import compile_schema
 from temper_evals.tiny_model.tools import CHAINS, HELD_OUT_TOOLS, TOOLS, composed_tool, tool_named
 from temper_evals.tiny_model.values import ValueDraw
 
@@ -23,7 +23,7 @@ def test_drawn_arguments_fit_the_schema_and_others_do_not() -> None:
         assert isinstance(function, dict)
         parameters = function["parameters"]
         assert isinstance(parameters, dict)
-        schema = compiled(parameters)
+        schema = compile_schema(parameters)
         arguments: JsonObject = {name: values.value(kind) for name, kind in tool.parameters.items()}
         assert schema.is_valid(arguments)
         assert not schema.is_valid({**arguments, "more": 1})

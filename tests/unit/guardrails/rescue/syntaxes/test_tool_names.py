@@ -15,7 +15,7 @@ from proxy.guardrails.rescue.syntaxes.tool_names import (
     ToolPairs,
     ToolRecipients,
     ToolRecipientsAtStart,
-    named_after,
+    syntaxes_for,
 )
 from tests.fakes.arrivals import read_syntax
 from tests.fakes.playbook import make_tool
@@ -31,7 +31,7 @@ NO_CALL = NotACall(Reason.NOT_A_CALL)
 
 
 def found_in(text: str) -> list[WrittenCall]:
-    found = find_calls(text, SYNTAXES, NAMES, named_after(TOOLS))
+    found = find_calls(text, SYNTAXES, NAMES, syntaxes_for(TOOLS))
     return [call for one in found if isinstance(one, Found) for call in one.calls]
 
 
@@ -139,7 +139,7 @@ FORMS = (PLAIN, '{"name":"look","arguments":{"at":"x"}}', 'call:look{at:"x"}', "
 
 
 def inline_calls_in(text: str, schema: JsonObject, *, is_fit: bool = True) -> list[WrittenCall]:
-    named = named_after((make_tool("look", schema),))
+    named = syntaxes_for((make_tool("look", schema),))
     scanner = Scanner(SYNTAXES, ("look",), named, lambda _: is_fit)
     findings = scanner.feed(text) + scanner.finish()
     return [call for one in findings if isinstance(one, Found) for call in one.calls]
@@ -227,7 +227,7 @@ NAMED_TOOLS = (
     make_tool("now", {}),
     make_tool("no name", NAMED_SCHEMA),
 )
-TAGS, ATTRIBUTES, WORDS, FENCED = named_after(NAMED_TOOLS)[:4]
+TAGS, ATTRIBUTES, WORDS, FENCED = syntaxes_for(NAMED_TOOLS)[:4]
 CALL = WrittenCall("look", {"at": "x"})
 NOW = WrittenCall("now", {})
 
@@ -361,9 +361,9 @@ def test_tags_may_stand_in_a_fence() -> None:
 
 
 def test_the_same_tools_are_prepared_once() -> None:
-    assert named_after(NAMED_TOOLS) == named_after(list(NAMED_TOOLS))
-    assert named_after((Tool("ask", parameters=True, source=b""),))[0] is not TAGS
-    assert named_after((make_tool("no name", NAMED_SCHEMA),)) == ()
+    assert syntaxes_for(NAMED_TOOLS) == syntaxes_for(list(NAMED_TOOLS))
+    assert syntaxes_for((Tool("ask", parameters=True, source=b""),))[0] is not TAGS
+    assert syntaxes_for((make_tool("no name", NAMED_SCHEMA),)) == ()
 
 
 @pytest.mark.parametrize(
@@ -381,5 +381,5 @@ def test_the_same_tools_are_prepared_once() -> None:
 )
 def test_the_scanner_finds_them_where_they_count(text: str, count: int) -> None:
     nothing: tuple[Syntax, ...] = ()
-    found = find_calls(text, nothing, ("look", "now"), named_after(NAMED_TOOLS))
+    found = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
     assert sum(isinstance(one, Found) for one in found) == count

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decoded, read_escape
+from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decode, read_escape
 from tests.fakes.arrivals import read
 
 CASES = [
@@ -46,12 +46,12 @@ def one_at_a_time(written: str, quote: str) -> tuple[str, bool]:
 def test_escapes_mean_the_same_at_once_and_one_at_a_time(
     written: str, text: str, is_strict: bool
 ) -> None:
-    assert decoded(written, '"') == (text, is_strict)
+    assert decode(written, '"') == (text, is_strict)
     assert one_at_a_time(written, '"') == (text, is_strict)
 
 
 def test_the_quotation_mark_around_can_be_escaped() -> None:
-    assert decoded(r"it\'s \"", "'") == ("it's \"", False)
+    assert decode(r"it\'s \"", "'") == ("it's \"", False)
     assert one_at_a_time(r"it\'s", "'") == ("it's", False)
 
 
@@ -69,7 +69,7 @@ PLAIN = st.sampled_from(["a", " ", "\n", "é", r"\ude00"])
 @settings(deadline=None)
 @given(st.lists(UNITS | PLAIN, max_size=8).map("".join), st.sampled_from("\"'"))
 def test_any_text_means_the_same_at_once_and_one_at_a_time(written: str, quote: str) -> None:
-    assert decoded(written, quote) == one_at_a_time(written, quote)
+    assert decode(written, quote) == one_at_a_time(written, quote)
 
 
 def test_half_a_pair_is_whole_once_what_follows_is_known() -> None:

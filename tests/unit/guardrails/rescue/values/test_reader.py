@@ -11,28 +11,28 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import (
     DEPTH_LIMIT,
-    Open,
+    OpenContainer,
     pass_comments,
     read_value,
     read_whole,
 )
-from proxy.guardrails.rescue.values.scalars import PYTHON, Problem, Style, Unreadable, Value
+from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Value, ValueProblem
 from tests.fakes.arrivals import is_linear, read, run
 
 
 def test_only_the_brackets_of_json_are_strict() -> None:
-    assert Open({}, "}").is_strict
-    assert Open([], "]").is_strict
-    assert not Open({}, ")").is_strict
-    assert not Open([], "}").is_strict
+    assert OpenContainer({}, "}").is_strict
+    assert OpenContainer([], "]").is_strict
+    assert not OpenContainer({}, ")").is_strict
+    assert not OpenContainer([], "}").is_strict
 
 
 def test_a_run_is_looked_for_behind_some_members_and_again_the_later_the_less_was_found() -> None:
-    members = Open([], "]")
+    members = OpenContainer([], "]")
     assert [members.looks_for_run() for _ in range(8)] == [False] * 7 + [True]
-    members.has_looked(1_000, 500)
+    members.record_look(1_000, 500)
     assert members.looks_for_run()
-    members.has_looked(1_280, 0)
+    members.record_look(1_280, 0)
     assert [members.looks_for_run() for _ in range(12)] == [False] * 11 + [True]
 
 
@@ -72,7 +72,7 @@ def value_in(text: str) -> Value | Unreadable:
     """Read one value behind which nothing may stand, at every chunking and whole."""
     result, rest = read(lambda cursor: read_value(cursor), text)
     if isinstance(result, Value) and rest.strip():
-        result = Unreadable(Problem.UNEXPECTED)
+        result = Unreadable(ValueProblem.UNEXPECTED)
     assert read_whole(text) == result
     return result
 
@@ -191,7 +191,7 @@ def test_closing_brackets_may_be_missing_at_the_end(text: str, value: JsonValue)
     ],
 )
 def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
-    assert value_in(text) == Unreadable(Problem.CUT_OFF)
+    assert value_in(text) == Unreadable(ValueProblem.CUT_OFF)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
     ],
 )
 def test_what_is_no_value_is_refused(text: str) -> None:
-    assert value_in(text) == Unreadable(Problem.UNEXPECTED)
+    assert value_in(text) == Unreadable(ValueProblem.UNEXPECTED)
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def test_size_has_a_limit(text: str) -> None:
         cursor = Cursor()
         return run(cursor, read_value(cursor, None, Style(has_bare_text=True)), pieces)[0]
 
-    assert outcome([text]) == Unreadable(Problem.TOO_LONG)
+    assert outcome([text]) == Unreadable(ValueProblem.TOO_LONG)
     assert outcome([text[place : place + 999] for place in range(0, len(text), 999)]) == Unreadable(
-        Problem.TOO_LONG
+        ValueProblem.TOO_LONG
     )
 
 
@@ -265,13 +265,13 @@ def test_no_length_of_text_is_too_large() -> None:
 def test_depth_has_a_limit() -> None:
     deep = "[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT
     assert isinstance(read_whole(deep), Value)
-    assert read_whole(f"[{deep}]") == Unreadable(Problem.TOO_DEEP)
-    assert read_whole("{a:" * 100_000) == Unreadable(Problem.TOO_DEEP)
+    assert read_whole(f"[{deep}]") == Unreadable(ValueProblem.TOO_DEEP)
+    assert read_whole("{a:" * 100_000) == Unreadable(ValueProblem.TOO_DEEP)
 
 
 @pytest.mark.parametrize("number", ["9" * 1001, "1e999", "[1e999]", "-" + "9" * 5000])
 def test_numbers_that_no_one_can_hold_are_refused(number: str) -> None:
-    assert read_whole(number) == Unreadable(Problem.TOO_LONG)
+    assert read_whole(number) == Unreadable(ValueProblem.TOO_LONG)
 
 
 class Witness:
@@ -309,7 +309,7 @@ def test_a_watcher_hears_every_member_in_order() -> None:
 
 def test_a_watcher_can_end_the_reading_before_the_value() -> None:
     result = read(lambda cursor: read_value(cursor, Witness("b")), '{"a": 1, "b": [1]}')
-    assert result == (Unreadable(Problem.UNWANTED), "[1]}")
+    assert result == (Unreadable(ValueProblem.UNWANTED), "[1]}")
 
 
 @pytest.mark.parametrize(
@@ -434,14 +434,14 @@ def test_of_two_values_of_one_member_none_is_chosen(count: int, second: str) -> 
         f'{{{others}"k": 1, {second}, "z": 1}}',
         f'{{"in": [{{"k": 1, {others}{second}}}, {others and "1"}], "z": 1}}',
     ):
-        assert value_in(text) == Unreadable(Problem.UNEXPECTED)
+        assert value_in(text) == Unreadable(ValueProblem.UNEXPECTED)
     keywords = "".join(f"o{number}={number}, " for number in range(count))
-    assert styled(f"(k=1, {keywords}k=2)", PYTHON)[0] == Unreadable(Problem.UNEXPECTED)
+    assert styled(f"(k=1, {keywords}k=2)", PYTHON)[0] == Unreadable(ValueProblem.UNEXPECTED)
 
 
 def test_many_items_do_not_hide_the_limit_of_depth() -> None:
     deep = f"{'[' * (DEPTH_LIMIT - 1)}{'[[]],' * MANY}"
-    assert read_whole(deep) == Unreadable(Problem.TOO_DEEP)
+    assert read_whole(deep) == Unreadable(ValueProblem.TOO_DEEP)
 
 
 def test_a_watcher_hears_of_every_one_of_many_members() -> None:
@@ -487,7 +487,7 @@ def test_work_is_linear_for_endless_lists(unit: str) -> None:
     ],
 )
 def test_a_string_that_may_go_on_behind_its_end_is_refused(text: str) -> None:
-    assert value_in(text) == Unreadable(Problem.UNEXPECTED)
+    assert value_in(text) == Unreadable(ValueProblem.UNEXPECTED)
 
 
 def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
@@ -495,9 +495,9 @@ def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
     good = Value({"a": 'a 5" disk'}, is_strict=False)
     assert value_in(text) == good
     assert styled(f"{text}</tool_call>", PYTHON) == (good, "</tool_call>")
-    assert styled(f"{text} so", PYTHON) == (Unreadable(Problem.UNEXPECTED), " so")
+    assert styled(f"{text} so", PYTHON) == (Unreadable(ValueProblem.UNEXPECTED), " so")
     paired = '{"a": "say "no""}'
-    assert styled(f'{paired} so"}}', PYTHON) == (Unreadable(Problem.UNEXPECTED), ' so"}')
+    assert styled(f'{paired} so"}}', PYTHON) == (Unreadable(ValueProblem.UNEXPECTED), ' so"}')
 
 
 def test_digits_behind_a_zero_are_text_in_python() -> None:

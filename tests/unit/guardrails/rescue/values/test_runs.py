@@ -9,9 +9,9 @@ from proxy.guardrails.rescue.values.runs import (
     ITEMS,
     KEYWORDS,
     MEMBERS,
-    Run,
-    Runs,
-    bare_items,
+    MemberRun,
+    RunFinder,
+    find_bare_items,
 )
 from tests.fakes.arrivals import is_linear
 
@@ -29,10 +29,10 @@ def test_all_members_but_the_last_are_found_as_any_parser_reads_them(
     members: list[JsonValue],
 ) -> None:
     written = [json.dump_text(member) for member in members]
-    run = ITEMS.at_start_of(",".join(written) + ",")
+    run = ITEMS.find(",".join(written) + ",")
     length = len(",".join(written[:-1])) + 1
     assert run is not None
-    assert run == Run(members[:-1], length, run.size, is_strict=True)
+    assert run == MemberRun(members[:-1], length, run.size, is_strict=True)
     assert len(run.members) <= run.size <= length
 
 
@@ -49,7 +49,7 @@ def test_all_members_but_the_last_are_found_as_any_parser_reads_them(
 def test_members_may_be_foreign_where_nothing_is_in_doubt(
     text: str, members: list[JsonValue], rest: str
 ) -> None:
-    run = ITEMS.at_start_of(text)
+    run = ITEMS.find(text)
     assert run is not None
     assert (run.members, run.is_strict, text[run.length :].lstrip()) == (members, False, rest)
 
@@ -63,7 +63,7 @@ def test_members_may_be_foreign_where_nothing_is_in_doubt(
     ],
 )
 def test_words_need_no_quotation_marks(text: str, items: list[JsonValue], rest: str) -> None:
-    run = bare_items(text)
+    run = find_bare_items(text)
     assert run is not None
     assert (run.members, run.size, text[run.length :]) == (items, len(items), rest)
     assert not run.is_strict
@@ -71,7 +71,7 @@ def test_words_need_no_quotation_marks(text: str, items: list[JsonValue], rest: 
 
 @pytest.mark.parametrize("text", ["", "x", "x,", "x,y", "1,2,", '"x","y",', "x\n,y,", "{},x,"])
 def test_fewer_words_or_other_items_are_left_to_the_reader(text: str) -> None:
-    assert bare_items(text) is None
+    assert find_bare_items(text) is None
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_fewer_words_or_other_items_are_left_to_the_reader(text: str) -> None:
     ],
 )
 def test_members_of_objects_have_keys(
-    runs: Runs[JsonObject], text: str, members: JsonObject, passed: str
+    runs: RunFinder[JsonObject], text: str, members: JsonObject, passed: str
 ) -> None:
-    run = runs.at_start_of(text)
+    run = runs.find(text)
     assert run is not None
     assert (run.members, text[: run.length].rstrip()) == (members, passed)
     assert run.is_strict == passed.startswith('"a": 1')
@@ -123,8 +123,8 @@ def test_members_of_objects_have_keys(
         (KEYWORDS, "'a'=1, 'b'=2, c=3,"),
     ],
 )
-def test_what_is_in_doubt_is_left_to_the_reader(runs: Runs[JsonObject], text: str) -> None:
-    assert runs.at_start_of(text) is None
+def test_what_is_in_doubt_is_left_to_the_reader(runs: RunFinder[JsonObject], text: str) -> None:
+    assert runs.find(text) is None
 
 
 @pytest.mark.parametrize(
@@ -134,5 +134,5 @@ def test_work_is_linear(unit: str) -> None:
     def text(size: int) -> str:
         return unit * (size // len(unit))
 
-    assert is_linear(ITEMS.at_start_of, text, 20_000)
-    assert is_linear(MEMBERS.at_start_of, text, 20_000)
+    assert is_linear(ITEMS.find, text, 20_000)
+    assert is_linear(MEMBERS.find, text, 20_000)

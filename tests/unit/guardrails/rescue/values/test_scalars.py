@@ -3,39 +3,39 @@ import pytest
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.scalars import (
-    Problem,
     Unreadable,
-    meaning_of,
-    number_in,
+    ValueProblem,
+    interpret,
+    parse_number,
     read_bare,
 )
 from tests.fakes.arrivals import is_linear, read, run
 
 
 def test_what_a_broken_off_list_held_does_not_make_a_defect_another_one() -> None:
-    assert Unreadable(Problem.CUT_OFF, (1,)) == Unreadable(Problem.CUT_OFF)
+    assert Unreadable(ValueProblem.CUT_OFF, (1,)) == Unreadable(ValueProblem.CUT_OFF)
 
 
 @pytest.mark.parametrize(
     ("text", "number"), [("0", 0), ("-12", -12), ("1.50", 1.5), ("2e3", 2000.0), ("-0.5", -0.5)]
 )
 def test_a_number_is_what_json_calls_one(text: str, number: float) -> None:
-    assert number_in(text) == number
+    assert parse_number(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "1.", "+1", "1.2.3", "--1", "00501"])
 def test_anything_else_is_none(text: str) -> None:
-    assert number_in(text) == Unreadable(Problem.UNEXPECTED)
+    assert parse_number(text) == Unreadable(ValueProblem.UNEXPECTED)
 
 
 def test_digits_behind_a_zero_stay_text_in_python() -> None:
-    assert number_in("00501", is_python=True) == "00501"
-    assert number_in("-01", is_python=True) == Unreadable(Problem.UNEXPECTED)
+    assert parse_number("00501", is_python=True) == "00501"
+    assert parse_number("-01", is_python=True) == Unreadable(ValueProblem.UNEXPECTED)
 
 
 @pytest.mark.parametrize("text", ["9" * 1001, "1e999"])
 def test_what_no_one_can_hold_is_too_long(text: str) -> None:
-    assert number_in(text) == Unreadable(Problem.TOO_LONG)
+    assert parse_number(text) == Unreadable(ValueProblem.TOO_LONG)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_no_one_can_hold_is_too_long(text: str) -> None:
     [("true", True), ("None", None), ("5", 5), ("05", "05"), ("so it is", "so it is")],
 )
 def test_words_have_a_meaning(text: str, value: JsonValue) -> None:
-    assert meaning_of(text) == value
+    assert interpret(text) == value
 
 
 def bare(text: str, *, is_item: bool = False) -> tuple[str | None, str]:

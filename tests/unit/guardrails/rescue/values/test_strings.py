@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.strings import (
     Around,
-    Doubt,
     Quoted,
+    StringDoubt,
     can_end,
-    doubt_about,
     ends_behind,
+    inside_pattern,
     is_end,
     is_last,
-    plain_string,
+    judge_doubt,
+    pass_plain_string,
     read_between,
     read_string,
-    still_inside,
 )
 from tests.fakes.arrivals import is_linear, read
 
@@ -78,7 +78,7 @@ def ends(behind: str, around: Around) -> bool:
 @example(", #b", PLACES[0], '"')
 @example(", “b”: c", PLACES[0], "”")
 def test_what_is_passed_at_once_holds_no_end(behind: str, around: Around, quote: str) -> None:
-    match = still_inside(quote, around).match(quote + behind)
+    match = inside_pattern(quote, around).match(quote + behind)
     passed = match[0] if match else ""
     escaped = [place for place, char in enumerate(passed) if char == quote]
     assert not any(ends((quote + behind)[place + 1 :], around) for place in escaped)
@@ -99,13 +99,13 @@ def test_what_is_passed_at_once_holds_no_end(behind: str, around: Around, quote:
     ],
 )
 def test_the_frequent_cases_are_passed_at_once(text: str, around: Around) -> None:
-    match = still_inside('"', around).match(text)
+    match = inside_pattern('"', around).match(text)
     assert match is not None
     assert '"' not in text[match.end() :]
 
 
 def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
-    match = still_inside('"', PLACES[6]).match('" b" c </x> " c')
+    match = inside_pattern('"', PLACES[6]).match('" b" c </x> " c')
     assert match is not None
     assert match[0] == '" b"'
 
@@ -134,48 +134,48 @@ def test_the_end_does_not_depend_on_the_pieces() -> None:
 @pytest.mark.parametrize(
     ("written", "quotes", "doubt"),
     [
-        ('say "no" and "yes"', '""', Doubt.PAIRED),
-        ('x = y["k"]', '""', Doubt.PAIRED),
-        ("it's", "''", Doubt.PAIRED),
-        ("f('x'), it's", "''", Doubt.PAIRED),
-        ("e “f” g", "“”", Doubt.PAIRED),
-        ('a 5" disk', '""', Doubt.UNPAIRED),
-        ('3" by 5" and', '""', Doubt.UNPAIRED),
-        (r'an escaped \" and a 5" disk', '""', Doubt.UNPAIRED),
-        ('{"a": "b', '""', Doubt.TORN),
-        ('one"\n{"second": "two', '""', Doubt.TORN),
-        ('see ["x", "y', '""', Doubt.TORN),
-        ("one'][f(a='two", "''", Doubt.TORN),
-        ('a "b" <tool_call>', '""', Doubt.TORN),
-        ('{"name": "f"}', '""', Doubt.TORN),
+        ('say "no" and "yes"', '""', StringDoubt.PAIRED),
+        ('x = y["k"]', '""', StringDoubt.PAIRED),
+        ("it's", "''", StringDoubt.PAIRED),
+        ("f('x'), it's", "''", StringDoubt.PAIRED),
+        ("e “f” g", "“”", StringDoubt.PAIRED),
+        ('a 5" disk', '""', StringDoubt.UNPAIRED),
+        ('3" by 5" and', '""', StringDoubt.UNPAIRED),
+        (r'an escaped \" and a 5" disk', '""', StringDoubt.UNPAIRED),
+        ('{"a": "b', '""', StringDoubt.TORN),
+        ('one"\n{"second": "two', '""', StringDoubt.TORN),
+        ('see ["x", "y', '""', StringDoubt.TORN),
+        ("one'][f(a='two", "''", StringDoubt.TORN),
+        ('a "b" <tool_call>', '""', StringDoubt.TORN),
+        ('{"name": "f"}', '""', StringDoubt.TORN),
     ],
 )
-def test_marks_that_come_in_pairs_are_no_end(written: str, quotes: str, doubt: Doubt) -> None:
-    assert doubt_about(written, quotes[0], quotes[1]) is doubt
+def test_marks_that_come_in_pairs_are_no_end(written: str, quotes: str, doubt: StringDoubt) -> None:
+    assert judge_doubt(written, quotes[0], quotes[1]) is doubt
 
 
 @pytest.mark.parametrize(
     ("behind", "is_good", "doubt"),
     [
-        ("", True, Doubt.UNPAIRED),
-        (" \n ", True, Doubt.UNPAIRED),
-        ("\n</tool_call>", True, Doubt.UNPAIRED),
-        ("}]", True, Doubt.UNPAIRED),
-        ("</x>", True, Doubt.UNPAIRED),
-        ("<|im_end|>", True, Doubt.UNPAIRED),
-        ("</b>", False, Doubt.UNPAIRED),
-        ('"}', False, Doubt.UNPAIRED),
-        (" so", False, Doubt.UNPAIRED),
-        ("\nSo it is, and a good many words more", False, Doubt.UNPAIRED),
-        ("", True, Doubt.PAIRED),
-        ("\nso", True, Doubt.PAIRED),
-        (", f()", True, Doubt.PAIRED),
-        (" so", False, Doubt.PAIRED),
-        (' "}', False, Doubt.PAIRED),
+        ("", True, StringDoubt.UNPAIRED),
+        (" \n ", True, StringDoubt.UNPAIRED),
+        ("\n</tool_call>", True, StringDoubt.UNPAIRED),
+        ("}]", True, StringDoubt.UNPAIRED),
+        ("</x>", True, StringDoubt.UNPAIRED),
+        ("<|im_end|>", True, StringDoubt.UNPAIRED),
+        ("</b>", False, StringDoubt.UNPAIRED),
+        ('"}', False, StringDoubt.UNPAIRED),
+        (" so", False, StringDoubt.UNPAIRED),
+        ("\nSo it is, and a good many words more", False, StringDoubt.UNPAIRED),
+        ("", True, StringDoubt.PAIRED),
+        ("\nso", True, StringDoubt.PAIRED),
+        (", f()", True, StringDoubt.PAIRED),
+        (" so", False, StringDoubt.PAIRED),
+        (' "}', False, StringDoubt.PAIRED),
     ],
 )
 def test_what_stands_behind_decides_about_a_doubtful_value(
-    behind: str, is_good: bool, doubt: Doubt
+    behind: str, is_good: bool, doubt: StringDoubt
 ) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
         return ends_behind(cursor, doubt, ("</x>",))
@@ -314,7 +314,7 @@ def test_a_plain_string_is_read_at_once(
     text: str, around: Around, value: str | None, rest: str
 ) -> None:
     cursor = Cursor(text)
-    assert plain_string(cursor, around) == value
+    assert pass_plain_string(cursor, around) == value
     assert cursor.glimpse(99)[0] == rest
 
 

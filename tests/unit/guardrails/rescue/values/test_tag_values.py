@@ -2,7 +2,12 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.values.tag_values import LineEnds, is_pair_text, is_surplus, unescaped
+from proxy.guardrails.rescue.values.tag_values import (
+    LineEnds,
+    is_pair_text,
+    is_surplus,
+    unescape_entities,
+)
 from tests.fakes.arrivals import read
 
 
@@ -15,7 +20,7 @@ from tests.fakes.arrivals import read
     ],
 )
 def test_text_that_was_escaped_throughout_is_read_as_it_was_meant(text: str, meant: str) -> None:
-    assert unescaped(text) == meant
+    assert unescape_entities(text) == meant
 
 
 @pytest.mark.parametrize(
@@ -31,15 +36,15 @@ def test_text_that_was_escaped_throughout_is_read_as_it_was_meant(text: str, mea
     ],
 )
 def test_text_in_which_something_was_not_escaped_is_left_alone(text: str) -> None:
-    assert unescaped(text) == text
+    assert unescape_entities(text) == text
 
 
-def trimmed(*texts: str, has_lines: bool = True) -> list[object]:
+def trim(*texts: str, has_lines: bool = True) -> list[object]:
     """Trim the values of one call and give back what has to be."""
     lines = LineEnds(has_lines=has_lines)
     keys = ["k" * (place + 1) for place in range(len(texts))]
     arguments: JsonObject = {
-        key: lines.trimmed(key, text) for key, text in zip(keys, texts, strict=True)
+        key: lines.trim(key, text) for key, text in zip(keys, texts, strict=True)
     }
     lines.restore(arguments)
     return list(arguments.values())
@@ -61,22 +66,22 @@ def trimmed(*texts: str, has_lines: bool = True) -> list[object]:
     ],
 )
 def test_line_ends_at_the_marks_belong_to_the_layout(text: str, value: str) -> None:
-    assert trimmed(text) == [value]
+    assert trim(text) == [value]
 
 
 def test_a_value_right_behind_its_tag_keeps_its_line_end_where_another_stands_so_too() -> None:
-    assert trimmed("a.py", "x\n") == ["a.py", "x\n"]
-    assert trimmed("x\n", "a.py") == ["x\n", "a.py"]
-    assert trimmed("\na.py\n", "x\n") == ["a.py", "x"]
+    assert trim("a.py", "x\n") == ["a.py", "x\n"]
+    assert trim("x\n", "a.py") == ["x\n", "a.py"]
+    assert trim("\na.py\n", "x\n") == ["a.py", "x"]
 
 
 def test_elsewhere_a_line_end_belongs_to_the_value_unless_there_are_two() -> None:
-    assert trimmed("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
+    assert trim("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
 
 
 def test_a_value_that_was_made_another_is_left_alone() -> None:
     lines = LineEnds(has_lines=True)
-    assert (lines.trimmed("a", "&lt;\n"), lines.trimmed("b", "y")) == ("&lt;", "y")
+    assert (lines.trim("a", "&lt;\n"), lines.trim("b", "y")) == ("&lt;", "y")
     arguments: JsonObject = {"a": "<", "b": "y"}
     lines.restore(arguments)
     assert arguments == {"a": "<", "b": "y"}

@@ -4,8 +4,7 @@ import asyncio
 
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import CHAT
-from proxy.api.limits import BodyLimits
-from proxy.api.request_reader import RequestReader
+from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.routes.chat import Chat
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import ReplyEvents
@@ -85,7 +84,7 @@ def answered(
         tools=ToolHosting(ToolOffer(OfferPolicy(), source or FOUND)),
     )
     client = HandMadeClient(json.dump(BODY), "POST")
-    asyncio.run(client.call(chat))
+    asyncio.run(client.ask(chat))
     return client, backend
 
 

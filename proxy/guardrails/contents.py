@@ -4,9 +4,10 @@ Parts that nobody has to alter keep the exact bytes in which the client wrote th
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 
 _PARAGRAPH = "\n\n"
@@ -15,18 +16,16 @@ _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 def members_of(message: Message) -> dict[str, bytes]:
-    """Return the members of a message as the client wrote them."""
     return json.split_object(message.source)
 
 
-def rewritten(message: Message, members: Mapping[str, bytes]) -> Message:
-    """Make a message of the same role from other members."""
+def replace_members(message: Message, members: Mapping[str, bytes]) -> Message:
     text = text_of(members.get("content", b""))
     source = json.join_object(dict(members))
     return Message(message.role, text, source, message.calls, message.tool_call_id, message.failed)
 
 
-def as_user(message: Message, note: str = "") -> Message:
+def say_as_user(message: Message, note: str = "") -> Message:
     """Let the user say what a message says, behind a note."""
     members = members_of(message)
     content = join_contents([json.dump(note), members.get("content", b"")])
@@ -66,7 +65,6 @@ def join_contents(contents: Sequence[bytes]) -> bytes:
 
 
 def is_string(value: bytes) -> bool:
-    """Return whether a member is a string."""
     return value.startswith(b'"')
 
 
@@ -93,3 +91,79 @@ def _as_parts(content: bytes) -> list[bytes]:
 def _text_in(part: JsonValue) -> str | None:
     text = part.get("text") if isinstance(part, dict) else None
     return text if isinstance(text, str) else None
+
+
+_NULL = b"null"
+
+
+def plain_message(role: str, text: str) -> Message:
+    return Message(role, text, json.dump({"role": role, "content": text}))
+
+
+def join_messages(messages: Sequence[Message], separator: str) -> Message:
+    """Return the first of several messages, with the contents of all behind its own.
+
+    Contents have `separator` between them; what those of the first few make is the beginning of the
+    whole. Of the others nothing else is kept.
+    """
+    contents = [json.split_object(one.source).get("content", _NULL) for one in messages]
+    return _with_content(messages[0], _join_with(contents, separator))
+
+
+def prepend_text(message: Message, text: str, separator: str) -> Message:
+    own = json.split_object(message.source).get("content", _NULL)
+    return _with_content(message, _join_with([json.dump(text), own], separator))
+
+
+def replace_content(message: Message, text: str) -> Message:
+    members = json.split_object(message.source)
+    members.pop("tool_calls", None)
+    source = json.join_object({**members, "content": json.dump(text)})
+    return Message(message.role, text, source)
+
+
+def change_role(message: Message, role: str, text: str) -> Message:
+    """Make a message of another role that says `text` and has the parts that are not text."""
+    content = json.split_object(message.source).get("content", _NULL)
+    others = [part for part in _parts(content) if b"text" not in _keys(part)]
+    plain = plain_message(role, text)
+    return _with_content(plain, json.join_array([_text_part(text), *others])) if others else plain
+
+
+def _with_content(message: Message, content: bytes) -> Message:
+    members = json.split_object(message.source)
+    source = json.join_object({**members, "content": content})
+    return Message(message.role, text_of(content), source, message.calls, message.tool_call_id)
+
+
+def _join_with(contents: Sequence[bytes], separator: str) -> bytes:
+    """Put contents into one: a string, or the parts of all from the first that has some."""
+    plain = list(takewhile(lambda content: not _is_list(content), contents))
+    text = json.dump(separator.join(filter(None, map(text_of, plain))))
+    if len(plain) == len(contents):
+        return text
+    parts = _parts(text)
+    for content in contents[len(plain) :]:
+        more = _parts(content)
+        parts += [_text_part(separator), *more] if parts and more else more
+    return json.join_array(parts)
+
+
+def _parts(content: bytes) -> list[bytes]:
+    if _is_list(content):
+        return json.split_array(content)
+    text = text_of(content)
+    return [_text_part(text)] if text else []
+
+
+def _is_list(content: bytes) -> bool:
+    return content.startswith(b"[")
+
+
+def _keys(part: bytes) -> list[bytes]:
+    return [name.encode() for name in json.split_object(part)]
+
+
+def _text_part(text: str) -> bytes:
+    part: JsonObject = {"type": "text", "text": text}
+    return json.dump(part)

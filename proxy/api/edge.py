@@ -1,0 +1,190 @@
+"""The outermost application: makes the connection of a request, says who gets in and answers.
+
+What is asked for all the time is answered past FastAPI's router, whose error pages and exit stacks
+are five layers for each message. It must not know what the endpoints do.
+"""
+
+import asyncio
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.api.client_connection import CONNECTION, ClientConnection, Endpoint
+from proxy.api.errors import refuse
+from proxy.api.fronts import Fronts
+from proxy.api.headers import headers_of
+from proxy.errors import (
+    HostNotAllowed,
+    NotAuthorized,
+    RequestCancelled,
+    ServerStopped,
+    TemperError,
+)
+
+HEALTH_PATHS = ("/healthz", "/readyz", "/health")
+_KEY_HEADERS = frozenset({"authorization", "x-api-key"})
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_WITH_PORT = re.compile(r"(^|[^:\]]|\]):\d*$")  # an IPv6 address without brackets has none
+_FAREWELL_SECONDS = 1.0  # a client may not be reading
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who gets in: `keys` by the names of their owners, none for an open server.
+
+    Where `hosts` is set, requests have to call Temper by one of these names: a web page that has
+    a name of its own resolved to this machine (DNS rebinding) uses that name.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    hosts: frozenset[str] | None = None
+
+    def owner_of(self, headers: Mapping[str, str]) -> str | None:
+        """Return whose key was sent, "" where none is needed, and None for a stranger."""
+        if not self.keys:
+            return ""
+        scheme, _, sent = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            sent = headers.get("x-api-key", "")
+        sent = sent.strip()
+        # every key is compared, so that the time tells nothing
+        found = [name for name, key in self.keys.items() if _is_same(sent, key)]
+        return found[0] if found else None
+
+    def allows_host(self, host: str) -> bool:
+        """Return whether a Host header names this server."""
+        name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
+        return self.hosts is None or name.strip("[]").lower() in self.hosts
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPaths:
+    """What is open to all: `probes` need neither key nor name, what is `public` needs no key."""
+
+    probes: tuple[str, ...] = HEALTH_PATHS
+    public: frozenset[str] = frozenset()
+
+
+_OPEN_PATHS = OpenPaths()
+
+
+class Edge:
+    """Turns away what has no business here, and finds who answers the rest.
+
+    The id of a request is `x-request-id` as the client sent it, if it is plain, else a new one; it
+    is put into `scope["state"]["request_id"]` and into the response, the owner of the key into
+    `scope["state"]["owner"]`, and the language of its path into `scope["state"]["front"]`. Web
+    pages from `origins` may use the server from a browser.
+
+    A POST to a path of `endpoints` is answered by what is made there for the first who asks for it;
+    all else goes to `app`.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        endpoints: Mapping[str, Callable[[], Endpoint]],
+        access: Access,
+        fronts: Fronts,
+        *,
+        paths: OpenPaths = _OPEN_PATHS,
+        origins: Sequence[str] = (),
+    ) -> None:
+        self.app = app
+        self._endpoints = endpoints
+        self._access = access
+        self._fronts = fronts
+        self._paths = paths
+        self._enter: ASGIApp = self._receive
+        if origins:  # outside of the limits, as a browser asks for permission without a key
+            self._enter = CORSMiddleware(
+                self._receive, allow_origins=[*origins], allow_methods=["*"], allow_headers=["*"]
+            )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        answering = self._enter if scope["type"] == "http" else self.app
+        await answering(scope, receive, send)
+
+    async def _receive(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Receive a request."""
+        headers = headers_of(scope)
+        path = _path_of(scope)
+        wished = headers.get("x-request-id", "")
+        request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{secrets.token_hex(12)}"
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        state["front"] = front = self._fronts.of(path, headers)
+        written = request_id.encode()
+        own_headers = [(b"x-request-id", written)]
+        if front.id_header != "x-request-id":
+            own_headers.append((front.id_header.encode(), written))
+        connection = ClientConnection(scope, receive, send, own_headers)
+        state[CONNECTION] = connection
+        try:
+            await self._serve(connection, path, headers)
+        except asyncio.CancelledError:
+            if not connection.is_of_own_server:
+                raise
+            await _say_farewell(connection)
+        finally:
+            del state[CONNECTION]  # which refers back to the scope
+
+    async def _serve(
+        self, connection: ClientConnection, path: str, headers: Mapping[str, str]
+    ) -> None:
+        access, scope = self._access, connection.scope
+        owner = access.owner_of(headers)
+        is_open = path in self._paths.probes
+        if not is_open and not access.allows_host(headers.get("host", "")):
+            await refuse(connection, HostNotAllowed())
+        elif not is_open and owner is None and path not in self._paths.public:
+            was_sent = not _KEY_HEADERS.isdisjoint(headers)
+            await refuse(connection, NotAuthorized(was_sent=was_sent))
+        else:
+            scope["state"]["owner"] = owner or ""
+            make = self._endpoints.get(path) if scope["method"] == "POST" else None
+            if make is None:
+                await self.app(scope, connection.receive, connection.send)
+            else:
+                await serve(make(), connection)
+
+
+async def serve(endpoint: Endpoint, connection: ClientConnection) -> None:
+    """Have a request answered; the client is told of a bug, and of an operator who ended it."""
+    try:
+        await endpoint(connection)
+    except Exception:  # a bug of ours, which the server logs
+        if not connection.has_begun:
+            await refuse(connection, TemperError())
+        raise
+    if connection.is_cancelled and not connection.is_over:
+        if connection.has_begun:
+            await connection.end()
+        else:
+            await refuse(connection, RequestCancelled())
+
+
+async def _say_farewell(connection: ClientConnection) -> None:
+    """Tell a client that the server ends: nothing is behind it that has to be cancelled."""
+    if not connection.has_begun:
+        async with asyncio.timeout(_FAREWELL_SECONDS):
+            await refuse(connection, ServerStopped())
+
+
+def _path_of(scope: Scope) -> str:
+    """Return the path within Temper, which may be mounted below another one."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+def _is_same(sent: str, key: str) -> bool:
+    return hmac.compare_digest(sent.encode(), key.encode())

@@ -1,0 +1,38 @@
+"""How many examples property tests try: few at first, all of them where HYPOTHESIS_PROFILE is deep.
+
+The profiles "quick" (the default) and "deep" try the same examples in every run, whatever ran in
+the same process before; "searching" tries others, and "thorough" 100,000 of them.
+"""
+
+import os
+
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "quick")
+QUICK_SHARE = 4
+
+
+def examples(count: int) -> int:
+    """Return how many of `count` examples the profile tries."""
+    return -(-count // QUICK_SHARE) if PROFILE == "quick" else count
+
+
+def load_profile() -> None:
+    # no deadlines: how long an example takes depends on who else uses the machine
+    for name in ("quick", "deep"):
+        settings.register_profile(name, derandomize=True, max_examples=examples(100), deadline=None)
+    settings.register_profile("searching", max_examples=20_000, deadline=None)
+    settings.register_profile("thorough", max_examples=100_000, deadline=None)
+    settings.load_profile(PROFILE)
+    if settings.default is not None and settings.default.derandomize:
+        _forget_constants_of_modules()
+
+
+def _forget_constants_of_modules() -> None:
+    """Keep Hypothesis from mixing in constants of all modules that happen to be imported.
+
+    Every process of a run imports others: the same test would try other examples in each.
+    """
+    if hasattr(providers, "_local_constants"):
+        providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001 - no setting

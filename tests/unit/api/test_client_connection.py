@@ -1,0 +1,203 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from starlette.types import Message
+
+from proxy.api.client_connection import WIRE, ClientConnection, Endpoint
+from proxy.api.edge import serve
+from proxy.conversation import json
+from tests.fakes.asgi import HandMadeClient
+
+pytestmark = pytest.mark.anyio
+
+START: Message = {"type": "http.response.start", "status": 200, "headers": []}
+
+
+async def works_until_left(connection: ClientConnection) -> None:
+    """Work for ever; the client is gone when the work is cancelled."""
+    await connection.receive()
+    await connection.while_connected(for_ever())
+
+
+async def begins_and_works(connection: ClientConnection) -> None:
+    await connection.send(START)
+    await connection.write(b"so ")
+    await works_until_left(connection)
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def cancelled(client: HandMadeClient, endpoint: Endpoint) -> HandMadeClient:
+    """Ask an endpoint, and end the request for an operator once it works."""
+    connection = client.connection
+    serving = asyncio.create_task(run(endpoint, connection))
+    for _ in range(9):
+        await asyncio.sleep(0)
+    connection.cancel()
+    await serving
+    return client
+
+
+async def run(endpoint: Endpoint, connection: ClientConnection) -> None:
+    await serve(endpoint, connection)
+
+
+def test_a_client_that_has_seen_nothing_gets_an_error() -> None:
+    client = asyncio.run(cancelled(HandMadeClient(method="POST"), works_until_left))
+    assert client.status == 503
+    answer = json.parse(client.answer)
+    assert isinstance(answer, dict)
+    assert "request_cancelled" in str(answer["error"])
+
+
+def test_a_client_that_has_seen_something_gets_the_end() -> None:
+    client = asyncio.run(cancelled(HandMadeClient(method="POST"), begins_and_works))
+    assert client.status == 200
+    assert client.got[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+def test_an_answer_that_is_complete_stays_as_it_was() -> None:
+    async def answers(connection: ClientConnection) -> None:
+        await connection.receive()
+        await connection.send(START)
+        await connection.end(b"all")
+        connection.cancel()
+
+    client = HandMadeClient()
+    asyncio.run(client.ask(answers))
+    assert client.answer == b"all"
+    assert len(client.got) == 2
+
+
+def test_once_it_was_told_nobody_waits_for_the_client_any_more() -> None:
+    async def work() -> Message:
+        connection = HandMadeClient().connection
+        connection.cancel()
+        return await connection.receive()
+
+    assert asyncio.run(work()) == {"type": "http.disconnect"}
+
+
+def test_whoever_waits_for_the_client_is_told_that_an_operator_ended_it() -> None:
+    async def work() -> Message:
+        connection = HandMadeClient(has_sent=True).connection
+        receiving = asyncio.create_task(connection.receive())
+        await asyncio.sleep(0)
+        connection.cancel()
+        return await receiving
+
+    assert asyncio.run(work()) == {"type": "http.disconnect"}
+
+
+def test_somebody_elses_cancelling_is_not_taken_for_the_operators() -> None:
+    async def work() -> bool:
+        connection = HandMadeClient().connection
+        await connection.receive()
+        listening = asyncio.create_task(connection.receive())
+        await asyncio.sleep(0)
+        listening.cancel()
+        await asyncio.wait((listening,))
+        return listening.cancelled()
+
+    assert asyncio.run(work())
+
+
+def while_connected(client: HandMadeClient, work: Awaitable[None]) -> bool:
+    async def connected() -> bool:
+        return await client.connection.while_connected(work)
+
+    return asyncio.run(connected())
+
+
+def test_work_goes_on_while_the_client_is_there() -> None:
+    done: list[bool] = []
+
+    async def work() -> None:
+        done.append(True)
+
+    assert while_connected(HandMadeClient(has_sent=True), work())
+    assert done == [True]
+
+
+def test_work_ends_when_the_client_leaves() -> None:
+    client = HandMadeClient()
+    ended: list[bool] = []
+
+    async def work() -> None:
+        try:
+            client.leaves.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    assert not while_connected(client, work())
+    assert ended == [True]
+
+
+class Wire:
+    """The wire of a client that leaves when a test says so."""
+
+    def __init__(self, *, is_gone: bool = False) -> None:
+        self.is_gone = is_gone
+        self.is_writable = False
+        self.on_leave: Callable[[], None] | None = None
+
+    def watch(self, on_leave: Callable[[], None] | None) -> None:
+        self.on_leave = on_leave
+
+    @property
+    def is_watched(self) -> bool:
+        return self.on_leave is not None
+
+    def leave(self) -> None:
+        assert self.on_leave is not None
+        self.on_leave()
+
+    def write(self, body: bytes) -> None:
+        raise AssertionError(body)
+
+
+def wired(wire: Wire) -> ClientConnection:
+    client = HandMadeClient()
+    scope = {**client.scope, "extensions": {WIRE: {"wire": wire}}}
+    return ClientConnection(scope, client.receive, client.send)
+
+
+async def test_a_wire_tells_of_a_departure_without_a_task_that_waits_for_it() -> None:
+    wire = Wire()
+    connection = wired(wire)
+    tasks = len(asyncio.all_tasks())
+    working = asyncio.create_task(connection.while_connected(for_ever()))
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == tasks + 1
+    wire.leave()
+    assert not await working
+    assert not wire.is_watched
+    assert connection.has_left
+
+
+async def test_work_for_a_client_that_left_before_goes_on_until_it_has_to_wait() -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("at once")
+        await asyncio.Event().wait()
+
+    connection = wired(Wire(is_gone=True))
+    assert not await connection.while_connected(work())
+    assert done == ["at once"]
+    assert await connection.while_connected(asyncio.sleep(0)) is False
+    await asyncio.sleep(0)
+
+
+async def test_a_departure_does_not_reach_beyond_the_work() -> None:
+    async def work() -> None:
+        pass
+
+    connection = wired(Wire(is_gone=True))
+    assert await connection.while_connected(work())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)

@@ -1,0 +1,235 @@
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.api.client_connection import WIRE, ClientConnection, Endpoint
+from proxy.api.edge import Access, Edge, OpenPaths
+from proxy.api.fronts import all_fronts
+from tests.fakes.asgi import HandMadeClient
+from tests.patience import until
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the id of the request, and tell whose it is."""
+    await receive()
+    owner = scope["state"].get("owner", "nobody").encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"owner", owner)]})
+    await send({"type": "http.response.body", "body": scope["state"]["request_id"].encode()})
+
+
+def edge(
+    app: ASGIApp,
+    access: Access | None = None,
+    endpoints: Mapping[str, Callable[[], Endpoint]] | None = None,
+    paths: OpenPaths | None = None,
+) -> Edge:
+    """Make an edge in front of an application."""
+    behind = FastAPI()
+    behind.build_middleware_stack = lambda: app  # type: ignore[method-assign]
+    return Edge(
+        behind, endpoints or {}, access or Access(), all_fronts(), paths=paths or OpenPaths()
+    )
+
+
+def call(client: HandMadeClient, *keys: str, hosts: frozenset[str] | None = None) -> HandMadeClient:
+    access = Access({f"owner of {key}": key for key in keys}, hosts)
+    asyncio.run(client.call(edge(echo, access)))
+    return client
+
+
+def test_a_plain_id_is_kept_and_echoed() -> None:
+    client = call(HandMadeClient(headers={"x-request-id": "a-1.b:C_2"}))
+    assert client.answer == b"a-1.b:C_2"
+    assert client.answer_headers["x-request-id"] == "a-1.b:C_2"
+
+
+@pytest.mark.parametrize("wished", ["", "a b", "a\nb", "é", "x" * 129])
+def test_any_other_id_is_replaced(wished: str) -> None:
+    client = call(HandMadeClient(headers={"x-request-id": wished}))
+    assert client.answer.startswith(b"req_")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"authorization": "Bearer key"}, {"authorization": "bearer key"}, {"x-api-key": "key"}],
+)
+def test_the_key_opens(headers: dict[str, str]) -> None:
+    assert call(HandMadeClient(headers=headers), "key").status == 200
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"authorization": "key"}, {"authorization": "Bearer k"}, {"x-api-key": "ké"}]
+)
+def test_nothing_else_opens(headers: dict[str, str]) -> None:
+    client = call(HandMadeClient(headers=headers), "key")
+    assert client.status == 401
+    assert (b"not valid" in client.answer) is bool(headers)
+    assert client.answer_headers["x-request-id"].startswith("req_")
+
+
+def test_probes_need_no_key() -> None:
+    assert call(HandMadeClient(path="/healthz"), "key").status == 200
+
+
+@pytest.mark.parametrize(("host", "status"), [("ours", 200), ("theirs", 403)])
+def test_what_is_public_needs_a_name_of_ours_but_no_key(host: str, status: int) -> None:
+    client = HandMadeClient(path="/page", headers={"host": host})
+    access = Access({"us": "key"}, frozenset({"ours"}))
+    paths = OpenPaths(public=frozenset({"/page"}))
+    asyncio.run(client.call(edge(echo, access, paths=paths)))
+    assert client.status == status
+    if status == 200:
+        assert client.answer_headers["owner"] == ""
+
+
+def test_what_is_not_http_passes() -> None:
+    passed: list[str] = []
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive, send
+        passed.append(scope["type"])
+
+    client = HandMadeClient()
+    asyncio.run(
+        edge(note, Access({"us": "key"}))({"type": "lifespan"}, client.receive, client.send)
+    )
+    assert passed == ["lifespan"]
+
+
+def test_several_keys_open_and_tell_whose_they_are() -> None:
+    client = call(HandMadeClient(headers={"x-api-key": "second"}), "first", "second")
+    assert client.answer_headers["owner"] == "owner of second"
+    assert call(HandMadeClient()).answer_headers["owner"] == ""
+
+
+NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8367", "127.0.0.1:1", "[::1]", "[::1]:8367", "::1"]
+)
+def test_a_server_answers_to_its_names(host: str) -> None:
+    assert call(HandMadeClient(headers={"host": host}), hosts=NAMES).status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example", "evil.example:8367", "localhost.evil.example", "127.0.0.1.nip.io"]
+)
+def test_a_server_does_not_answer_to_other_names(host: str) -> None:
+    client = call(HandMadeClient(headers={"host": host}), hosts=NAMES)
+    assert client.status == 403
+    assert b"server.allowed_hosts" in client.answer
+
+
+def test_probes_may_use_any_name() -> None:
+    client = HandMadeClient(path="/healthz", headers={"host": "10.1.2.3"})
+    assert call(client, hosts=NAMES).status == 200
+
+
+class Named:
+    """Answers with its name."""
+
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+
+    async def __call__(self, connection: ClientConnection) -> None:
+        await connection.receive()
+        await connection.respond(200, {}, self._name)
+
+
+async def app_named(scope: Scope, receive: Receive, send: Send) -> None:
+    await Named(b"app")(ClientConnection(scope, receive, send))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "answer"),
+    [("POST", "/chat", b"chat"), ("GET", "/chat", b"app"), ("POST", "/other", b"app")],
+)
+def test_only_a_post_to_an_endpoint_takes_it(method: str, path: str, answer: bytes) -> None:
+    client = HandMadeClient(method=method, path=path)
+    served = edge(app_named, endpoints={"/chat": lambda: Named(b"chat")})
+    asyncio.run(client.call(served))
+    assert client.answer == answer
+
+
+def test_an_endpoint_is_found_where_everything_is_mounted_below_another_path() -> None:
+    client = HandMadeClient(method="POST", path="/temper/chat")
+    served = edge(app_named, endpoints={"/chat": lambda: Named(b"chat")})
+    scope = {**client.scope, "root_path": "/temper"}
+    asyncio.run(served(scope, client.receive, client.send))
+    assert client.answer == b"chat"
+
+
+class OwnWire:
+    """The wire of our own server, of a client that stays."""
+
+    is_gone = False
+    is_writable = False
+
+    def watch(self, on_leave: Callable[[], None] | None) -> None:
+        del on_leave
+
+    def write(self, body: bytes) -> None:
+        raise AssertionError(body)
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def works_for_ever(connection: ClientConnection) -> None:
+    await connection.receive()
+    await connection.while_connected(for_ever())
+
+
+async def begins_and_works(connection: ClientConnection) -> None:
+    await connection.start(200, {})
+    await connection.write(b"so ")
+    await works_for_ever(connection)
+
+
+async def cut_off(
+    client: HandMadeClient, endpoint: Endpoint, begun: Callable[[], bool], *, is_own: bool = True
+) -> None:
+    """Call the edge, and cancel it as a server does that does not wait any longer."""
+    extensions = {WIRE: {"wire": OwnWire()}} if is_own else {}
+    scope = {**client.scope, "extensions": extensions}
+    served = edge(app_named, endpoints={"/": lambda: endpoint})
+    serving = asyncio.create_task(served(scope, client.receive, client.send))
+    await until(begun)
+    serving.cancel()
+    await serving
+
+
+def test_a_server_that_ends_says_so_to_whoever_has_seen_nothing() -> None:
+    client = HandMadeClient(method="POST")
+    asyncio.run(cut_off(client, works_for_ever, lambda: client.has_sent))
+    assert client.status == 503
+    assert client.answer_headers["retry-after"]
+    assert b"server_stopping" in client.answer
+
+
+def test_an_answer_that_has_begun_gets_no_second_beginning_when_the_server_ends() -> None:
+    client = HandMadeClient(method="POST")
+    asyncio.run(cut_off(client, begins_and_works, lambda: len(client.got) == 2))
+    assert (client.status, client.answer) == (200, b"so ")
+
+
+def test_what_somebody_elses_server_cancels_is_its_own_business() -> None:
+    client = HandMadeClient(method="POST")
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cut_off(client, works_for_ever, lambda: client.has_sent, is_own=False))
+    assert client.got == []
+
+
+def test_a_bug_is_told_to_the_client_and_left_to_the_server() -> None:
+    async def broken(connection: ClientConnection) -> None:
+        raise ZeroDivisionError
+
+    client = HandMadeClient(method="POST")
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(client.call(edge(app_named, endpoints={"/": lambda: broken})))
+    assert client.status == 500

@@ -1,0 +1,202 @@
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+
+import httpx
+import pytest
+import respx
+
+from proxy.backends.client import PassthroughRequest
+from proxy.backends.http_backend import Attempt, HttpBackend, PieceReading
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.backends.transport import BackendClient
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
+from proxy.conversation.requests import Question
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
+from proxy.errors import (
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    ContextOverflow,
+    TemperError,
+)
+from tests.fakes.questions import question
+
+END = ReplyFinished("stop")
+
+
+class Letters:
+    """A language of letters: `.` is the end, `!` an error, and digits are nonsense."""
+
+    def feed(self, data: bytes, /) -> Iterator[str]:
+        yield from data.decode()
+
+    def finish(self) -> Iterator[str]:
+        yield from ()
+
+
+class LetterReader:
+    """Reads the language of letters."""
+
+    def __init__(self) -> None:
+        self._is_over = False
+
+    def feed(self, piece: str, /) -> list[ReplyPart]:
+        if piece.isdigit():
+            raise ValueError(piece)
+        if piece == "!":
+            return [StreamedError({"message": "the secret-key is wrong", "code": 403})]
+        self._is_over = self._is_over or piece == "."
+        return [END if piece == "." else TextDelta(piece)]
+
+    def finish(self) -> list[ReplyPart]:
+        if not self._is_over:
+            raise ValueError("no end")
+        return []
+
+
+class LetterEngine(HttpBackend):
+    """An engine that answers in letters."""
+
+    async def prepare(self, question: Question) -> Attempt:
+        return Attempt("/", b"", question, question)
+
+    def new_reading(self) -> PieceReading[str]:
+        return PieceReading(Letters(), LetterReader())
+
+
+class Body(httpx.AsyncByteStream):
+    """A body that comes in chunks."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+
+
+def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]:
+    """Return the batches of a reply, and what went wrong."""
+
+    async def collect() -> tuple[list[list[ReplyEvent]], TemperError | None]:
+        wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(*chunks)))
+        connection = BackendClient("http://host", "secret-key", transport=wire)
+        batches: list[list[ReplyEvent]] = []
+        try:
+            async with aclosing(LetterEngine(connection).ask(question(), {})) as coming:
+                async for batch in coming:
+                    batches.append([*batch])  # noqa: PERF401 - kept when an error comes
+        except TemperError as error:
+            return batches, error
+        return batches, None
+
+    return asyncio.run(collect())
+
+
+def test_what_comes_together_stays_together_and_the_end_is_by_itself() -> None:
+    assert replied(b"ab", b"c", b"d.", b"e") == (
+        [[TextDelta("a"), TextDelta("b")], [TextDelta("c")], [TextDelta("d")], [END]],
+        None,
+    )
+
+
+def test_a_reply_may_be_nothing_but_its_end() -> None:
+    assert replied(b".") == ([[END]], None)
+
+
+def test_an_error_in_the_middle_comes_behind_what_was_said_and_without_secrets() -> None:
+    batches, error = replied(b"ab!c")
+    assert batches == [[TextDelta("a"), TextDelta("b")]]
+    assert isinstance(error, BackendRefused)
+    assert (error.status, error.message) == (403, "the [redacted] is wrong")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "kind"),
+    [
+        ([b"a"], BackendUnavailable),
+        ([], BackendSpokeNonsense),
+        ([b"1"], BackendSpokeNonsense),
+        ([b"a", b"b1"], BackendSpokeNonsense),
+    ],
+)
+def test_a_reply_that_breaks_off_is_told_from_nonsense(
+    chunks: list[bytes], kind: type[TemperError]
+) -> None:
+    assert isinstance(replied(*chunks)[1], kind)
+
+
+PASSAGE = PassthroughRequest(
+    "/v1/completions", "prompt", "m", {"model": b'"m"', "prompt": b'"a  b"', "n": b"1.0"}
+)
+HEADERS = {"x-request-id": "req_1", "x-conversation-id": "7"}
+KEY = "canary-0123456789"
+
+
+def relay(response: httpx.Response) -> tuple[list[bytes], respx.Route]:
+    routes = respx.MockRouter()
+    route = routes.post("http://host/v1/completions").mock(return_value=response)
+    wire = httpx.MockTransport(routes.async_handler)
+
+    async def collect() -> list[bytes]:
+        connection = BackendClient("http://host", KEY, transport=wire)
+        async with aclosing(OpenAICompatible(connection).relay(PASSAGE, HEADERS)) as pieces:
+            return [piece async for piece in pieces]
+
+    return asyncio.run(collect()), route
+
+
+def streamed(*pieces: bytes) -> list[bytes]:
+    async def arriving() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    return relay(httpx.Response(200, content=arriving()))[0]
+
+
+def test_a_request_and_its_answer_are_passed_on_as_they_were_written() -> None:
+    body, route = relay(httpx.Response(200, content=b'{ "choices" : [] }'))
+    assert body == [b'{ "choices" : [] }']
+    sent = route.calls.last.request
+    assert sent.content == b'{"model":"m","prompt":"a  b","n":1.0}'
+    assert sent.headers["x-request-id"] == "req_1"
+    assert "x-conversation-id" not in sent.headers
+
+
+def test_a_refusal_is_read_like_that_of_a_chat() -> None:
+    refusal = httpx.Response(501, json={"error": {"message": "no", "type": "not_supported_error"}})
+    with pytest.raises(BackendRefused) as raised:
+        relay(refusal)
+    assert (raised.value.status, raised.value.message) == (501, "no")
+
+
+def test_an_overflow_blames_the_field_that_holds_the_text() -> None:
+    error = {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 8}
+    with pytest.raises(ContextOverflow) as raised:
+        relay(httpx.Response(400, json={"error": error}))
+    assert (raised.value.param, raised.value.window) == ("prompt", 8)
+
+
+def test_a_page_of_no_engine_is_a_refusal_with_its_words() -> None:
+    with pytest.raises(BackendRefused, match="404 page not found") as raised:
+        relay(httpx.Response(404, text="404 page not found\n"))
+    assert raised.value.status == 404
+
+
+def test_lines_are_held_until_they_are_whole() -> None:
+    pieces = streamed(b"data: a", b"b", b"c\n\nd", b"", b"e\nf")
+    assert pieces == [b"data: abc\n\n", b"de\n", b"f"]
+
+
+@pytest.mark.parametrize("member", ["error", "message", "detail"])
+def test_a_streamed_error_is_passed_on_without_our_key_however_it_is_cut(member: str) -> None:
+    event = f'data: {{"{member}": "what is {KEY}?"}}\n\n'.encode()
+    for cut in range(len(event)):
+        said = b"".join(streamed(b"data: {}\n\n" + event[:cut], event[cut:]))
+        assert said == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
+
+
+def test_what_a_model_wrote_is_passed_on_as_it_came() -> None:
+    event = f'data: {{"choices": [{{"text": "\\"error\\": {KEY}"}}]}}\n\n'.encode()
+    assert streamed(event) == [event]
