@@ -3,7 +3,9 @@
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,30 @@ def test_the_glossary_leads_to_where_a_word_lives_and_is_in_order() -> None:
     assert gone == []
     terms = [term.lower() for _, term, _, _ in GLOSSARY]
     assert terms == sorted(terms)
+
+
+def module_name(path: Path) -> str:
+    parts = path.resolve().relative_to(REPOSITORY.resolve()).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+PROXY = {name: path for path in MODULES if (name := module_name(path)).startswith("proxy.")}
+
+
+def imported_by(node: ast.AST) -> Iterator[str]:
+    """Name what a module imports for itself or for its types, and not what a function imports."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom) and child.module:
+            for one in child.names:
+                full = f"{child.module}.{one.name}"
+                yield full if full in PROXY else child.module
+        elif isinstance(child, ast.Import):
+            yield from (one.name for one in child.names)
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from imported_by(child)
+
+
+def test_no_imports_go_in_a_circle_those_for_types_included() -> None:
+    graph = {name: {*imported_by(parsed(path))} & PROXY.keys() for name, path in PROXY.items()}
+    assert len(graph) > 100
+    TopologicalSorter(graph).prepare()  # raises `CycleError`, which names the circle
