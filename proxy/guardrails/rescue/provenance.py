@@ -59,7 +59,6 @@ def _is_repeated(call: WrittenCall, texts: Sequence[str]) -> bool:
 
 
 def _find_ends(name: str, text: str) -> Iterator[int]:
-    """Yield where a name ends in a text."""
     place = text.find(name)
     while place >= 0:
         place += len(name)

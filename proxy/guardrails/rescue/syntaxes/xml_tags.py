@@ -213,8 +213,8 @@ class KimiK3(Syntax):
         while name and (yield from cursor.literal(_ARGUMENT)):
             key, attributes = yield from _read_head(cursor)
             text = yield from cursor.take_until(_ARGUMENT_END)
-            is_ended = yield from cursor.one_of(_ARGUMENT_END)
-            if not key or not is_ended or _begins_element(text):
+            closer = yield from cursor.one_of(_ARGUMENT_END)
+            if not key or not closer or _begins_element(text):
                 return NotACall(Reason.BROKEN)
             arguments[key] = _parse_typed(text, attributes)
             yield from cursor.whitespace()
