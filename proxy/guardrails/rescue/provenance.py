@@ -11,18 +11,9 @@ _WORD = re.compile(r"\w+")
 # What syntaxes of calls put between a name, the members and their values, besides marks.
 _LABELS = frozenset(
     (
-        *(
-            "arguments",
-            "args",
-            "arg_key",
-            "arg_value",
-            "parameter",
-            "parameters",
-            "kwargs",
-            "input",
-        ),
-        *("name", "function", "tool", "tool_name", "tool_call", "invoke", "call", "type", "key"),
-        *("string", "number", "boolean", "value"),
+        *("arguments", "args", "arg_key", "arg_value", "parameter", "parameters", "kwargs"),
+        *("input", "name", "function", "tool", "tool_name", "tool_call", "invoke", "call", "type"),
+        *("key", "string", "number", "boolean", "value"),
     )
 )
 _MOST_WORDS = 40
