@@ -1,7 +1,7 @@
 """Puts a turn's questions to a backend: the only asynchronous code between the two edges."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 from proxy.backends.client import Backend, ReplyEvents
@@ -37,13 +37,16 @@ async def converse(
     while (question := turn.next_question()) is not None:
         try:
             with attempt(headers) as own:
-                async with aclosing(backend.ask(question, own, sink)) as batches:
+                batches = backend.ask(question, own, sink)
+                try:
                     async for batch in batches:
-                        shown, failure = _received(turn, batch)
+                        shown, failure = _receive(turn, batch)
                         if shown:
                             yield shown
                         if failure is not None:
                             raise failure
+                finally:
+                    await batches.aclose()
         except (BackendFailed, InvalidRequest) as error:
             is_endless = isinstance(error, BackendSpokeNonsense) and error.is_endless
             rest = (turn.cut_off() if is_endless else ()) or turn.abandon()
@@ -52,7 +55,7 @@ async def converse(
             yield rest
 
 
-def _received(
+def _receive(
     turn: Turn, batch: Sequence[ReplyEvent]
 ) -> tuple[list[ReplyEvent], GuardrailsExhausted | None]:
     """Return what the client gets for a batch, also where the turn fails at the end of it."""

@@ -505,10 +505,12 @@ def report(facts: Iterable[Fact]) -> dict[str, str]:
 def tools(facts: Iterable[Fact]) -> str:
     """Count the calls of the operator's tools by their servers, e.g. `search=2, time=1`."""
     servers = [fact.server for fact in facts if isinstance(fact, ToolRan)]
+    if not servers:
+        return ""
     return ", ".join(f"{server}={servers.count(server)}" for server in dict.fromkeys(servers))
 
 
 def context(facts: Iterable[Fact]) -> str:
     """Tell how the conversation was fitted into the window, or nothing if nobody counted."""
-    told = (fact for fact in facts if isinstance(fact, Compacted | WindowFilled))
-    return "; ".join("filled=1" if isinstance(fact, WindowFilled) else str(fact) for fact in told)
+    told = [fact for fact in facts if isinstance(fact, (Compacted, WindowFilled))]
+    return "; ".join(["filled=1" if isinstance(fact, WindowFilled) else str(fact) for fact in told])

@@ -4,7 +4,7 @@ It waits for a slot, asks, shortens a prompt that proves too long, and notes wha
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -153,11 +153,13 @@ class SingleTurn:
             is_over = False
             while not is_over:
                 try:
-                    replying = converse(self.turn, terms.backend, headers, live.attempt, sink=sink)
-                    async with aclosing(replying) as batches:
+                    batches = converse(self.turn, terms.backend, headers, live.attempt, sink=sink)
+                    try:
                         async for batch in batches:
                             self._shown.note(batch)
                             yield batch
+                    finally:
+                        await batches.aclose()
                     is_over = True
                 except ContextOverflow as overflow:
                     # too late once a client that streams has seen a part of an answer

@@ -25,8 +25,18 @@ class Wire(Protocol):
     def is_gone(self) -> bool:
         """Whether the client has gone."""
 
+    @property
+    def has_whole_body(self) -> bool:
+        """Whether all of the request's body has come."""
+
     def watch(self, on_leave: Callable[[], None] | None) -> None:
         """Call something when the client goes, from now on; None for nothing any more."""
+
+    def cork(self) -> None:
+        """Hold what is sent back until `uncork`: a client wakes up for each piece that it gets."""
+
+    def uncork(self) -> None:
+        """Let out in one piece what was held back."""
 
     @property
     def is_writable(self) -> bool:
@@ -155,11 +165,30 @@ class ClientConnection:
         """Send the rest of the body."""
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
+    @property
+    def has_whole_body(self) -> bool:
+        """Whether nothing of the request's body has to be waited for, as far as that is known."""
+        return self._wire is not None and self._wire.has_whole_body
+
+    def cork(self) -> None:
+        """Hold what is sent back until `uncork`, where that is possible."""
+        if self._wire is not None:
+            self._wire.cork()
+
+    def uncork(self) -> None:
+        """Let out in one piece what was held back."""
+        if self._wire is not None:
+            self._wire.uncork()
+
     async def respond(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Send a whole answer of JSON."""
         own = {"content-length": str(len(body)), "content-type": "application/json"}
-        await self.start(status, {**headers, **own})
-        await self.end(body)
+        self.cork()
+        try:
+            await self.start(status, {**headers, **own})
+            await self.end(body)
+        finally:
+            self.uncork()
 
     def cancel(self) -> None:
         """End the request for an operator, as if its client had left."""

@@ -8,6 +8,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -38,6 +39,20 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 class HeadTooLarge(ValueError):
     """A head has too many headers, or too long ones."""
+
+
+class _Cork:
+    """Takes the place of a transport for a moment, so that what is written goes out as one."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, piece: bytes) -> None:
+        self.written.append(piece)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class RequestWire:
@@ -78,13 +93,32 @@ class RequestWire:
         is_open = not (cycle.disconnected or cycle.response_complete or cycle.flow.write_paused)
         return is_open and cycle.chunked_encoding is True
 
+    @property
+    def has_whole_body(self) -> bool:
+        cycle = self._cycle()
+        return cycle is not None and not cycle.more_body
+
+    def cork(self) -> None:
+        if (cycle := self._cycle()) is not None:
+            cycle.transport = cast("asyncio.Transport", _Cork())
+
+    def uncork(self) -> None:
+        cycle = self._cycle()
+        if cycle is None or not isinstance(cork := cycle.transport, _Cork):
+            return
+        cycle.transport = self._transport
+        if cork.written:
+            self._transport.write(b"".join(cork.written))
+        if cork.is_closed:
+            self._transport.close()
+
     def write(self, body: bytes) -> None:
         """Write a part, in chunked transfer coding."""
         self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 class GuardedConnection(HttpToolsProtocol):
-    """One client's connection; use `guarded` to set its limits."""
+    """One client's connection; use `limit_connections` to set its limits."""
 
     limits = DEFAULT_LIMITS
     _deadline: asyncio.TimerHandle | None = None
@@ -198,7 +232,7 @@ class GuardedConnection(HttpToolsProtocol):
         self.transport.close()
 
 
-def guarded(limits: ConnectionLimits) -> type[GuardedConnection]:
+def limit_connections(limits: ConnectionLimits) -> type[GuardedConnection]:
     """Make the class of connections with such limits, for uvicorn's `http`."""
 
     class Limited(GuardedConnection):

@@ -61,7 +61,8 @@ class RequestReader:
 
         What takes long is decoded beside the event loop, so that others are served meanwhile.
         """
-        body = await read_body(connection.scope, connection.receive, self.body)
+        is_here = connection.has_whole_body
+        body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
         takes_long = len(body) > _LARGE or any(each in body for each in self.references)
         return await asyncio.to_thread(decode, body) if takes_long else decode(body)
 
@@ -77,8 +78,10 @@ class RequestReader:
         return {**headers, "x-request-id": request_id(scope)}
 
 
-async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes:
-    """Read the JSON body of a request.
+async def read_body(
+    scope: Scope, receive: Receive, limits: BodyLimits, *, is_here: bool = False
+) -> bytes:
+    """Read the JSON body of a request; one that `is_here` need not be waited for.
 
     Raises `NotJson` for another content type: browsers send those to anybody, without asking.
     Raises `RequestTooLarge`, before a byte is read if the declared length is too large, and
@@ -95,6 +98,8 @@ async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limits.size:
         raise RequestTooLarge(limits.size)
+    if is_here:
+        return await _whole(receive, limits.size)
     try:
         async with asyncio.timeout(limits.seconds):
             return await _whole(receive, limits.size)
@@ -177,7 +182,7 @@ def request_id(scope: Scope) -> str:
     return own
 
 
-def secrets_sent(scope: Scope) -> tuple[str, ...]:
+def find_secrets(scope: Scope) -> tuple[str, ...]:
     """Return what a client proved itself with."""
     sent = headers_of(scope)
     given = sent.get("authorization", "")

@@ -6,7 +6,7 @@ while the client is there: one that leaves cancels everything below it at once.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -153,7 +153,7 @@ class AnswerStream:
     async def _send_all(self, batches: ReplyEvents, answer: Streamable) -> None:
         deadline = self._timeouts.deadline
         try:
-            async with aclosing(batches), asyncio.timeout(deadline):
+            async with asyncio.timeout(deadline):
                 async for batch in batches:
                     await self._send(batch, answer)
         except TimeoutError as error:
@@ -166,11 +166,22 @@ class AnswerStream:
         self._is_sending = True
         encoder = self.encoder
         if encoder is None:
-            encoder = await self.begin(answer.encoder(batch[0]), answer.headers())
-        if payload := encoder.encode_all(batch):
+            await self._begin_with(batch, answer)
+        elif payload := encoder.encode_all(batch):
             await self._connection.write(payload)
             self._is_silent = False
         self._is_sending = False
+
+    async def _begin_with(self, batch: Sequence[ReplyEvent], answer: Streamable) -> None:
+        """Send the head and the first events in one piece: each one wakes the client up."""
+        self._connection.cork()
+        try:
+            encoder = await self.begin(answer.encoder(batch[0]), answer.headers())
+            if payload := encoder.encode_all(batch):
+                await self._connection.write(payload)
+                self._is_silent = False
+        finally:
+            self._connection.uncork()
 
     async def _end(self, answer: Streamable) -> None:
         encoder = self.encoder

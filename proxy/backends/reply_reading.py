@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from proxy.conversation.replies import ReasoningDelta, TextDelta, ToolCallArgumentsDelta
 from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
-from proxy.dialects.sse import END_OF_EVENT, EventDecoder
+from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 
 _DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 _LONGEST_REST = 64 * 1024
+_SHORT = 8 * 1024  # of a piece in which no row of events is long enough to be worth a search
 
 
 @dataclass(slots=True)
@@ -45,7 +46,9 @@ class ReplyReading:
             return
         if self._rest:
             piece, self._rest = self._rest + piece, b""
-        start = 0
+        start = self._read_run(piece, 0, parts)
+        if 0 < len(piece) - start <= _SHORT and self._read_whole(piece, start, parts):
+            return
         while start < len(piece):
             start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
@@ -77,6 +80,24 @@ class ReplyReading:
             return 0
         parts += more
         return run.end
+
+    def _read_whole(self, piece: bytes, start: int, parts: list[ReplyPart]) -> bool:
+        """Read events at once, where looking for rows of them costs more; reports whether it did.
+
+        The last one is what the next ones may be like.
+        """
+        events = piece[start:] if start else piece
+        payloads = self._events.split_whole(events)
+        if payloads is None:
+            return False
+        before = len(parts)
+        try:
+            self._chunks.feed_all(payloads, parts)
+        finally:
+            self.has_begun = self.has_begun or len(parts) > before
+        if len(parts) > before and isinstance(parts[-1], _DELTAS):
+            self._runs.learn(DATA + payloads[-1])
+        return True
 
     def _read_event(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
         """Read one event, or as much as there is of it; return where it ends."""

@@ -44,23 +44,26 @@ class EventDecoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that `data` completes."""
-        if (events := self._read_whole(data)) is not None:
-            return events
+        if (payloads := self.split_whole(data)) is not None:
+            return [Event(payload.decode("utf-8", "replace")) for payload in payloads]
         if self._after_carriage_return and data:
             # The carriage return ended its line at once, so as not to wait for what follows it.
             self._after_carriage_return = False
             data = data.removeprefix(b"\n")
         if data.endswith(b"\r"):
             self._after_carriage_return = True
-        events = []
+        events: list[Event] = []
         for piece in data.splitlines(keepends=True):
             self._append(piece)
             if piece.endswith((b"\n", b"\r")):
                 self._end_line(events)
         return events
 
-    def _read_whole(self, data: bytes) -> list[Event] | None:
-        """Read what nearly all senders nearly always send: whole events of one line of data."""
+    def split_whole(self, data: bytes) -> list[bytes] | None:
+        """Cut what nearly all senders nearly always send: whole events of one line of data.
+
+        None for anything else, of which nothing is read.
+        """
         if not (data.startswith(DATA) and data.endswith(END_OF_EVENT)) or len(data) > self._limit:
             return None
         if self._line or self._data or self._event or b"\r" in data:
@@ -69,7 +72,7 @@ class EventDecoder:
         if data.count(b"\n") != 2 * len(payloads):  # some event has more than one line
             return None
         self._at_start = self._after_carriage_return = False
-        return [Event(payload.decode("utf-8", "replace")) for payload in payloads]
+        return payloads
 
     def finish(self) -> list[Event]:
         """Return the event that the end of the stream completes, if there is one."""

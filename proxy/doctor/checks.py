@@ -10,7 +10,7 @@ from typing import TypeAlias
 import httpx
 
 from proxy.api.app import create_app
-from proxy.api.assembly import serving_of
+from proxy.api.assembly import server_options_of
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
@@ -205,7 +205,7 @@ def _last_words(error: ProcessFailed) -> str:
 async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:
     """Open the ways to a server, once it is ready: straight, and through all of Temper."""
     address = await own.ready() if own is not None else address_of(settings)
-    serving = serving_of(settings)
+    serving = server_options_of(settings)
     opening = open_services(settings, serving, lambda _stage: None, remote=own)
     services = await stack.enter_async_context(opening)
     through = httpx.ASGITransport(create_app(services, serving))

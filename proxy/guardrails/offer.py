@@ -116,7 +116,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def has_labels(self) -> bool:
-        return any(syntax.name == ReActContract.name for syntax in self.syntaxes)
+        return ReActContract in map(type, self.syntaxes)
 
     @property
     def missing_steps(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ the number of the last one that it saw gets every row that has changed since.
 
 import secrets
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -43,6 +43,7 @@ class _Entry:
     stage: Stage = Stage.RECEIVING
     record: RequestRecord | None = None
     row: Row | None = None
+    changed: int = 0
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -80,7 +81,6 @@ class Board:
         self._has_exchange = has_exchange
         self._entries: dict[int, _Entry] = {}
         self._over: deque[int] = deque()
-        self._latest: OrderedDict[int, int] = OrderedDict()  # when each has changed last
         self._lost = 0  # the latest change of what was forgotten
         self._opened = 0
         self._running = 0
@@ -91,8 +91,8 @@ class Board:
     def opened(self, source: LiveSource) -> int:
         """Take a new request and return its number."""
         self._opened += 1
-        self._entries[self._opened] = _Entry(source)
-        self._change(self._opened)
+        entry = self._entries[self._opened] = _Entry(source)
+        self._change(entry)
         return self._opened
 
     def advanced(self, number: int, stage: Stage) -> None:
@@ -103,7 +103,7 @@ class Board:
             entry.stage = stage
             running = stage.is_running - before.is_running
             self._crowd(running, stage.is_waiting - before.is_waiting)
-        self._change(number)
+        self._change(entry)
 
     def closed(self, number: int, record: RequestRecord) -> None:
         """Note that a request is over."""
@@ -116,7 +116,7 @@ class Board:
         self._crowd(-entry.stage.is_running, -entry.stage.is_waiting)
         self._history.take(record, self.clock())
         self.tool_calls.take(record)
-        self._change(number)
+        self._change(entry)
         self._over.append(number)
         if len(self._over) > self._most:
             self._forget(self._over.popleft())
@@ -150,16 +150,14 @@ class Board:
 
         Where they are more than `most`, or some were forgotten, no row is made.
         """
-        changed: list[int] = []
-        for number in reversed(self._latest):
-            if self._latest[number] <= since:
-                break
-            changed.append(number)
-            if len(changed) > most:
-                break
+        changed = sorted(
+            (entry.changed, number)
+            for number, entry in self._entries.items()
+            if entry.changed > since
+        )
         if self._lost > since or len(changed) > most:
             return Changes(self.number, (), is_lost=True)
-        return Changes(self.number, tuple(map(self._row, reversed(changed))))
+        return Changes(self.number, tuple(self._row(number) for _, number in changed))
 
     def cancel(self, number: int) -> bool | None:
         """End a living request; None where it is unknown, False where it cannot be ended."""
@@ -190,10 +188,9 @@ class Board:
         """Return the last buckets of the series."""
         return self._history.points(self.clock(), most)
 
-    def _change(self, number: int) -> None:
+    def _change(self, entry: _Entry) -> None:
         self.number += 1
-        self._latest[number] = self.number
-        self._latest.move_to_end(number)
+        entry.changed = self.number
 
     def _crowd(self, running: int, waiting: int) -> None:
         """Count those who run and who wait from now on."""
@@ -203,8 +200,7 @@ class Board:
             self._history.crowd(self._running, self._waiting, self.clock())
 
     def _forget(self, number: int) -> None:
-        del self._entries[number]
-        self._lost = max(self._lost, self._latest.pop(number))
+        self._lost = max(self._lost, self._entries.pop(number).changed)
 
     def _row(self, number: int) -> Row:
         entry = self._entries[number]

@@ -7,8 +7,9 @@ tells a board of them, if there is one.
 import logging
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from types import TracebackType
 
 import msgspec
 from starlette.types import Message, Send
@@ -62,15 +63,35 @@ _FAILURES: dict[type[TemperError], str] = {
 }
 
 
-@dataclass(slots=True)
 class _Attempt:
-    """An attempt that runs, or ran until `ended`."""
+    """An attempt while a block runs, or that ran until `ended`; gives the headers to send."""
 
-    begun: float
-    span_id: int
-    round: int
-    ended: float = 0.0
-    error: str | None = None
+    __slots__ = ("_clock", "_headers", "begun", "ended", "error", "round", "span_id")
+
+    def __init__(
+        self, clock: Callable[[], float], headers: Headers, span_id: int, round_number: int
+    ) -> None:
+        self._clock, self._headers = clock, headers
+        self.span_id, self.round = span_id, round_number
+        self.begun = clock()
+        self.ended = 0.0
+        self.error: str | None = None
+
+    def __enter__(self) -> Headers:
+        return self._headers
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.ended = self._clock()
+        if isinstance(error, BackendFailed | InvalidRequest):
+            self.error = word_for(error)
+        if isinstance(error, BackendSpokeNonsense):
+            # written as Python's bytes are: nothing in them can steer a terminal
+            logger.debug("%s It sent: %r", error, error.sample[:LONGEST_SAMPLE])
 
 
 class BoardLink(msgspec.Struct, frozen=True):
@@ -96,6 +117,30 @@ class LiveRequest:
     The board of a `link` is told of each turning point.
     """
 
+    # most of a request never changes these
+    asked: Asked | None = None
+    facts: tuple[Fact, ...] = ()
+    outcome: Outcome | None = None
+    usage: UsageReported | None = None
+    finish_reason: str | None = None
+    status = CLIENT_LEFT
+    round = 0
+    prefix_broken: PrefixBroken | None = None
+    facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
+    client: str | None = None
+    _joined: float | None = None
+    _loaded: float | None = None
+    _admitted: float | None = None
+    _first_token: float | None = None
+    _waited = 0.0
+    _load: Load | None = None
+    _share = 0.0
+    _waits = False
+    _stage = Stage.RECEIVING
+    _progress: float | None = None
+    _reported = 0.0
+    _is_cancelled = False
+
     def __init__(
         self,
         request_id: str,
@@ -106,34 +151,14 @@ class LiveRequest:
         clock: Callable[[], float] = time.monotonic,
         link: BoardLink | None = None,
     ) -> None:
-        self.asked: Asked | None = None
-        self.facts: tuple[Fact, ...] = ()
-        self.outcome: Outcome | None = None
-        self.usage: UsageReported | None = None
-        self.finish_reason: str | None = None
-        self.status, self.round = CLIENT_LEFT, 0
-        self.prefix_broken: PrefixBroken | None = None
-        self.facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
-        self.client: str | None = None
         self._id, self._trace = request_id, trace
         self._path, self._dialect = path, dialect
         self._clock = clock
         self._begun = clock()
         self._begun_at = time.time()
-        self._joined: float | None = None
-        self._loaded: float | None = None
-        self._admitted: float | None = None
-        self._first_token: float | None = None
         self._attempts: list[_Attempt] = []
         self._tools: list[ToolRecord] = []
         self._calls: dict[str, ToolRecord] = {}
-        self._waited = 0.0
-        self._load: Load | None = None
-        self._share, self._waits = 0.0, False
-        self._stage = Stage.RECEIVING
-        self._progress: float | None = None
-        self._reported = 0.0
-        self._is_cancelled = False
         self._link = link
         self._number = link.board.opened(self) if link is not None else 0
 
@@ -223,27 +248,18 @@ class LiveRequest:
             self._first_token = self._clock()
             self._come_to(Stage.STREAMING)
 
-    @contextmanager
-    def attempt(self, headers: Headers) -> Generator[Headers, None, None]:
+    def attempt(self, headers: Headers) -> AbstractContextManager[Headers]:
         """Note an attempt while the block runs; gives the headers that travel upstream."""
-        span_id = new_span_id() if self._trace is not None else 0
-        running = _Attempt(self._clock(), span_id, self.round)
+        span_id = 0
+        if self._trace is not None:
+            span_id = new_span_id()
+            headers = {**headers, "traceparent": self._trace.header(span_id)}
+        running = _Attempt(self._clock, headers, span_id, self.round)
         self._attempts.append(running)
-        if self._attempts[1:]:
+        if len(self._attempts) > 1:
             self._progress = None
             self._come_to(Stage.ASKED_AGAIN)
-        if self._trace is not None:
-            headers = {**headers, "traceparent": self._trace.header(running.span_id)}
-        try:
-            yield headers
-        except (BackendFailed, InvalidRequest) as error:
-            running.error = word_for(error)
-            if isinstance(error, BackendSpokeNonsense):
-                # written as Python's bytes are: nothing in them can steer a terminal
-                logger.debug("%s It sent: %r", error, error.sample[:LONGEST_SAMPLE])
-            raise
-        finally:
-            running.ended = self._clock()
+        return running
 
     def ask_person(self, call_id: str, server: str, name: str) -> None:
         """Note that a call waits for a person's yes."""
@@ -344,19 +360,23 @@ class LiveRequest:
 
     def _tried(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
         """Join what was judged with when it ran; a turn that was restarted lost its first try."""
-        judged = tries(facts)[-len(self._attempts) :] if self._attempts else ()
+        if not self._attempts:
+            return ()
+        judged = tries(facts)[-len(self._attempts) :]
         lost = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
         return tuple(
-            AttemptRecord(
-                one.kind,
-                ran.begun - self._begun,
-                (ran.ended or now) - ran.begun,
-                one.defect,
-                ran.error,
-                ran.span_id,
-                ran.round,
-            )
-            for one, ran in zip((*lost, *judged), self._attempts, strict=True)
+            [
+                AttemptRecord(
+                    one.kind,
+                    ran.begun - self._begun,
+                    (ran.ended or now) - ran.begun,
+                    one.defect,
+                    ran.error,
+                    ran.span_id,
+                    ran.round,
+                )
+                for one, ran in zip((*lost, *judged), self._attempts, strict=True)
+            ]
         )
 
     def _phase(self) -> Phase:

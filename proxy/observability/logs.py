@@ -18,10 +18,20 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, TextIO, TypeAlias
 
+import msgspec
+
 from proxy.facts import Outcome, context, repairs, tools
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
 from proxy.observability.sentences import DEPARTURES, OUTCOMES, escaped, in_few_words
 
+LONGEST_VALUE = 256
+
+Value: TypeAlias = str | int | float | bool | None
+LogFormat: TypeAlias = Literal["auto", "text", "json"]
+
+_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable ASCII but for spaces, quotes, = and backslashes
+_ENCODER = msgspec.json.Encoder()
+_requests = logging.getLogger("proxy.requests")
 _POD = "POD_NAME"  # by the downward API
 _IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"
 
@@ -168,15 +178,6 @@ def _shortened(text: str, room: int) -> str:
     return text[: room - 3] + "..." if room > 6 else ""
 
 
-LONGEST_VALUE = 256
-
-Value: TypeAlias = str | int | float | bool | None
-LogFormat: TypeAlias = Literal["auto", "text", "json"]
-
-_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable ASCII but for spaces, quotes, = and backslashes
-_requests = logging.getLogger("proxy.requests")
-
-
 class RequestLog:
     """The sink that writes one line for each request."""
 
@@ -256,8 +257,15 @@ class JsonFormatter(_ReplicaFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one JSON object."""
-        # json leaves DEL alone, the one control character that is valid inside a JSON string
-        return json.dumps(_values(record, self.replica)).replace("\x7f", "\\u007f")
+        values = _values(record, self.replica)
+        try:
+            line = _ENCODER.encode(values)
+        except UnicodeEncodeError:  # half of a pair of surrogates
+            line = b""
+        if not line or not line.isascii():
+            line = json.dumps(values, separators=(",", ":")).encode()
+        # both leave DEL alone, the one control character that is valid inside a JSON string
+        return line.replace(b"\x7f", b"\\u007f").decode()
 
 
 def _values(record: logging.LogRecord, replica: str) -> dict[str, Value]:
@@ -269,7 +277,7 @@ def _values(record: logging.LogRecord, replica: str) -> dict[str, Value]:
     }
     request = getattr(record, "request", None)
     if isinstance(request, RequestRecord):
-        values |= _told(request)
+        values |= _request_values(request)
     else:
         values["logger"] = record.name
     values["replica"] = replica
@@ -283,9 +291,9 @@ def _moment(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _told(record: RequestRecord) -> dict[str, Value]:
+def _request_values(record: RequestRecord) -> dict[str, Value]:
     """Return what is logged of a request; times in milliseconds."""
-    tokens, outcome = record.tokens, record.outcome
+    tokens, outcome, facts = record.tokens, record.outcome, record.facts
     return {
         "id": _cut(record.id),
         "status": record.status,
@@ -303,9 +311,9 @@ def _told(record: RequestRecord) -> dict[str, Value]:
         "output_tokens": tokens.output,
         "attempts": len(record.attempts),
         "outcome": outcome.value if outcome is not None else None,
-        "tools": _cut(tools(record.facts)) or None,
-        "repairs": _cut(repairs(record.facts)),
-        "context": _cut(context(record.facts)) or None,
+        "tools": _cut(tools(facts)) or None,
+        "repairs": _cut(repairs(facts)),
+        "context": _cut(context(facts)) or None,
         "error": record.error,
         "left": record.left.value if record.left is not None else None,
         "trace": f"{record.trace.trace_id:032x}" if record.trace is not None else None,

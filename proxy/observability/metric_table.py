@@ -15,7 +15,7 @@ _OVERHEAD = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 _TOKENS = (256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # it is a key of dictionaries at each call
 class Metric:
     """One metric; `buckets` are the upper bounds of a histogram."""
 

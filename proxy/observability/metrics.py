@@ -1,26 +1,39 @@
 """The sink that counts: every record moves some of the metrics in `metric_table`.
 
-Several workers add up through files: the parent names a folder (`shared_folder`) in the variable
-that prometheus-client looks at when it is imported, so it has to be set before a worker starts.
+One process counts in plain numbers, which Prometheus' client reads when somebody asks. Several
+workers add up through its files: the parent names a folder (`shared_folder`) in the variable that
+it looks at when it is imported, so that has to be set before a worker starts.
 """
 
 import os
 import tempfile
+from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from proxy import facts
 from proxy.facts import Fact
 from proxy.observability import metric_table as table
 from proxy.observability.metric_table import Metric
 from proxy.observability.record import AttemptRecord, RequestRecord
+
+Labels: TypeAlias = tuple[str, ...]
+Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
@@ -52,53 +65,174 @@ def forget_process(process_id: int, folder: str) -> None:
     mark_process_dead(process_id, folder)  # type: ignore[no-untyped-call]
 
 
+class _Series(Protocol):
+    """What holds the values of metrics, by their labels."""
+
+    def add(self, metric: Metric, labels: Labels, by: float) -> None:
+        """Add to a counter or a gauge."""
+
+    def put(self, metric: Metric, labels: Labels, value: float) -> None:
+        """Set a gauge."""
+
+    def forget(self, metric: Metric, labels: Labels) -> None:
+        """Show a gauge no more."""
+
+    def measure(self, metric: Metric, labels: Labels, value: float) -> None:
+        """Take a value into a histogram."""
+
+    def registry(self) -> CollectorRegistry:
+        """Return what Prometheus' client can write."""
+
+
+class _Distribution:
+    """The values of one histogram, by buckets that are not added up."""
+
+    __slots__ = ("buckets", "total")
+
+    def __init__(self, metric: Metric) -> None:
+        self.buckets = [0] * (len(metric.buckets) + 1)
+        self.total = 0.0
+
+
+class _OwnSeries(Collector):
+    """Plain numbers: a call moves twenty, and each would cost the library a lock."""
+
+    def __init__(self) -> None:
+        self._values: dict[Metric, dict[Labels, float]] = {
+            metric: {} for metric in table.METRICS if metric.kind != "histogram"
+        }
+        self._distributions: dict[Metric, dict[Labels, _Distribution]] = {
+            metric: {} for metric in table.METRICS if metric.kind == "histogram"
+        }
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def add(self, metric: Metric, labels: Labels, by: float) -> None:
+        values = self._values[metric]
+        values[labels] = values.get(labels, 0.0) + by
+
+    def put(self, metric: Metric, labels: Labels, value: float) -> None:
+        self._values[metric][labels] = value
+
+    def forget(self, metric: Metric, labels: Labels) -> None:
+        del self._values[metric][labels]
+
+    def measure(self, metric: Metric, labels: Labels, value: float) -> None:
+        distributions = self._distributions[metric]
+        found = distributions.get(labels)
+        if found is None:
+            found = distributions[labels] = _Distribution(metric)
+        found.buckets[bisect_left(metric.buckets, value)] += 1
+        found.total += value
+
+    def registry(self) -> CollectorRegistry:
+        return self._registry
+
+    def collect(self) -> Iterator[Family]:
+        """Return every metric with its values, for the library."""
+        for metric in table.METRICS:
+            name, meaning, labels = metric.name, metric.meaning, metric.labels
+            if metric.kind == "histogram":
+                family = HistogramMetricFamily(name, meaning, labels=labels)
+                bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
+                for key, found in self._distributions[metric].items():
+                    counts = accumulate(found.buckets, initial=0.0)
+                    next(counts)
+                    family.add_metric(key, [*zip(bounds, counts, strict=True)], found.total)
+                yield family
+                continue
+            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            plain = kind(name, meaning, labels=labels)
+            for key, value in self._values[metric].items():
+                plain.add_metric(key, value)
+            yield plain
+
+
+class _SharedSeries:
+    """The metrics of the library, which several workers write into files of one folder."""
+
+    def __init__(self, folder: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # one line less for each series
+        registry = CollectorRegistry()
+        self._folder = folder
+        self._counters: dict[Metric, Counter] = {}
+        self._gauges: dict[Metric, Gauge] = {}
+        self._histograms: dict[Metric, Histogram] = {}
+        for one in table.METRICS:
+            name, meaning, labels = one.name, one.meaning, one.labels
+            if one.kind == "counter":
+                self._counters[one] = Counter(name, meaning, labels, registry=registry)
+            elif one.kind == "gauge":
+                self._gauges[one] = Gauge(
+                    name, meaning, labels, registry=registry, multiprocess_mode=_mode(one)
+                )
+            else:
+                self._histograms[one] = Histogram(
+                    name, meaning, labels, registry=registry, buckets=one.buckets
+                )
+
+    def add(self, metric: Metric, labels: Labels, by: float) -> None:
+        if metric.kind == "counter":
+            self._counters[metric].labels(*labels).inc(by)
+        else:
+            self._gauges[metric].labels(*labels).inc(by)
+
+    def put(self, metric: Metric, labels: Labels, value: float) -> None:
+        self._gauges[metric].labels(*labels).set(value)
+
+    def forget(self, metric: Metric, labels: Labels) -> None:
+        self._gauges[metric].remove(*labels)
+
+    def measure(self, metric: Metric, labels: Labels, value: float) -> None:
+        self._histograms[metric].labels(*labels).observe(value)
+
+    def registry(self) -> CollectorRegistry:
+        found = CollectorRegistry()
+        MultiProcessCollector(found, self._folder)  # type: ignore[no-untyped-call]
+        return found
+
+
 class Metrics:
     """Counts requests."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # one line less for each series
-        self._registry = CollectorRegistry()
+        folder = os.environ.get(_FOLDER)
+        self._series: _Series = _SharedSeries(folder) if folder else _OwnSeries()
         self._loads: dict[str, ServiceLoad] = {}
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
-        self._histograms: dict[str, Histogram] = {}
-        self._series: dict[tuple[str, ...], Counter] = {}
         self._clients: set[str] = set()
         self._tool_servers: set[str] = set()
-        self._measured: dict[tuple[str, ...], Histogram] = {}
-        for metric in table.METRICS:
-            self._register(metric)
 
     def follow(self, services: Iterable[str]) -> None:
         """Take these names for services; any other is not told apart."""
-        self._loads = {service: self._follow(service) for service in services}
+        self._loads = {service: ServiceLoad(self._series, (service,)) for service in services}
+        for load in self._loads.values():  # with several workers only what was touched is shown
+            load.wait(0)
+            load.run(0, 0.0)
 
     def take(self, record: RequestRecord) -> None:
         """Count a request that is over."""
         model = record.service if record.service in self._loads else _OTHER
         outcome = record.outcome.value if record.outcome is not None else _NONE
-        self._count(table.REQUESTS, model, record.dialect, str(record.status), outcome)
+        count, key = self._series.add, (model,)
+        count(table.REQUESTS, (model, record.dialect, str(record.status), outcome), 1)
         if record.left is not None:
-            self._count(table.CANCELLED, model, record.left.value)
-        self._measure(table.DURATION, model, record.seconds)
-        self._measure(table.OVERHEAD, model, record.overhead)
-        self._measure(table.FIRST_TOKEN, model, record.first_token)
-        self._measure(table.QUEUED, model, record.queued)
-        self._count_tokens(record, model)
+            count(table.CANCELLED, (model, record.left.value), 1)
+        self._measure(table.DURATION, key, record.seconds)
+        self._measure(table.OVERHEAD, key, record.overhead)
+        self._measure(table.FIRST_TOKEN, key, record.first_token)
+        self._measure(table.QUEUED, key, record.queued)
+        for kind, number in _tokens(record):
+            count(table.TOKENS, (model, kind), number)
         if record.client is not None:
             self._count_client(record, record.client, outcome)
         for attempt in record.attempts:
-            self._count(table.ATTEMPTS, model, attempt.kind, _result(attempt, record))
+            count(table.ATTEMPTS, (model, attempt.kind, _result(attempt, record)), 1)
             if attempt.error is not None:
-                self._count(table.BACKEND_ERRORS, model, attempt.error)
+                count(table.BACKEND_ERRORS, (model, attempt.error), 1)
         for fact in record.facts:
             self._count_fact(fact, model)
-        for tool in record.tools:
-            self._count(table.TOOL_CALLS, tool.server, tool.status)
-            ran = tool.seconds if tool.status != "refused" else None
-            self._measure(table.TOOL_DURATION, tool.server, ran)
         if record.tools:
-            self._count(table.ROUNDS, model, by=len({tool.round for tool in record.tools}))
+            self._count_tools(record, model)
 
     def load(self, service: str) -> "ServiceLoad":
         """Return what follows the load of a service."""
@@ -106,115 +240,67 @@ class Metrics:
 
     def find(self, service: str, *, is_up: bool, restarts: int) -> None:
         """Note whether a service's backend would answer now, and how often it was restarted."""
-        self._gauges[table.UP.name].labels(service).set(int(is_up))
-        self._gauges[table.RESTARTS.name].labels(service).set(restarts)
+        self._series.put(table.UP, (service,), int(is_up))
+        self._series.put(table.RESTARTS, (service,), restarts)
 
     def find_tool_servers(self, are_up: Mapping[str, bool]) -> None:
         """Note which tool servers there are now, and whether each is ready."""
-        gauge = self._gauges[table.TOOL_SERVER_UP.name]
         for name in self._tool_servers - {*are_up}:
-            gauge.remove(name)
+            self._series.forget(table.TOOL_SERVER_UP, (name,))
         self._tool_servers = {*are_up}
         for name, is_up in are_up.items():
-            gauge.labels(name).set(int(is_up))
+            self._series.put(table.TOOL_SERVER_UP, (name,), int(is_up))
 
     def lose(self, reason: str) -> None:
         """Count a response that could not be stored."""
-        self._count(table.UNSTORED, reason)
+        self._series.add(table.UNSTORED, (reason,), 1)
 
     def find_state(self, server: str, *, is_up: bool) -> None:
         """Note whether the store that replicas share can be read and written."""
-        self._gauges[table.STATE_UP.name].labels(server).set(int(is_up))
+        self._series.put(table.STATE_UP, (server,), int(is_up))
 
     def fail_state(self, operation: str) -> None:
         """Count an operation that the store did not carry out."""
-        self._count(table.STATE_ERRORS, operation)
+        self._series.add(table.STATE_ERRORS, (operation,), 1)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""
-        registry = self._registry
-        if folder := os.environ.get(_FOLDER):
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
         encode, content_type = choose_encoder(accept)
-        return encode(registry), content_type
+        return encode(self._series.registry()), content_type
 
-    def _follow(self, service: str) -> "ServiceLoad":
-        load = ServiceLoad(
-            self._gauges[table.WAITING.name].labels(service),
-            self._gauges[table.RUNNING.name].labels(service),
-            self._gauges[table.CACHE.name].labels(service),
-        )
-        load.wait(0)  # with several workers only what was touched is shown
-        load.run(0, 0.0)
-        return load
-
-    def _register(self, metric: Metric) -> None:
-        name, meaning, labels = metric.name, metric.meaning, metric.labels
-        registry = self._registry
-        match metric.kind:
-            case "counter":
-                self._counters[name] = Counter(name, meaning, labels, registry=registry)
-            case "gauge":
-                self._gauges[name] = Gauge(
-                    name,
-                    meaning,
-                    labels,
-                    registry=registry,
-                    multiprocess_mode=_mode(metric),
-                )
-            case "histogram":
-                self._histograms[name] = Histogram(
-                    name, meaning, labels, registry=registry, buckets=metric.buckets
-                )
-
-    def _count(self, metric: Metric, *labels: str, by: int = 1) -> None:
-        """Count; looking a series up by its labels costs more than counting."""
-        key = (metric.name, *labels)
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = self._counters[metric.name].labels(*labels)
-        series.inc(by)
-
-    def _measure(self, metric: Metric, label: str, value: float | None) -> None:
-        if value is None:
-            return
-        key = (metric.name, label)
-        series = self._measured.get(key)
-        if series is None:
-            series = self._measured[key] = self._histograms[metric.name].labels(label)
-        series.observe(value)
-
-    def _count_tokens(self, record: RequestRecord, model: str) -> None:
-        for kind, number in _tokens(record):
-            self._count(table.TOKENS, model, kind, by=number)
+    def _measure(self, metric: Metric, labels: Labels, value: float | None) -> None:
+        if value is not None:
+            self._series.measure(metric, labels, value)
 
     def _count_client(self, record: RequestRecord, client: str, outcome: str) -> None:
         """Count for the owner of a key; names come from a file, which may be changed for ever."""
         if client not in self._clients and len(self._clients) >= _MOST_CLIENTS:
             client = _OTHER
         self._clients.add(client)
-        self._count(table.CLIENT_REQUESTS, client, outcome)
+        self._series.add(table.CLIENT_REQUESTS, (client, outcome), 1)
         for kind, number in _tokens(record):
-            self._count(table.CLIENT_TOKENS, client, kind, by=number)
+            self._series.add(table.CLIENT_TOKENS, (client, kind), number)
 
     def _count_fact(self, fact: Fact, model: str) -> None:
-        match fact:
-            case facts.BrokeOff():
-                self._count(table.BROKEN_OFF, model)
-            case facts.Withheld():
-                self._count(table.WITHHELD, model)
-            case facts.Compacted():
-                self._measure(table.CONTEXT, model, fact.sent)
-                if fact.is_new:
-                    self._count(table.COMPACTIONS, model, str(fact.tier))
-            case _:
-                if (told := _told(fact)) is not None:
-                    self._count(told[0], model, told[1])
+        if isinstance(fact, facts.Compacted):
+            self._series.measure(table.CONTEXT, (model,), fact.sent)
+            if fact.is_new:
+                self._series.add(table.COMPACTIONS, (model, str(fact.tier)), 1)
+        elif (metric := _COUNTED.get(type(fact))) is not None:
+            word = _word(fact)
+            self._series.add(metric, (model, word) if word else (model,), 1)
+
+    def _count_tools(self, record: RequestRecord, model: str) -> None:
+        for tool in record.tools:
+            self._series.add(table.TOOL_CALLS, (tool.server, tool.status), 1)
+            ran = tool.seconds if tool.status != "refused" else None
+            self._measure(table.TOOL_DURATION, (tool.server,), ran)
+        rounds = len({tool.round for tool in record.tools})
+        self._series.add(table.ROUNDS, (model,), rounds)
 
 
 def _mode(metric: Metric) -> Literal["livemostrecent", "livemin", "livesum"]:
-    """Tell what the gauges of several workers come to."""
+    """Return what the gauges of several workers come to."""
     if metric in _FOUND:
         return "livemostrecent"
     return "livemin" if metric in _LEAST else "livesum"
@@ -224,27 +310,28 @@ def _mode(metric: Metric) -> Literal["livemostrecent", "livemin", "livesum"]:
 class ServiceLoad:
     """Follows the load of one service."""
 
-    waiting: Gauge
-    running: Gauge
-    cache: Gauge
+    _series: _Series
+    _labels: Labels
 
     def wait(self, by: int) -> None:
         """Note that so many requests more wait for a slot."""
-        self.waiting.inc(by)
+        self._series.add(table.WAITING, self._labels, by)
 
     def run(self, by: int, share: float) -> None:
         """Note that so many more have one, and with them this share of all the slots' room."""
-        self.running.inc(by)
-        self.cache.inc(share)
+        self._series.add(table.RUNNING, self._labels, by)
+        self._series.add(table.CACHE, self._labels, share)
 
 
 def _tokens(record: RequestRecord) -> Iterator[tuple[str, int]]:
-    """Return what a reply cost, by the kind of tokens, as far as it was told."""
+    """Return what a reply cost, by the kind of tokens, as far as it is known."""
     tokens = record.tokens
-    counted = {"input": tokens.prompt, "cached": tokens.cached, "output": tokens.output}
-    for kind, number in counted.items():
-        if number is not None:
-            yield kind, max(0, number)
+    if tokens.prompt is not None:
+        yield "input", max(0, tokens.prompt)
+    if tokens.cached is not None:
+        yield "cached", max(0, tokens.cached)
+    if tokens.output is not None:
+        yield "output", max(0, tokens.output)
 
 
 def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
@@ -255,26 +342,31 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     return "accepted" if record.outcome is not None else "cancelled"
 
 
-# what counts the facts that bring a word of their own
-_WORDED: Mapping[type[Fact], Metric] = MappingProxyType(
+_COUNTED: Mapping[type[Fact], Metric] = MappingProxyType(
     {
+        facts.BrokeOff: table.BROKEN_OFF,
+        facts.Withheld: table.WITHHELD,
         facts.Rescued: table.RESCUES,
         facts.Refused: table.REFUSALS,
         facts.RejectedReply: table.REJECTIONS,
         facts.Healed: table.HEALINGS,
         facts.Omitted: table.OMISSIONS,
+        facts.Repaired: table.REPAIRS,
+        facts.Coerced: table.REPAIRS,
+        facts.Renamed: table.REPAIRS,
+        facts.Dropped: table.REPAIRS,
     }
 )
 
 
-def _told(fact: Fact) -> tuple[Metric, str] | None:
-    """Return what counts a fact, and the word for it."""
+def _word(fact: Fact) -> str:
+    """Return the label of a fact that is counted, "" where it has none."""
     match fact:
         case facts.Rescued(word) | facts.Refused(word) | facts.RejectedReply(word):
-            return _WORDED[type(fact)], word
+            return word
         case facts.Healed(word) | facts.Omitted(word):
-            return _WORDED[type(fact)], word
+            return word
         case facts.Repaired() | facts.Coerced() | facts.Renamed() | facts.Dropped():
-            return table.REPAIRS, type(fact).__name__.lower()
+            return fact.name
         case _:
-            return None
+            return ""

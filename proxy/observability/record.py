@@ -48,7 +48,7 @@ class Stage(Enum):
         self.is_running = not self.is_waiting and word != "receiving"
 
 
-class AttemptRecord(msgspec.Struct, frozen=True):
+class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     """One generation: `begun` so many seconds after the request, over after `seconds`.
 
     `defect` is what was wrong with the reply, `error` what kept one from coming, both words of a
@@ -65,7 +65,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     round: int = 0
 
 
-class ToolRecord(msgspec.Struct, frozen=True):
+class ToolRecord(msgspec.Struct, frozen=True, gc=False):
     """One call of a tool of the operator: `begun` so many seconds after the request.
 
     Before that it had `waited` for a person's yes. `status` is how it ended and `error` what went
@@ -88,7 +88,7 @@ class ToolRecord(msgspec.Struct, frozen=True):
     waited: float = 0.0
 
 
-class Tokens(msgspec.Struct, frozen=True):
+class Tokens(msgspec.Struct, frozen=True, gc=False):
     """What a reply cost, as the backend counted; None where it did not tell."""
 
     prompt: int | None = None
@@ -96,7 +96,7 @@ class Tokens(msgspec.Struct, frozen=True):
     output: int | None = None
 
 
-class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to `path`; None where it was not reached or not told.
 
     `begun_at` is a Unix time; all other times are seconds: `queued` was spent waiting for a slot

@@ -20,7 +20,7 @@ _MOST_MEMBERS = 32
 _LONGEST_STATE = 512
 
 
-class TraceContext(msgspec.Struct, frozen=True):
+class TraceContext(msgspec.Struct, frozen=True, gc=False):
     """A request's own span: the trace it belongs to, its id, and its parent's if it has one."""
 
     trace_id: int

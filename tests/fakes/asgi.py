@@ -1,6 +1,7 @@
 """Hand-made ASGI: a client that sends what a test says and remembers what it gets."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp, Message, Scope
@@ -73,6 +74,37 @@ class HandMadeClient:
     @property
     def answer(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.got[1:])
+
+
+@dataclass
+class HandMadeWire:
+    """What our own server does beside ASGI, for a client that leaves when a test says so."""
+
+    is_writable: bool = False
+    is_gone: bool = False
+    has_whole_body: bool = False
+    written: list[bytes] = field(default_factory=list)
+    on_leave: Callable[[], None] | None = None
+
+    def watch(self, on_leave: Callable[[], None] | None) -> None:
+        self.on_leave = on_leave
+
+    @property
+    def is_watched(self) -> bool:
+        return self.on_leave is not None
+
+    def leave(self) -> None:
+        assert self.on_leave is not None
+        self.on_leave()
+
+    def cork(self) -> None:
+        """Hold nothing back: a test sees each message."""
+
+    def uncork(self) -> None:
+        """Let nothing out."""
+
+    def write(self, body: bytes) -> None:
+        self.written.append(body)
 
 
 def endpoint_of(app: ASGIApp) -> Endpoint:

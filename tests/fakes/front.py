@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import httpx
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.backends.anthropic import Anthropic
 from proxy.backends.client import Backend
+from proxy.backends.http_backend import HttpBackend
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.ollama import Ollama
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -109,7 +108,7 @@ async def in_front_of(
         async with serving_all(alone, serves, backend, observers, tools=tools) as front:
             yield front
     finally:
-        if isinstance(engine, LlamaServer | Ollama | Anthropic | Managed):
+        if isinstance(engine, HttpBackend | Managed):
             await engine.close()
 
 

@@ -1,4 +1,4 @@
-"""A play-book for a turn: backend events go in with `>>`, client events come out with `<<`."""
+"""Drives a turn by hand: it receives events of a backend, and the client is to get others."""
 
 from dataclasses import dataclass, field
 
@@ -98,13 +98,17 @@ class Playbook:
         assert self.question is not None
         return self
 
-    def __rshift__(self, event: ReplyEvent) -> "Playbook":
-        self.shown += self.turn.receive(event)
+    def receive(self, *events: ReplyEvent) -> "Playbook":
+        """Let the backend send something."""
+        for event in events:
+            self.shown += self.turn.receive(event)
         return self
 
-    def __lshift__(self, expected: ReplyEvent) -> "Playbook":
-        assert self.shown, f"nothing was shown, expected {expected}"
-        assert self.shown.pop(0) == expected
+    def expect(self, *events: ReplyEvent) -> "Playbook":
+        """The next events that the client gets must be these."""
+        count = len(events)
+        assert self.shown[:count] == list(events)
+        del self.shown[:count]
         return self
 
     def end(self) -> None:
@@ -127,8 +131,8 @@ class Playbook:
 def write(book: Playbook, text: str, reason: str = "stop") -> Playbook:
     """Let the model write a text, a few characters at a time."""
     for start in range(0, len(text), 7):
-        book >> TextDelta(text[start : start + 7])
-    return book >> ReplyFinished(reason)
+        book.receive(TextDelta(text[start : start + 7]))
+    return book.receive(ReplyFinished(reason))
 
 
 def shown_text(book: Playbook) -> str:
@@ -138,7 +142,7 @@ def shown_text(book: Playbook) -> str:
 
 def call(book: Playbook, name: str, arguments: str, reason: str = "tool_calls") -> Playbook:
     """Let the backend deliver a structured call, a few characters at a time."""
-    book >> ToolCallStarted(0, "backend_id", name)
+    book.receive(ToolCallStarted(0, "backend_id", name))
     for start in range(0, len(arguments), 5):
-        book >> ToolCallArgumentsDelta(0, arguments[start : start + 5])
-    return book >> ReplyFinished(reason)
+        book.receive(ToolCallArgumentsDelta(0, arguments[start : start + 5]))
+    return book.receive(ReplyFinished(reason))

@@ -1,4 +1,4 @@
-"""A play-book for swapping: what happens goes in with `>>`, what is ordered comes out with `<<`.
+"""Drives the swapping of models by hand: it receives what happens, and is to order something.
 
 A request is called by its model and a number: "a1 asks" is one to model a.
 """
@@ -23,7 +23,7 @@ class SwapBook:
         models = [Model(name, size, ttl) for name, size in memory.items()]
         return cls(Swapping(models, budget, failure_seconds=10))
 
-    def __rshift__(self, event: str) -> "SwapBook":
+    def receive(self, event: str) -> "SwapBook":
         """Let something happen; everything that was ordered before must have been expected."""
         assert self.ordered == [], f"not expected before {event!r}"
         subject, _, verb = event.partition(" ")
@@ -48,16 +48,18 @@ class SwapBook:
         self.ordered = list(self._told(orders))
         return self
 
-    def __lshift__(self, expected: str) -> "SwapBook":
-        assert self.ordered, f"nothing was ordered, expected {expected!r}"
-        assert self.ordered.pop(0) == expected
+    def expect(self, *orders: str) -> "SwapBook":
+        """The next orders must be these."""
+        count = len(orders)
+        assert self.ordered[:count] == list(orders)
+        del self.ordered[:count]
         return self
 
     def load(self, name: str) -> "SwapBook":
         """Load a model that has room and is used by nobody."""
-        self >> f"{name}0 asks" << f"start {name}"
-        self >> f"{name} loaded" << f"serve {name}0"
-        return self >> f"{name}0 leaves"
+        self.receive(f"{name}0 asks").expect(f"start {name}")
+        self.receive(f"{name} loaded").expect(f"serve {name}0")
+        return self.receive(f"{name}0 leaves")
 
     def end(self) -> None:
         """Everything that was ordered must have been expected."""

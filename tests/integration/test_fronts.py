@@ -1,8 +1,7 @@
-"""A language that nobody speaks, in as many lines as one takes, served beside the others."""
+"""A language that nobody speaks, served beside the others."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import inspect
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,83 +10,13 @@ from proxy.api.app import ServerOptions, create_app
 from proxy.api.fronts import FrontRoute, Fronts, all_fronts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
-from proxy.conversation.messages import user_message
-from proxy.conversation.replies import ReplyEvent, TextDelta
-from proxy.conversation.requests import Request
-from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender
-from proxy.errors import InvalidRequest
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
+from tests.fakes.toy_dialect import Shouting
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass
-class ShoutedAnswer:
-    """One answer, in capital letters: as a stream, as a whole, and what makes both."""
-
-    said: list[str] = field(default_factory=list)
-
-    def begin(self, first: ReplyEvent | None) -> "ShoutedAnswer":
-        return self
-
-    builder = begin
-
-    def new_call_id(self) -> str:
-        return "CALL"
-
-    def add(self, event: ReplyEvent) -> None:
-        self.said += [event.text.upper()] if isinstance(event, TextDelta) else []
-
-    def build(self) -> bytes:
-        return json.dumps({"SAID": "".join(self.said)}).encode()
-
-    def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
-        return "".join(one.text.upper() for one in events if isinstance(one, TextDelta)).encode()
-
-    def keep_alive(self) -> bytes:
-        return b"..."
-
-    def comment(self, text: str) -> bytes:
-        return b"(%b)" % text.encode()
-
-    def end(self) -> bytes:
-        return b" OVER"
-
-    def fail(self, problem: Problem) -> bytes:
-        return b" BROKEN: " + problem.message.upper().encode()
-
-
-class Shouting:
-    """The language: `{"SAY": "...", "STREAM": true}`."""
-
-    name = "shouting"
-    id_header = "x-request-id"
-
-    def schemas(self) -> Schemas:
-        return Schemas({"title": "Ask"}, {"title": "Say"}, {"title": "Count"}, {"title": "Fail"})
-
-    def decode(self, body: bytes, sender: Sender) -> Decoded:
-        asked = json.loads(body)
-        if "SAY" not in asked:
-            raise InvalidRequest("SAY SOMETHING.", "SAY")
-        message = user_message(asked["SAY"])
-        fields = {"model": b'"m"', "messages": b"[%b]" % message.source}
-        request = Request("m", (message,), fields, stream=asked.get("STREAM", False))
-        return Decoded(request, ShoutedAnswer())
-
-    decode_count = decode
-
-    def counted(self, tokens: int) -> bytes:
-        return b"%d TOKENS" % tokens
-
-    def error(self, problem: Problem, request_id: str) -> ErrorReply:
-        return ErrorReply(problem.status, problem.headers, problem.message.upper().encode())
-
-    def is_complete(self, end: bytes) -> bool:
-        return end.endswith(b" OVER")
 
 
 async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
@@ -124,3 +53,8 @@ async def test_its_errors_and_counts_are_in_its_own_words() -> None:
     assert (status, counted.endswith(" TOKENS")) == (200, True)
     status, text = await shouted("/shout/nowhere", b"{}")
     assert (status, text[:31]) == (404, "THERE IS NO /SHOUT/NOWHERE. AVA")
+
+
+def test_a_front_end_takes_no_more_than_sixty_lines() -> None:
+    written = Path(inspect.getfile(Shouting)).read_text(encoding="utf-8")
+    assert sum(bool(line.strip()) for line in written.splitlines()) <= 60

@@ -36,21 +36,21 @@ def test_the_form_stays_away_from_the_backend_so_that_the_model_can_call() -> No
     assert asked(book).omits == {"response_format"}
     assert [tool.name for tool in asked(book).tools] == ["get_weather", "get_time"]
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
 def test_an_answer_in_the_right_form_is_shown_once_it_is_certain() -> None:
     book = begin()
-    write(book, PARIS) << TextDelta(PARIS) << ReplyFinished("stop")
+    write(book, PARIS).expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.CLEAN
 
 
 def test_a_fence_around_the_answer_is_taken_off() -> None:
     book = begin()
-    write(book, f"```json\n{PARIS}\n```") << TextDelta(PARIS) << ReplyFinished("stop")
+    write(book, f"```json\n{PARIS}\n```").expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
     assert Dropped("code_fence") in book.turn.facts
 
@@ -65,7 +65,7 @@ def test_an_answer_in_the_wrong_form_is_asked_for_in_the_clients_own_words(
     assert asked(book).omits == frozenset()
     assert (asked(book).parsing, asked(book).schema) == (Parsing.OURS, None)
     assert "not valid JSON" in str(book.last_message["content"])
-    write(book, PARIS) << TextDelta(PARIS) << ReplyFinished("stop")
+    write(book, PARIS).expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
     assert RejectedReply("invalid_answer") in book.turn.facts
 
@@ -79,7 +79,7 @@ def test_the_schema_is_the_clients_own() -> None:
 
 def test_json_that_looks_like_a_call_is_an_answer() -> None:
     book = Playbook.of(make_request(answer_schema=True)).ask()
-    write(book, LIKE_A_CALL) << TextDelta(LIKE_A_CALL) << ReplyFinished("stop")
+    write(book, LIKE_A_CALL).expect(TextDelta(LIKE_A_CALL), ReplyFinished("stop"))
     book.end()
 
 
@@ -99,7 +99,7 @@ def test_an_answer_that_never_gets_its_form_goes_out_as_it_is_and_is_reported() 
     book = begin(Policy(attempts=2))
     write(book, "Paris.")
     book.ask()
-    write(book, "Still Paris.") << TextDelta("Still Paris.") << ReplyFinished("stop")
+    write(book, "Still Paris.").expect(TextDelta("Still Paris."), ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.EXHAUSTED
 
@@ -112,7 +112,7 @@ def test_a_strict_turn_refuses_an_answer_in_the_wrong_form() -> None:
 
 def test_an_answer_that_was_cut_off_is_not_asked_for_again() -> None:
     book = begin()
-    write(book, '{"city": "Pa', "length") << TextDelta('{"city": "Pa') << ReplyFinished("length")
+    write(book, '{"city": "Pa', "length").expect(TextDelta('{"city": "Pa'), ReplyFinished("length"))
     book.end()
 
 

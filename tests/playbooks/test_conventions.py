@@ -51,8 +51,8 @@ def test_a_call_in_the_convention_is_a_call(name: str) -> None:
     assert book.question.tools == ()
     assert {"tools", "tool_choice"} <= book.question.omits
     write(book, find_convention(name).write_calls("", [CALL]))
-    book << ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}')))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -98,9 +98,9 @@ def test_a_final_answer_under_the_contract_is_plain_text(policy: TextPolicy) -> 
 
 def test_a_final_answer_is_shown_while_it_is_written() -> None:
     book = Playbook.of(make_request(), CONTRACT).ask()
-    book >> TextDelta('{"type": "final", "content": "It is ')
+    book.receive(TextDelta('{"type": "final", "content": "It is '))
     assert answer(book) == "It is "
-    book >> TextDelta('no\\u006fn."')
+    book.receive(TextDelta('no\\u006fn."'))
     assert answer(book) == "It is noon."
 
 
@@ -124,7 +124,7 @@ def test_where_no_call_is_allowed_none_gets_through_under_the_contract() -> None
     write(book, find_convention("json").write_calls("", [CALL]))
     book.ask()
     assert RejectedReply("unknown_tool") in book.turn.facts
-    write(book, "Noon.") << TextDelta("Noon.") << ReplyFinished("stop")
+    write(book, "Noon.").expect(TextDelta("Noon."), ReplyFinished("stop"))
 
 
 def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> None:
@@ -137,7 +137,7 @@ def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> Non
 def test_an_answer_in_a_form_of_the_clients_own_needs_no_final_form() -> None:
     book = Playbook.of(make_request(answer_schema=True), CONTRACT).ask()
     assert '"final"' not in sent(book)[0]
-    write(book, FINAL) << TextDelta(FINAL) << ReplyFinished("stop")
+    write(book, FINAL).expect(TextDelta(FINAL), ReplyFinished("stop"))
     book.end()
 
 
@@ -151,8 +151,8 @@ def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEve
     """Return the thoughts, the text and everything else that a client gets of a reply."""
     book = Playbook.of(make_request(), policy).ask()
     for piece in pieces:
-        book >> TextDelta(piece)
-    book >> ReplyFinished("stop")
+        book.receive(TextDelta(piece))
+    book.receive(ReplyFinished("stop"))
     thoughts = "".join(one.text for one in book.shown if isinstance(one, ReasoningDelta))
     rest: list[ReplyEvent] = []
     rest += (one for one in book.shown if not isinstance(one, ReasoningDelta | TextDelta))
@@ -181,9 +181,9 @@ def test_a_reply_in_labelled_lines_reaches_the_client_as_if_it_had_none(
 
 def test_thoughts_and_the_final_answer_are_shown_while_they_are_written() -> None:
     book = Playbook.of(make_request(), REACT).ask()
-    book >> TextDelta("Thought: Now") << ReasoningDelta("Now")
-    book >> TextDelta(" I know.\nFinal Answer: It is") << ReasoningDelta(" I know.")
-    book << TextDelta("It is")
+    book.receive(TextDelta("Thought: Now")).expect(ReasoningDelta("Now"))
+    book.receive(TextDelta(" I know.\nFinal Answer: It is")).expect(ReasoningDelta(" I know."))
+    book.expect(TextDelta("It is"))
 
 
 def test_a_model_that_acts_in_lines_is_stopped_before_it_invents_a_result() -> None:

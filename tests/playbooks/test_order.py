@@ -51,8 +51,8 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     assert book.question.tool_choice is ToolUse.NONE
     assert [tool.name for tool in book.question.tools][-1] == "respond"
     assert "2 times in a row" in str(book.last_message["content"])
-    book >> TextDelta("It is noon.") << TextDelta("It is noon.")
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta("It is noon.")).expect(TextDelta("It is noon."))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
     assert RoundsExceeded(2) in book.turn.facts
     assert outcome(book.turn.facts) is Outcome.REPAIRED
@@ -90,7 +90,7 @@ def test_a_terminal_tool_waits_for_the_required_steps_and_the_ladder_is_bounded(
         problems.append(str(book.last_message["content"]))
     assert problems[0] != problems[1]
     write(book, json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}}))
-    book << ReplyFinished("stop")
+    book.expect(ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.EXHAUSTED
 
@@ -100,7 +100,7 @@ def test_a_terminal_tool_may_be_called_after_the_required_steps() -> None:
     request = replace(make_request(user_message("Hi"), *RAN), workflow=rules)
     book = Playbook.of(request).ask()
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
 
 
 def ran(name: str, arguments: str, result: str) -> tuple[Message, Message]:
@@ -110,8 +110,8 @@ def ran(name: str, arguments: str, result: str) -> tuple[Message, Message]:
 def test_another_call_is_not_withheld_in_a_loop() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -120,7 +120,7 @@ def test_a_call_whose_result_changes_is_no_loop() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert book.last_message["role"] == "tool"
     call(book, "get_time", "{}")
-    book << ToolCalled(0, ToolCall("backend_id", "get_time", "{}"))
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_time", "{}")))
 
 
 def test_a_prerequisite_has_to_be_met_with_the_same_argument() -> None:
@@ -131,7 +131,7 @@ def test_a_prerequisite_has_to_be_met_with_the_same_argument() -> None:
     book.ask()
     assert "First call: get_time" in str(book.last_message["content"])
     call(book, "get_weather", '{"city": "Rome"}')
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", '{"city": "Rome"}'))
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", '{"city": "Rome"}')))
 
 
 def test_a_step_that_failed_was_not_taken() -> None:
@@ -153,8 +153,8 @@ def test_a_model_whose_tools_all_fail_is_told_to_change_its_way_and_goes_on() ->
     assert book.last_message["role"] == "user"
     assert "Every tool call of the last 3 rounds failed" in str(book.last_message["content"])
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
     assert FailuresNoticed(3) in book.turn.facts
     assert outcome(book.turn.facts) is Outcome.REPAIRED
@@ -190,7 +190,7 @@ def test_a_model_that_lacks_an_argument_may_ask_the_user_for_it() -> None:
 def test_an_answer_that_comes_too_early_is_not_shown_even_in_part(rules: Workflow) -> None:
     request = replace(make_request(stream=True), workflow=rules)
     book = Playbook.of(request).ask()
-    book >> TextDelta("It is ") >> TextDelta("noon.")
+    book.receive(TextDelta("It is "), TextDelta("noon."))
     call(book, "respond", '{"message": "It is noon."}')
     book.ask()
     assert "First call: get_time" in str(book.last_message["content"])
@@ -202,5 +202,5 @@ def test_an_answer_that_comes_too_early_is_not_shown_even_in_part(rules: Workflo
 def test_a_call_streams_also_while_no_answer_is_due() -> None:
     request = replace(make_request(stream=True), workflow=Workflow(("get_time",)))
     book = Playbook.of(request).ask()
-    book >> ToolCallStarted(0, "a", "get_weather")
-    book << ToolCallStarted(0, "a", "get_weather")
+    book.receive(ToolCallStarted(0, "a", "get_weather"))
+    book.expect(ToolCallStarted(0, "a", "get_weather"))

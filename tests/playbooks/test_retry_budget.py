@@ -14,7 +14,7 @@ def refused(text_policy: TextPolicy = TextPolicy.AUTO) -> Playbook:
 
 def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
     book = refused(TextPolicy.RESPOND)
-    write(book, "It is noon.") << TextDelta("It is noon.") << ReplyFinished("stop")
+    write(book, "It is noon.").expect(TextDelta("It is noon."), ReplyFinished("stop"))
     book.end()
     assert Withheld() in book.turn.facts
     assert outcome(book.turn.facts) is Outcome.CLEAN
@@ -23,7 +23,7 @@ def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
 def test_a_broken_call_is_left_out_where_nobody_may_ask_again() -> None:
     book = refused()
     call(book, "get_weather", "{}")
-    book << ReplyFinished("stop")
+    book.expect(ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.EXHAUSTED
     assert repairs(book.turn.facts) == "rejected=invalid_arguments;withheld=1"

@@ -47,9 +47,9 @@ def streamed(
 
 
 def begin(book: Playbook, name: str, arguments: str, index: int = 0) -> Playbook:
-    book >> ToolCallStarted(index, f"id_{index}", name)
+    book.receive(ToolCallStarted(index, f"id_{index}", name))
     for start in range(0, len(arguments), 5):
-        book >> ToolCallArgumentsDelta(index, arguments[start : start + 5])
+        book.receive(ToolCallArgumentsDelta(index, arguments[start : start + 5]))
     return book
 
 
@@ -68,22 +68,26 @@ def arguments(events: list[ReplyEvent], index: int = 0) -> str:
 
 def test_a_healthy_call_is_shown_as_it_is_written_and_closed_behind_the_verdict() -> None:
     book = streamed()
-    book >> ToolCallStarted(0, "x", "get_weather") << ToolCallStarted(0, "x", "get_weather")
+    book.receive(ToolCallStarted(0, "x", "get_weather")).expect(
+        ToolCallStarted(0, "x", "get_weather")
+    )
     assert book.turn.state is TurnState.COMMITTED
-    book >> ToolCallArgumentsDelta(0, '{"city"') << ToolCallArgumentsDelta(0, "{")
-    book >> ToolCallArgumentsDelta(0, ': "Pa') << ToolCallArgumentsDelta(0, '"city": "Pa')
-    book >> ToolCallArgumentsDelta(0, "ris") << ToolCallArgumentsDelta(0, "ris")
-    book >> ToolCallArgumentsDelta(0, '"}')
-    book >> ReplyFinished("tool_calls")
-    book << ToolCallArgumentsDelta(0, '"}') << ReplyFinished("tool_calls")
+    book.receive(ToolCallArgumentsDelta(0, '{"city"')).expect(ToolCallArgumentsDelta(0, "{"))
+    book.receive(ToolCallArgumentsDelta(0, ': "Pa')).expect(
+        ToolCallArgumentsDelta(0, '"city": "Pa')
+    )
+    book.receive(ToolCallArgumentsDelta(0, "ris")).expect(ToolCallArgumentsDelta(0, "ris"))
+    book.receive(ToolCallArgumentsDelta(0, '"}'))
+    book.receive(ReplyFinished("tool_calls"))
+    book.expect(ToolCallArgumentsDelta(0, '"}'), ReplyFinished("tool_calls"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.CLEAN
 
 
 @pytest.mark.parametrize("prose", ["Let me see.\n\n", "\n", "Ah: ", "See `x`\n"])
 def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
-    book = begin(streamed() >> TextDelta(prose), "get_weather", PARIS)
-    book >> ReplyFinished("tool_calls")
+    book = begin(streamed().receive(TextDelta(prose)), "get_weather", PARIS)
+    book.receive(ReplyFinished("tool_calls"))
     place = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
     said = "".join(event.text for event in book.shown[:place] if isinstance(event, TextDelta))
     assert said == prose
@@ -91,17 +95,17 @@ def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
 
 
 def test_white_space_before_a_call_that_is_not_shown_commits_to_nothing() -> None:
-    book = begin(streamed() >> TextDelta("\n\n"), "launch_rocket", "{}")
-    book >> ReplyFinished("tool_calls")
+    book = begin(streamed().receive(TextDelta("\n\n")), "launch_rocket", "{}")
+    book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
-    begin(book.ask(), "get_weather", PARIS) >> ReplyFinished("tool_calls")
+    begin(book.ask(), "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     assert len([event for event in book.shown if isinstance(event, ToolCallArgumentsDelta)]) > 3
 
 
 @pytest.mark.parametrize("text_policy", list(TextPolicy))
 def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
     book = begin(streamed(Policy(text_policy=text_policy)), "get_weather", PARIS)
-    book >> ReplyFinished("tool_calls")
+    book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == PARIS
     assert len(book.shown) > 3
 
@@ -109,34 +113,34 @@ def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
 @pytest.mark.parametrize("policy", [Policy(streams_calls=False), None])
 def test_who_does_not_stream_or_does_not_want_it_gets_calls_whole(policy: Policy | None) -> None:
     book = streamed(policy) if policy else Playbook.of(make_request()).ask()
-    begin(book, "get_weather", PARIS) >> ReplyFinished("tool_calls")
-    book << ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)) << ReplyFinished("tool_calls")
+    begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
+    book.expect(ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)), ReplyFinished("tool_calls"))
 
 
 def test_with_guardrails_off_calls_stream_as_they_come() -> None:
     for mode in (Mode.OFF, Mode.OBSERVE):
         book = begin(streamed(Policy(mode=mode)), "launch_rocket", "{broken")
         assert arguments(book.shown) == "{broken"
-        book >> ReplyFinished("tool_calls")
+        book.receive(ReplyFinished("tool_calls"))
         assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
 def test_a_coerced_value_is_shown_as_it_will_be() -> None:
     book = begin(streamed(), "get_weather", '{"days": "3", "city": "Paris", "unit": "C"}')
-    book >> ReplyFinished("tool_calls")
+    book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"days": 3, "city": "Paris", "unit": "c"}'
     assert outcome(book.turn.facts) is Outcome.REPAIRED
 
 
 def test_a_call_of_another_spelling_is_shown_under_the_offered_name() -> None:
     book = streamed()
-    book >> ToolCallStarted(0, "x", "functions.get_time")
-    book << ToolCallStarted(0, "x", "get_time")
+    book.receive(ToolCallStarted(0, "x", "functions.get_time"))
+    book.expect(ToolCallStarted(0, "x", "get_time"))
 
 
 def test_what_can_be_repaired_is_continued_from_where_the_client_stands() -> None:
     book = begin(streamed(), "write", '{"path": "a", "mode": "new", "text": "say "hi" now"}')
-    book >> ReplyFinished("tool_calls")
+    book.receive(ReplyFinished("tool_calls"))
     value = json.parse(arguments(book.shown))
     assert value == {"path": "a", "mode": "new", "text": 'say "hi" now'}
     assert book.shown[-1] == ReplyFinished("tool_calls")
@@ -144,7 +148,7 @@ def test_what_can_be_repaired_is_continued_from_where_the_client_stands() -> Non
 
 def test_two_calls_stream_one_after_the_other() -> None:
     book = begin(streamed(), "get_weather", PARIS)
-    begin(book, "get_time", "{}", 1) >> ReplyFinished("tool_calls")
+    begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown, 0) == PARIS
     assert arguments(book.shown, 1) == "{}"
     assert book.shown[-1] == ReplyFinished("tool_calls")
@@ -154,7 +158,7 @@ def test_two_calls_stream_one_after_the_other() -> None:
 def broken(tail: str = '"mode": "old"}') -> Playbook:
     """A call whose later member is wrong, behind two that the client has seen."""
     book = begin(streamed(), "write", '{"path": "a.txt", "text": "Hello", ' + tail)
-    book >> ReplyFinished("tool_calls")
+    book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"path": "a.txt", "text": "Hello'
     book.shown.clear()
     return book.ask()
@@ -170,7 +174,7 @@ def test_a_retry_is_asked_to_begin_as_what_was_shown() -> None:
 def test_a_retry_that_goes_on_completes_the_call() -> None:
     book = broken()
     call(book, "write", '{"path": "a.txt", "text": "Hello", "mode": "new"}')
-    book << ToolCallArgumentsDelta(0, '", "mode": "new"}') << ReplyFinished("tool_calls")
+    book.expect(ToolCallArgumentsDelta(0, '", "mode": "new"}'), ReplyFinished("tool_calls"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.RETRIED
 
@@ -185,7 +189,7 @@ def test_a_retry_that_does_something_else_is_rejected_and_the_next_one_is_pinned
     assert '"path":{"const":"a.txt"}' in json.dump_text(schema)
     assert "get_time" not in json.dump_text(schema)
     write(book, '{"name":"write","arguments":{"mode":"new","text":"Hello you","path":"a.txt"}}')
-    book << ToolCallArgumentsDelta(0, ' you","mode":"new"}') << ReplyFinished("tool_calls")
+    book.expect(ToolCallArgumentsDelta(0, ' you","mode":"new"}'), ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -208,29 +212,29 @@ def test_a_call_that_nothing_completes_ends_in_an_error_and_no_finish_reason(
 def test_a_strict_turn_ends_as_it_always_does() -> None:
     book = begin(streamed(Policy(attempts=1, is_strict=True)), "get_weather", '{"days": 1}')
     with pytest.raises(GuardrailsExhausted) as raised:
-        book >> ReplyFinished("tool_calls")
+        book.receive(ReplyFinished("tool_calls"))
     assert not isinstance(raised.value, CallBrokeOff)
 
 
 def test_where_nobody_may_ask_again_a_wrong_call_ends_in_an_error() -> None:
     book = begin(streamed(Policy(attempts=1)), "get_weather", '{"days": 1}')
     with pytest.raises(CallBrokeOff):
-        book >> ReplyFinished("tool_calls")
+        book.receive(ReplyFinished("tool_calls"))
 
 
 def test_a_reply_that_cannot_be_read_is_asked_for_raw_and_has_to_go_on() -> None:
     book = begin(streamed(), "get_weather", '{"city": "Par')
     book.shown.clear()
-    book >> ReplyUnreadable("peg-native")
+    book.receive(ReplyUnreadable("peg-native"))
     book.ask()
     write(book, '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
-    book << ToolCallArgumentsDelta(0, 'is"}') << ReplyFinished("tool_calls")
+    book.expect(ToolCallArgumentsDelta(0, 'is"}'), ReplyFinished("tool_calls"))
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 def test_a_call_that_was_cut_off_stays_as_it_is(reason: str) -> None:
     book = begin(streamed(), "get_weather", '{"city": "Par')
-    book >> ReplyFinished(reason)
+    book.receive(ReplyFinished(reason))
     assert arguments(book.shown) == '{"city": "Par'
     assert book.shown[-1] == ReplyFinished(reason)
     book.shown.clear()
@@ -240,7 +244,7 @@ def test_a_call_that_was_cut_off_stays_as_it_is(reason: str) -> None:
 def test_a_second_call_that_was_cut_off_does_not_finish_as_calls() -> None:
     for stop_strings, reason in ((False, "length"), (True, "tool_calls")):
         book = begin(streamed(stop_strings=stop_strings), "get_weather", PARIS)
-        begin(book, "get_weather", '{"city": "Ro', 1) >> ReplyFinished(reason)
+        begin(book, "get_weather", '{"city": "Ro', 1).receive(ReplyFinished(reason))
         assert arguments(book.shown, 0) == PARIS
         assert arguments(book.shown, 1) == '{"city": "Ro'
         assert book.shown[-1] == ReplyFinished("length")
@@ -248,7 +252,7 @@ def test_a_second_call_that_was_cut_off_does_not_finish_as_calls() -> None:
 
 def test_a_call_that_is_whole_is_closed_although_the_reply_was_cut_off() -> None:
     book = begin(streamed(), "get_weather", PARIS)
-    book >> ReplyFinished("length")
+    book.receive(ReplyFinished("length"))
     assert arguments(book.shown) == PARIS
     assert book.shown[-1] == ReplyFinished("length")
 
@@ -257,7 +261,7 @@ def test_a_reply_without_an_end_is_cut_off_in_its_call() -> None:
     book = begin(streamed(), "get_weather", '{"city": "Par')
     book.shown.clear()
     book.shown += book.turn.cut_off()
-    book << ReplyFinished("length")
+    book.expect(ReplyFinished("length"))
 
 
 def test_a_backend_that_dies_in_a_call_leaves_nothing_to_fall_back_to() -> None:
@@ -273,7 +277,7 @@ def test_a_backend_that_dies_while_a_call_is_to_be_completed_leaves_an_error() -
 def good_and_bad() -> Playbook:
     """A good call that the client has seen whole, and a bad one behind it."""
     book = begin(streamed(), "get_weather", PARIS)
-    begin(book, "launch_rocket", "{}", 1) >> ReplyFinished("tool_calls")
+    begin(book, "launch_rocket", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == PARIS
     book.shown.clear()
     return book.ask()
@@ -286,27 +290,27 @@ def test_a_bad_call_costs_the_good_one_before_it_nothing() -> None:
     assert results[0].startswith("Noted")
     assert "launch_rocket" in results[1]
     call(book, "get_time", "{}")
-    book << ToolCalled(1, ToolCall("backend_id", "get_time", "{}"))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(1, ToolCall("backend_id", "get_time", "{}")))
+    book.expect(ReplyFinished("tool_calls"))
 
 
 def test_a_retry_that_repeats_the_good_call_adds_it_only_once() -> None:
     book = good_and_bad()
     begin(book, "get_weather", PARIS)
-    begin(book, "get_time", "{}", 1) >> ReplyFinished("tool_calls")
-    book << ToolCalled(1, ToolCall("id_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
+    book.expect(ToolCalled(1, ToolCall("id_1", "get_time", "{}")), ReplyFinished("tool_calls"))
 
 
 def test_a_retry_that_only_talks_leaves_the_good_call() -> None:
     book = good_and_bad()
     write(book, "That is all.")
-    book << TextDelta("That is all.") << ReplyFinished("tool_calls")
+    book.expect(TextDelta("That is all."), ReplyFinished("tool_calls"))
 
 
 def test_a_retry_that_fails_leaves_the_good_call() -> None:
     book = good_and_bad()
     book.shown += book.turn.abandon()
-    book << ReplyFinished("tool_calls")
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -316,30 +320,30 @@ def test_a_good_call_stands_when_the_ladder_ends() -> None:
         call(book, "launch_rocket", "{}")
         if not last:
             book.ask()
-    book << ReplyFinished("tool_calls")
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.EXHAUSTED
 
 
 def test_a_name_that_cannot_be_right_shows_nothing_and_the_ladder_is_free() -> None:
     book = begin(streamed(), "launch_rocket", "{}")
-    book >> ReplyFinished("tool_calls")
+    book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
     book.ask()
-    begin(book, "get_weather", PARIS) >> ReplyFinished("tool_calls")
+    begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     assert book.shown[0] == ToolCallStarted(0, "id_0", "get_weather")
     assert arguments(book.shown) == PARIS
 
 
 def test_text_behind_a_call_follows_when_the_call_is_closed() -> None:
     book = begin(streamed(), "get_weather", PARIS)
-    book >> TextDelta("Let me see.") >> ReplyFinished("tool_calls")
+    book.receive(TextDelta("Let me see."), ReplyFinished("tool_calls"))
     assert book.shown[-3:-1] == [ToolCallArgumentsDelta(0, '"}'), TextDelta("Let me see.")]
 
 
 def test_of_several_calls_where_one_is_wanted_the_first_is_the_one() -> None:
     book = begin(streamed(parallel=False), "get_weather", PARIS)
-    begin(book, "get_time", "{}", 1) >> ReplyFinished("tool_calls")
+    begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown, 0) == PARIS
     assert not any(
         isinstance(event, ToolCallStarted | ToolCalled) and event.index for event in book.shown
@@ -348,8 +352,8 @@ def test_of_several_calls_where_one_is_wanted_the_first_is_the_one() -> None:
 
 def test_a_text_call_before_a_structured_one_comes_first() -> None:
     book = streamed()
-    book >> TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n')
-    begin(book, "get_weather", PARIS) >> ReplyFinished("tool_calls")
+    book.receive(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n'))
+    begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     calls = [event.call.name for event in book.shown if isinstance(event, ToolCalled)]
     assert calls == ["get_time", "get_weather"]
 

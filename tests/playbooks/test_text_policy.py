@@ -71,11 +71,11 @@ def test_the_tool_for_answers_is_offered_where_it_may_help(
 @pytest.mark.parametrize("policy", [Policy(), WITHOUT_RESPOND, ACCEPT])
 def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
-    book >> TextDelta("It is ") << TextDelta("It is")
-    book >> TextDelta("sunny.") << TextDelta(" sunny.")
-    book >> UsageReported({"total_tokens": 9})
-    book >> ReplyFinished("stop")
-    book << UsageReported({"total_tokens": 9}) << ReplyFinished("stop")
+    book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
+    book.receive(TextDelta("sunny.")).expect(TextDelta(" sunny."))
+    book.receive(UsageReported({"total_tokens": 9}))
+    book.receive(ReplyFinished("stop"))
+    book.expect(UsageReported({"total_tokens": 9}), ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.CLEAN
     assert attempts(book.turn.facts) == 1
@@ -96,8 +96,8 @@ def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     assert "call it now (get_weather, get_time)" in asked.text
     assert "call respond with an empty message" in asked.text
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.RETRIED
     assert repairs(book.turn.facts) == "announced"
@@ -106,24 +106,24 @@ def test_an_announcement_is_resumed_and_its_call_appended() -> None:
 def test_what_is_said_when_resumed_is_shown_behind_a_blank_line() -> None:
     book = announced()
     write(book, ANSWER)
-    book << TextDelta(f"\n\n{ANSWER}") << ReplyFinished("stop")
+    book.expect(TextDelta(f"\n\n{ANSWER}"), ReplyFinished("stop"))
     book.end()
 
 
 def test_what_is_said_beside_the_resumed_call_is_kept() -> None:
     book = announced()
-    book >> TextDelta("Paris it is.")
+    book.receive(TextDelta("Paris it is."))
     call(book, "get_weather", PARIS)
-    book << TextDelta("\n\nParis it is.")
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(TextDelta("\n\nParis it is."))
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
 
 
 @pytest.mark.parametrize("repeated", [ANNOUNCED, "I'll really check it now.", "", "the weather in"])
 def test_there_is_never_a_second_resumption(repeated: str) -> None:
     book = announced()
     write(book, repeated)
-    book << ReplyFinished("stop")
+    book.expect(ReplyFinished("stop"))
     book.end()
     assert attempts(book.turn.facts) == 2
 
@@ -133,16 +133,16 @@ def test_a_model_that_only_announces_is_reported_as_such() -> None:
     write(book, ANNOUNCED)
     assert outcome(book.turn.facts) is Outcome.EXHAUSTED
     book = Playbook.of(make_request()).ask()
-    book >> ReplyFinished("stop")
+    book.receive(ReplyFinished("stop"))
     book.ask()
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     assert outcome(book.turn.facts) is Outcome.EXHAUSTED
 
 
 def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
     book = announced()
     call(book, "respond", '{"message": ""}')
-    book << ReplyFinished("stop")
+    book.expect(ReplyFinished("stop"))
     book.end()
 
 
@@ -151,14 +151,14 @@ def test_a_complete_answer_is_completed_by_a_word_where_there_is_no_such_tool(wo
     book = announced(WITHOUT_RESPOND)
     assert "write DONE" in nudge(book)
     write(book, word)
-    book << ReplyFinished("stop")
+    book.expect(ReplyFinished("stop"))
     book.end()
 
 
 def test_a_message_that_says_more_is_added() -> None:
     book = announced()
     call(book, "respond", '{"message": "No need, it is sunny."}')
-    book << TextDelta("\n\nNo need, it is sunny.") << ReplyFinished("stop")
+    book.expect(TextDelta("\n\nNo need, it is sunny."), ReplyFinished("stop"))
 
 
 def test_a_bad_call_after_an_announcement_is_asked_for_once_more() -> None:
@@ -167,8 +167,8 @@ def test_a_bad_call_after_an_announcement_is_asked_for_once_more() -> None:
     book.ask()
     assert book.schema() is not None
     write(book, '{"name": "get_weather", "arguments": {"city": "Paris"}}')
-    book << ToolCalled(0, ToolCall("made_1", "get_weather", PARIS.replace(": ", ":")))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_weather", PARIS.replace(": ", ":"))))
+    book.expect(ReplyFinished("tool_calls"))
 
 
 def test_where_nobody_may_ask_again_an_announcement_stands() -> None:
@@ -182,7 +182,7 @@ def test_where_nobody_may_ask_again_an_announcement_stands() -> None:
 
 def test_an_announcement_with_its_call_is_no_announcement() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> TextDelta(ANNOUNCED)
+    book.receive(TextDelta(ANNOUNCED))
     call(book, "get_weather", PARIS)
     assert shown_text(book) == ANNOUNCED
     assert book.shown[-1] == ReplyFinished("tool_calls")
@@ -197,8 +197,8 @@ def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
     book.ask()
     assert "call it now" in nudge(book)
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     assert repairs(book.turn.facts) == "announced"
 
 
@@ -223,14 +223,14 @@ def test_an_announcement_that_was_cut_off_is_not_resumed() -> None:
 @pytest.mark.parametrize("policy", [Policy(), WITHOUT_RESPOND, RESPOND, REQUIRE])
 def test_an_empty_reply_is_asked_for_again(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
-    book >> ReplyFinished("stop")
+    book.receive(ReplyFinished("stop"))
     book.ask()
     assert "empty" in nudge(book)
 
 
 def test_an_accepted_empty_reply_is_an_answer() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
@@ -241,7 +241,7 @@ def test_prose_of_a_model_that_should_respond_is_asked_about_with_a_way_out() ->
     assert "call it now (get_weather, get_time)" in nudge(book)
     assert "call respond with an empty message" in nudge(book)
     call(book, "respond", '{"message": ""}')
-    book << TextDelta(ANSWER) << ReplyFinished("stop")
+    book.expect(TextDelta(ANSWER), ReplyFinished("stop"))
     book.end()
 
 
@@ -263,8 +263,8 @@ def test_while_a_step_is_missing_prose_is_held_and_no_answer(policy: Policy) -> 
         book.ask()
         assert nudge(book) == "An answer comes too early. First call: get_time."
         call(book, "get_time", "{}")
-        book << ToolCalled(0, ToolCall("backend_id", "get_time", "{}"))
-        book << ReplyFinished("tool_calls")
+        book.expect(ToolCalled(0, ToolCall("backend_id", "get_time", "{}")))
+        book.expect(ReplyFinished("tool_calls"))
         book.end()
         assert RejectedReply("step_missing") in book.turn.facts
 
@@ -280,7 +280,7 @@ def test_while_a_step_is_missing_a_message_is_no_answer_either() -> None:
     assert "respond" not in schema
     assert "get_weather" not in schema
     write(book, '{"name": "get_time", "arguments": {}}')
-    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
 
 
 def test_an_answer_before_its_steps_is_shown_in_the_end_and_reported() -> None:
@@ -296,18 +296,18 @@ def test_an_answer_before_its_steps_is_shown_in_the_end_and_reported() -> None:
 def test_after_the_steps_prose_is_an_answer() -> None:
     request = replace(make_request(user_message("Hi"), *RAN), workflow=STEPS)
     book = Playbook.of(request).ask()
-    book >> TextDelta("Noon.") << TextDelta("Noon.")
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta("Noon.")).expect(TextDelta("Noon."))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
 def test_thoughts_of_two_attempts_are_set_apart() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> ReasoningDelta("One.") << ReasoningDelta("One.")
+    book.receive(ReasoningDelta("One.")).expect(ReasoningDelta("One."))
     write(book, ANNOUNCED)
     book.shown.clear()
     book.ask()
-    book >> ReasoningDelta("Two.") << ReasoningDelta("\n\nTwo.")
+    book.receive(ReasoningDelta("Two.")).expect(ReasoningDelta("\n\nTwo."))
 
 
 def streamed(request: Request, policy: Policy | None = None) -> Playbook:
@@ -317,8 +317,8 @@ def streamed(request: Request, policy: Policy | None = None) -> Playbook:
 def test_a_preamble_goes_out_before_its_call() -> None:
     for policy in (Policy(), RESPOND, ACCEPT, REQUIRE):
         book = streamed(make_request(), policy)
-        book >> TextDelta("Let me see.") >> ToolCallStarted(0, "x", "get_weather")
-        book >> ToolCallArgumentsDelta(0, PARIS) >> ReplyFinished("tool_calls")
+        book.receive(TextDelta("Let me see."), ToolCallStarted(0, "x", "get_weather"))
+        book.receive(ToolCallArgumentsDelta(0, PARIS), ReplyFinished("tool_calls"))
         assert book.shown[0] == TextDelta("Let me see.")
         assert book.shown[1] == ToolCallStarted(0, "x", "get_weather")
         assert book.shown[-1] == ReplyFinished("tool_calls")
@@ -326,4 +326,4 @@ def test_a_preamble_goes_out_before_its_call() -> None:
 
 def test_with_a_required_choice_a_call_streams_as_well() -> None:
     book = streamed(make_request(choice=ToolUse.REQUIRED))
-    book >> ToolCallStarted(0, "x", "get_time") << ToolCallStarted(0, "x", "get_time")
+    book.receive(ToolCallStarted(0, "x", "get_time")).expect(ToolCallStarted(0, "x", "get_time"))

@@ -35,8 +35,8 @@ def test_nobody_sees_it_and_the_call_is_asked_for(text: str) -> None:
     assert "in a form that is not read" in asked.text
     assert "call it now (get_weather, get_time, search)" in asked.text
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.RETRIED
     assert "rejected=unknown_syntax" in repairs(book.turn.facts)
@@ -48,18 +48,18 @@ def test_one_that_begins_as_prose_does_is_seen_and_asked_for(text: str) -> None:
     write(book, text)
     book.shown.clear()
     book.ask()
-    book >> TextDelta("Paris it is.")
+    book.receive(TextDelta("Paris it is."))
     call(book, "get_weather", PARIS)
-    book << TextDelta("\n\nParis it is.")
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(TextDelta("\n\nParis it is."))
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
 
 
 def test_an_answer_to_the_question_is_shown_as_it_comes() -> None:
     book = asked_again()
-    book >> TextDelta("It is ") << TextDelta("It is")
-    book >> TextDelta("sunny.") << TextDelta(" sunny.")
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
+    book.receive(TextDelta("sunny.")).expect(TextDelta(" sunny."))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
     assert attempts(book.turn.facts) == 2
 
@@ -68,17 +68,17 @@ def test_an_answer_to_the_question_is_shown_as_it_comes() -> None:
 def test_what_the_model_confirms_to_be_its_answer_is_shown(policy: Policy) -> None:
     book = asked_again(policy=policy)
     if policy is WITHOUT_RESPOND:
-        book >> TextDelta("DO") >> TextDelta("NE") >> TextDelta(".") >> ReplyFinished("stop")
+        book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
     else:
         call(book, "respond", '{"message": ""}')
-    book << TextDelta(HARMONY) << ReplyFinished("stop")
+    book.expect(TextDelta(HARMONY), ReplyFinished("stop"))
     book.end()
 
 
 def test_an_answer_that_begins_with_the_word_is_shown_from_its_beginning() -> None:
     book = asked_again(policy=WITHOUT_RESPOND)
-    book >> TextDelta("Done")
-    book >> TextDelta(" already.") << TextDelta("Done") << TextDelta(" already.")
+    book.receive(TextDelta("Done"))
+    book.receive(TextDelta(" already.")).expect(TextDelta("Done"), TextDelta(" already."))
 
 
 @pytest.mark.parametrize("again", [HARMONY, HELD[2], "I'll check the weather."])
@@ -111,8 +111,8 @@ def test_where_nobody_asks_again_it_is_an_answer(policy: Policy) -> None:
 
 def test_who_only_observes_is_told_of_it() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
-    book >> TextDelta(HARMONY) << TextDelta(HARMONY)
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta(HARMONY)).expect(TextDelta(HARMONY))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     assert RejectedReply("unknown_syntax") in book.turn.facts
 
 
@@ -145,7 +145,7 @@ def test_it_is_the_same_in_whatever_pieces_it_comes(text: str, sizes: list[int])
     book = Playbook.of(make_request(tools=TOOLS)).ask()
     place = 0
     for size in sizes:
-        book >> TextDelta(text[place : place + size])
+        book.receive(TextDelta(text[place : place + size]))
         place += size
-    book >> TextDelta(text[place:]) >> ReplyFinished("stop")
+    book.receive(TextDelta(text[place:]), ReplyFinished("stop"))
     book.ask()

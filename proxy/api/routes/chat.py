@@ -19,8 +19,8 @@ from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
     client_key,
+    find_secrets,
     note_status,
-    secrets_sent,
     sender_of,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
@@ -198,7 +198,7 @@ class Chat:
             recording.leave_out(record.number)
             return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
-        secrets = secrets_sent(context.connection.scope)
+        secrets = find_secrets(context.connection.scope)
         recording.write(recorded, *secrets, number=record.number)
 
 

@@ -3,8 +3,11 @@
 Backends are read as leniently as can be without guessing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -19,8 +22,60 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.dialects.openai_chat.fragments import ArgumentsFragment, Fragment, fragment_in
+from proxy.dialects.openai_chat.fragments import ArgumentsFragment, Fragment
 from proxy.dialects.raw_json import kind
+
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CallFragment(msgspec.Struct):
+    """A piece of a tool call, as a chunk has it."""
+
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[CallFragment] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta
+    index: int | None = None
+    finish_reason: str | None = None
+    logprobs: msgspec.Raw = _NOTHING
+
+
+class _Progress(msgspec.Struct):
+    total: int = 0
+    cache: int = 0
+    processed: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    """A chunk as nearly every engine writes it; one of any other form is read as plain JSON."""
+
+    choices: list[_Choice]
+    id: str | None = None
+    created: int | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
+    usage: msgspec.Raw = _NOTHING
+    timings: msgspec.Raw = _NOTHING
+    prompt_progress: _Progress | None = None
+    error: None = None
+
+
+_read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 
@@ -61,14 +116,16 @@ class CallsInProgress:
     _latest: dict[int, _Call] = field(default_factory=dict)
     _by_id: dict[str, _Call] = field(default_factory=dict)
 
-    def add(self, position: int, fragment: JsonObject) -> list[CallEvent]:
-        """Read a fragment, the `position`th in its chunk; raises ValueError for nonsense."""
-        function = fragment.get("function") or {}
-        if not isinstance(function, dict):
-            raise ValueError("the function of a tool call is no object")
-        name = _string(function.get("name"))
-        call = self._find(position, fragment, name)
-        return call.add(name, _arguments(function.get("arguments")))
+    def add(self, position: int, fragment: CallFragment) -> list[CallEvent]:
+        """Read a fragment, the `position`th in its chunk."""
+        function = fragment.function
+        name = (function and function.name) or ""
+        arguments = (function and function.arguments) or ""
+        if not name and not fragment.id:  # as most fragments are
+            known = self._latest.get(position if fragment.index is None else fragment.index)
+            if known is not None and known.name:
+                return [ToolCallArgumentsDelta(known.index, arguments)] if arguments else []
+        return self._find(position, fragment, name).add(name, arguments)
 
     def go_on(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
         """Read more arguments of a call that was announced; None where it takes a closer look."""
@@ -82,10 +139,9 @@ class CallsInProgress:
         """Announce the calls that never got a name, so that they are judged like all others."""
         return [event for call in self._calls if not call.name for event in call.start()]
 
-    def _find(self, position: int, fragment: JsonObject, name: str) -> _Call:
-        number = fragment.get("index")
-        call_id = _string(fragment.get("id"))
-        key = number if isinstance(number, int) else position
+    def _find(self, position: int, fragment: CallFragment, name: str) -> _Call:
+        number, call_id = fragment.index, fragment.id or ""
+        key = position if number is None else number
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
             # Some backends number no call, or every call 0: then only ids tell them apart.
@@ -100,6 +156,18 @@ class CallsInProgress:
             call.id = call_id
             self._by_id[call_id] = call
         return call
+
+
+def call_fragment(written: JsonObject) -> CallFragment:
+    """Read a fragment of any form; raises ValueError for nonsense."""
+    function, index = written.get("function") or {}, written.get("index")
+    if not isinstance(function, dict):
+        raise ValueError("the function of a tool call is no object")
+    return CallFragment(
+        index if isinstance(index, int) else None,
+        _string(written.get("id")),
+        _Function(_string(function.get("name")), _arguments(function.get("arguments"))),
+    )
 
 
 def _arguments(value: JsonValue) -> str:
@@ -134,12 +202,28 @@ class ChunkDecoder:
 
     def feed(self, data: str) -> list[ReplyPart]:
         """Return what one server-sent event's data says: a chunk or `[DONE]`."""
-        if self._is_ended or not data or data.isspace():
+        parts: list[ReplyPart] = []
+        self.feed_all([data.encode("utf-8", "surrogatepass")], parts)
+        return parts
+
+    def feed_all(self, payloads: Iterable[bytes], parts: list[ReplyPart]) -> None:
+        """Append what the data of several events says."""
+        for payload in payloads:
+            if self._is_ended:
+                return
+            try:
+                chunk = _read_chunk(payload)
+            except ValueError:
+                parts += self._feed_any(payload.decode("utf-8", "replace"))
+            else:
+                self._take(chunk, parts)
+
+    def _feed_any(self, data: str) -> list[ReplyPart]:
+        """Read a chunk of any form, or what is none."""
+        data = data.strip()
+        if not data:
             return []
-        found = fragment_in(data) if self._is_started else None
-        if found is not None and (more := self.go_on(found, [found.text])) is not None:
-            return more
-        if data.strip() == "[DONE]":
+        if data == "[DONE]":
             return self.finish()
         chunk = json.parse(data)
         if not isinstance(chunk, dict):
@@ -148,6 +232,42 @@ class ChunkDecoder:
             self._is_ended = True
             return [StreamedError(_error(chunk))]
         return self._read(chunk)
+
+    def _take(self, chunk: _Chunk, parts: list[ReplyPart]) -> None:
+        progress = chunk.prompt_progress
+        if not self._is_started and (chunk.choices or chunk.id or progress is not None):
+            self._is_started = True
+            parts.append(
+                ReplyStarted(
+                    chunk.id or None,
+                    chunk.created or None,
+                    chunk.model or None,
+                    chunk.system_fingerprint or None,
+                )
+            )
+        if chunk.usage is not _NOTHING and (usage := _object_in(chunk.usage)) is not None:
+            self._usage = usage
+        if chunk.timings is not _NOTHING and (timings := _object_in(chunk.timings)) is not None:
+            self._timings = timings
+        if progress is not None:
+            parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
+        for choice in chunk.choices:
+            if not choice.index:
+                self._take_choice(choice, parts)
+
+    def _take_choice(self, choice: _Choice, parts: list[ReplyPart]) -> None:
+        delta = choice.delta
+        if reasoning := delta.reasoning_content or delta.reasoning:
+            parts.append(ReasoningDelta(reasoning))
+        if delta.content:
+            told = choice.logprobs
+            logprobs = None if told is _NOTHING else json.parse(bytes(told))
+            parts.append(TextDelta(delta.content, logprobs))
+        if delta.tool_calls:
+            for position, fragment in enumerate(delta.tool_calls):
+                parts += self._calls.add(position, fragment)
+        if choice.finish_reason:
+            self._reason = choice.finish_reason
 
     def go_on(self, sample: Fragment, texts: list[str]) -> list[ReplyPart] | None:
         """Return what further chunks say that are like one with `sample`, but for their texts.
@@ -231,7 +351,7 @@ class ChunkDecoder:
         for position, fragment in enumerate(fragments):
             if not isinstance(fragment, dict):
                 raise ValueError(f"a tool call is {kind(fragment)}")
-            parts += self._calls.add(position, fragment)
+            parts += self._calls.add(position, call_fragment(fragment))
 
 
 def decode_error(body: bytes) -> JsonObject:
@@ -262,6 +382,11 @@ def _started(chunk: JsonObject) -> ReplyStarted:
         model=_string(chunk.get("model")) or None,
         system_fingerprint=_string(chunk.get("system_fingerprint")) or None,
     )
+
+
+def _object_in(raw: msgspec.Raw) -> JsonObject | None:
+    value = json.parse(bytes(raw))
+    return value if isinstance(value, dict) else None
 
 
 def _string(value: JsonValue) -> str:

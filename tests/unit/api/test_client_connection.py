@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 import pytest
 from starlette.types import Message
@@ -7,7 +7,7 @@ from starlette.types import Message
 from proxy.api.client_connection import WIRE, ClientConnection, Endpoint
 from proxy.api.edge import serve
 from proxy.conversation import json
-from tests.fakes.asgi import HandMadeClient
+from tests.fakes.asgi import HandMadeClient, HandMadeWire
 
 pytestmark = pytest.mark.anyio
 
@@ -137,37 +137,14 @@ def test_work_ends_when_the_client_leaves() -> None:
     assert ended == [True]
 
 
-class Wire:
-    """The wire of a client that leaves when a test says so."""
-
-    def __init__(self, *, is_gone: bool = False) -> None:
-        self.is_gone = is_gone
-        self.is_writable = False
-        self.on_leave: Callable[[], None] | None = None
-
-    def watch(self, on_leave: Callable[[], None] | None) -> None:
-        self.on_leave = on_leave
-
-    @property
-    def is_watched(self) -> bool:
-        return self.on_leave is not None
-
-    def leave(self) -> None:
-        assert self.on_leave is not None
-        self.on_leave()
-
-    def write(self, body: bytes) -> None:
-        raise AssertionError(body)
-
-
-def wired(wire: Wire) -> ClientConnection:
+def wired(wire: HandMadeWire) -> ClientConnection:
     client = HandMadeClient()
     scope = {**client.scope, "extensions": {WIRE: {"wire": wire}}}
     return ClientConnection(scope, client.receive, client.send)
 
 
 async def test_a_wire_tells_of_a_departure_without_a_task_that_waits_for_it() -> None:
-    wire = Wire()
+    wire = HandMadeWire()
     connection = wired(wire)
     tasks = len(asyncio.all_tasks())
     working = asyncio.create_task(connection.while_connected(for_ever()))
@@ -186,7 +163,7 @@ async def test_work_for_a_client_that_left_before_goes_on_until_it_has_to_wait()
         done.append("at once")
         await asyncio.Event().wait()
 
-    connection = wired(Wire(is_gone=True))
+    connection = wired(HandMadeWire(is_gone=True))
     assert not await connection.while_connected(work())
     assert done == ["at once"]
     assert await connection.while_connected(asyncio.sleep(0)) is False
@@ -197,7 +174,7 @@ async def test_a_departure_does_not_reach_beyond_the_work() -> None:
     async def work() -> None:
         pass
 
-    connection = wired(Wire(is_gone=True))
+    connection = wired(HandMadeWire(is_gone=True))
     assert await connection.while_connected(work())
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy.api.client_connection import WIRE, ClientConnection, Endpoint
 from proxy.api.edge import Access, Edge, OpenPaths
 from proxy.api.fronts import all_fronts
-from tests.fakes.asgi import HandMadeClient
+from tests.fakes.asgi import HandMadeClient, HandMadeWire
 from tests.patience import until
 
 
@@ -163,19 +163,6 @@ def test_an_endpoint_is_found_where_everything_is_mounted_below_another_path() -
     assert client.answer == b"chat"
 
 
-class OwnWire:
-    """The wire of our own server, of a client that stays."""
-
-    is_gone = False
-    is_writable = False
-
-    def watch(self, on_leave: Callable[[], None] | None) -> None:
-        del on_leave
-
-    def write(self, body: bytes) -> None:
-        raise AssertionError(body)
-
-
 async def for_ever() -> None:
     await asyncio.Event().wait()
 
@@ -195,7 +182,7 @@ async def cut_off(
     client: HandMadeClient, endpoint: Endpoint, begun: Callable[[], bool], *, is_own: bool = True
 ) -> None:
     """Call the edge, and cancel it as a server does that does not wait any longer."""
-    extensions = {WIRE: {"wire": OwnWire()}} if is_own else {}
+    extensions = {WIRE: {"wire": HandMadeWire()}} if is_own else {}
     scope = {**client.scope, "extensions": extensions}
     served = edge(app_named, endpoints={"/": lambda: endpoint})
     serving = asyncio.create_task(served(scope, client.receive, client.send))

@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
@@ -13,7 +13,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
 from proxy.dialects.front import Problem, StreamEncoder
 from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
-from tests.fakes.asgi import HandMadeClient
+from tests.fakes.asgi import HandMadeClient, HandMadeWire
 
 
 class Letters:
@@ -317,15 +317,10 @@ def test_a_bound_in_time_is_the_backends_failure() -> None:
 
 
 @dataclass
-class Wire:
-    """A connection that takes what is written to it, next to what is sent."""
+class Wire(HandMadeWire):
+    """A wire that takes what is written to it, next to what is sent."""
 
-    client: HandMadeClient
-    is_writable: bool = True
-    is_gone: bool = False
-
-    def watch(self, on_leave: Callable[[], None] | None) -> None:
-        del on_leave
+    client: HandMadeClient = field(default_factory=HandMadeClient)
 
     def write(self, body: bytes) -> None:
         self.client.got.append({"type": "http.response.body", "body": b"<" + body + b">"})
@@ -333,7 +328,7 @@ class Wire:
 
 def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> None:
     client = HandMadeClient()
-    wire = Wire(client)
+    wire = Wire(is_writable=True, client=client)
     states: list[tuple[str, bool]] = []
 
     def note(place: str) -> None:

@@ -132,7 +132,7 @@ def test_what_arrives_together_comes_to_the_same(
     events = [ReplyStarted("c"), *reply, UsageReported({}), ReplyFinished("stop")]
     alone, together = Playbook.of(make_request(), policy).ask(), Playbook.of(make_request(), policy)
     for event in events:
-        _ = alone >> event
+        _ = alone.receive(event)
     together.ask()
     for at in range(0, len(events), size):
         together.turn.receive_all(events[at : at + size], together.shown)

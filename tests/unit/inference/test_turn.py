@@ -128,65 +128,65 @@ LEAKED = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
 def test_a_good_call_reaches_the_client_as_it_was_written() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.CLEAN
 
 
 def test_without_tools_everything_is_passed_on_at_once() -> None:
     book = Playbook.of(make_request(tools=())).ask()
-    book >> ReplyStarted("id") << ReplyStarted("id")
-    book >> ReasoningDelta("hm") << ReasoningDelta("hm")
-    book >> TextDelta("<tool_call>", [1]) << TextDelta("<tool_call>", [1])
-    book >> PromptProgress(3, 1, 2) << PromptProgress(3, 1, 2)
-    book >> UsageReported({"total_tokens": 3})
-    book >> ReplyFinished("length")
-    book << UsageReported({"total_tokens": 3}) << ReplyFinished("length")
+    book.receive(ReplyStarted("id")).expect(ReplyStarted("id"))
+    book.receive(ReasoningDelta("hm")).expect(ReasoningDelta("hm"))
+    book.receive(TextDelta("<tool_call>", [1])).expect(TextDelta("<tool_call>", [1]))
+    book.receive(PromptProgress(3, 1, 2)).expect(PromptProgress(3, 1, 2))
+    book.receive(UsageReported({"total_tokens": 3}))
+    book.receive(ReplyFinished("length"))
+    book.expect(UsageReported({"total_tokens": 3}), ReplyFinished("length"))
     book.end()
 
 
 def test_with_guardrails_off_a_call_goes_through_unjudged() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OFF)).ask()
     call(book, "launch_rocket", "{broken")
-    book << ToolCalled(0, ToolCall("backend_id", "launch_rocket", "{broken"))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "launch_rocket", "{broken")))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
 def test_a_choice_of_no_tools_leaves_nothing_to_guard() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
-    book >> TextDelta(LEAKED) << TextDelta(LEAKED)
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta(LEAKED)).expect(TextDelta(LEAKED))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
 def test_accepted_prose_is_shown_while_it_arrives() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
-    book >> TextDelta("It is") << TextDelta("It is")
+    book.receive(TextDelta("It is")).expect(TextDelta("It is"))
     assert book.turn.state is TurnState.COMMITTED
-    book >> TextDelta(" sunny.") << TextDelta(" sunny.")
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta(" sunny.")).expect(TextDelta(" sunny."))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
 def test_the_message_of_respond_is_streamed_as_it_is_generated() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> ToolCallStarted(0, "x", "respond")
-    book >> ToolCallArgumentsDelta(0, '{"mess')
-    book >> ToolCallArgumentsDelta(0, 'age": "It is') << TextDelta("It is")
-    book >> ToolCallArgumentsDelta(0, " 20\\u00b") << TextDelta(" 20")
-    book >> ToolCallArgumentsDelta(0, '0."}') << TextDelta("°.")
-    book >> ReplyFinished("tool_calls") << ReplyFinished("stop")
+    book.receive(ToolCallStarted(0, "x", "respond"))
+    book.receive(ToolCallArgumentsDelta(0, '{"mess'))
+    book.receive(ToolCallArgumentsDelta(0, 'age": "It is')).expect(TextDelta("It is"))
+    book.receive(ToolCallArgumentsDelta(0, " 20\\u00b")).expect(TextDelta(" 20"))
+    book.receive(ToolCallArgumentsDelta(0, '0."}')).expect(TextDelta("°."))
+    book.receive(ReplyFinished("tool_calls")).expect(ReplyFinished("stop"))
     book.end()
 
 
 def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> TextDelta('<tool_call>{"name": "respond", "arguments": {"message": "Good')
-    book << TextDelta("Good")
-    book >> TextDelta(' day."}}</tool_call>') << TextDelta(" day.")
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta('<tool_call>{"name": "respond", "arguments": {"message": "Good'))
+    book.expect(TextDelta("Good"))
+    book.receive(TextDelta(' day."}}</tool_call>')).expect(TextDelta(" day."))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is Outcome.REPAIRED
 
@@ -194,19 +194,19 @@ def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
 def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, f"Let me look.\n{LEAKED}")
-    book << TextDelta("Let me look.") << ToolCalled(0, ToolCall("made_1", "get_time", "{}"))
-    book << ReplyFinished("tool_calls")
+    book.expect(TextDelta("Let me look."), ToolCalled(0, ToolCall("made_1", "get_time", "{}")))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
     assert Rescued("hermes", "get_time") in book.turn.facts
 
 
 def test_real_calls_win_over_respond_and_its_message_stands_beside_them() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> ToolCallStarted(0, "a", "respond")
-    book >> ToolCallArgumentsDelta(0, '{"message": "Looking."}') << TextDelta("Looking.")
-    book >> ToolCallStarted(1, "b", "get_time") >> ToolCallArgumentsDelta(1, "{}")
-    book >> ReplyFinished("tool_calls")
-    book << ToolCalled(0, ToolCall("b", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.receive(ToolCallStarted(0, "a", "respond"))
+    book.receive(ToolCallArgumentsDelta(0, '{"message": "Looking."}')).expect(TextDelta("Looking."))
+    book.receive(ToolCallStarted(1, "b", "get_time"), ToolCallArgumentsDelta(1, "{}"))
+    book.receive(ReplyFinished("tool_calls"))
+    book.expect(ToolCalled(0, ToolCall("b", "get_time", "{}")), ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -227,9 +227,9 @@ def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
-    book >> TextDelta("As I") << TextDelta("As I")
-    book >> TextDelta(" said.") << TextDelta(" said.")
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta("As I")).expect(TextDelta("As I"))
+    book.receive(TextDelta(" said.")).expect(TextDelta(" said."))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
     assert attempts(book.turn.facts) == 2
     assert outcome(book.turn.facts) is Outcome.RETRIED
@@ -237,9 +237,9 @@ def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
 
 def test_an_empty_reply_is_asked_about_once() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> ReplyFinished("stop")
+    book.receive(ReplyFinished("stop"))
     book.ask()
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
@@ -254,7 +254,7 @@ def test_prose_where_a_call_is_required_ends_in_the_constrained_attempt() -> Non
     assert book.question is not None
     assert book.question.parsing is Parsing.OURS
     write(book, '{"name": "get_time", "arguments": {}}')
-    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -267,7 +267,7 @@ def test_a_required_or_named_choice_takes_no_prose_whatever_the_policy() -> None
     assert book.question is not None
     assert "get_weather" not in str(book.question.schema)
     write(book, '{"name": "get_time", "arguments": {}}')
-    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -283,7 +283,7 @@ def test_a_tool_that_the_client_does_not_allow_is_answered_and_not_handed_out() 
     book.ask()
     assert "get_weather" not in str(book.schema())
     write(book, '{"name": "get_time", "arguments": {}}')
-    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -295,8 +295,8 @@ def test_a_schema_violation_is_answered_on_the_tool_channel() -> None:
     assert book.last_message["tool_call_id"] == "backend_id"
     assert "/unit" in str(book.last_message["content"])
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -321,9 +321,9 @@ def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
     book.ask()
     call(book, "get_weather", BAD_UNIT)
     book.ask()
-    book >> TextDelta("Sorry.")
+    book.receive(TextDelta("Sorry."))
     call(book, "get_weather", BAD_UNIT)
-    book << TextDelta("Sorry.") << ReplyFinished("stop")
+    book.expect(TextDelta("Sorry."), ReplyFinished("stop"))
     book.end()
     assert LadderEnded("invalid_arguments") in book.turn.facts
     assert outcome(book.turn.facts) is Outcome.EXHAUSTED
@@ -341,20 +341,20 @@ def test_a_strict_turn_ends_an_exhausted_ladder_with_an_error() -> None:
 def test_a_strict_turn_still_takes_the_prose_that_a_model_insists_on() -> None:
     book = Playbook.of(make_request(), Policy(is_strict=True, attempts=1)).ask()
     write(book, "Yes.")
-    book << TextDelta("Yes.") << ReplyFinished("stop")
+    book.expect(TextDelta("Yes."), ReplyFinished("stop"))
     book.end()
 
 
 def test_a_reply_that_the_backend_cannot_read_is_asked_for_raw() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> ReplyStarted("one") << ReplyStarted("one")
-    book >> ReplyUnreadable("peg-native")
+    book.receive(ReplyStarted("one")).expect(ReplyStarted("one"))
+    book.receive(ReplyUnreadable("peg-native"))
     book.ask()
     assert book.question is not None
     assert book.question.parsing is Parsing.OURS
-    book >> ReplyStarted("two")
+    book.receive(ReplyStarted("two"))
     write(book, LEAKED)
-    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
     book.end()
     assert [fact for fact in book.turn.facts if isinstance(fact, Asked)] == [
         Asked("as_asked"),
@@ -364,28 +364,28 @@ def test_a_reply_that_the_backend_cannot_read_is_asked_for_raw() -> None:
 
 def test_text_the_client_has_seen_is_completed_not_replaced() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
-    book >> TextDelta("Looking.") << TextDelta("Looking.")
+    book.receive(TextDelta("Looking.")).expect(TextDelta("Looking."))
     call(book, "get_weather", BAD_UNIT)
     book.ask()
     assert book.turn.state is TurnState.COMMITTED
-    book >> TextDelta("Sorry, again.")
+    book.receive(TextDelta("Sorry, again."))
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
 def test_a_call_cut_off_by_the_token_limit_is_never_completed() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "get_weather", '{"city": "Par', "length")
-    book << ReplyFinished("length")
+    book.expect(ReplyFinished("length"))
     book.end()
 
 
 def test_a_leaked_call_cut_off_by_the_token_limit_is_not_shown_either() -> None:
     book = Playbook.of(make_request()).ask()
     write(book, 'Well. <tool_call>{"name": "get_weather", "arguments": {"ci', "length")
-    book << TextDelta("Well.") << ReplyFinished("length")
+    book.expect(TextDelta("Well."), ReplyFinished("length"))
     book.end()
     assert Dropped("cut_off_call") in book.turn.facts
 
@@ -393,25 +393,25 @@ def test_a_leaked_call_cut_off_by_the_token_limit_is_not_shown_either() -> None:
 def test_a_call_cut_off_by_a_stop_string_is_never_completed() -> None:
     book = Playbook.of(make_request(stop_strings=True)).ask()
     call(book, "get_weather", '{"city": "Par')
-    book << ReplyFinished("length")
+    book.expect(ReplyFinished("length"))
     book.end()
 
 
 def test_prose_cut_off_by_the_token_limit_is_not_asked_for_again() -> None:
     book = Playbook.of(make_request()).ask()
     write(book, "It is", "length")
-    book << TextDelta("It is") << ReplyFinished("length")
+    book.expect(TextDelta("It is"), ReplyFinished("length"))
     book.end()
 
 
 def test_usage_is_that_of_the_reply_the_client_got_with_what_all_attempts_cost() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
-    book >> UsageReported({"total_tokens": 1})
+    book.receive(UsageReported({"total_tokens": 1}))
     write(book, "Prose.")
     book.ask()
-    book >> UsageReported({"total_tokens": 2})
+    book.receive(UsageReported({"total_tokens": 2}))
     call(book, "get_time", "{}")
-    book << ToolCalled(0, ToolCall("backend_id", "get_time", "{}"))
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_time", "{}")))
     (usage, end) = book.shown
     assert isinstance(usage, UsageReported)
     assert usage.usage["total_tokens"] == 2
@@ -427,7 +427,7 @@ def test_the_constrained_attempt_is_bounded_by_what_the_first_took(
 ) -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     for tokens in (spent, 9_000):
-        book >> UsageReported({"completion_tokens": tokens})
+        book.receive(UsageReported({"completion_tokens": tokens}))
         write(book, "No.")
         book.ask()
     assert book.schema() is not None
@@ -442,7 +442,7 @@ def test_the_text_of_a_constrained_attempt_replaces_no_answer() -> None:
     write(book, "I cannot.")
     book.ask()
     write(book, " " * 100, "length")
-    book << TextDelta("I cannot.") << ReplyFinished("stop")
+    book.expect(TextDelta("I cannot."), ReplyFinished("stop"))
     book.end()
 
 
@@ -451,7 +451,7 @@ def test_a_later_attempt_that_fails_costs_nothing_that_an_earlier_one_gave() -> 
     write(book, "It is sunny.")
     book.ask()
     book.shown += book.turn.abandon()
-    book << TextDelta("It is sunny.") << ReplyFinished("stop")
+    book.expect(TextDelta("It is sunny."), ReplyFinished("stop"))
     book.end()
 
 
@@ -471,21 +471,21 @@ def test_a_reply_that_breaks_off_before_the_clients_eyes_is_not_replaced() -> No
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
-    book >> TextDelta("It") << TextDelta("It")
+    book.receive(TextDelta("It")).expect(TextDelta("It"))
     assert book.turn.abandon() == ()
 
 
 def test_a_reply_without_an_end_is_cut_off_where_it_is() -> None:
     book = Playbook.of(make_request(tools=())).ask()
-    book >> TextDelta("and on") << TextDelta("and on")
+    book.receive(TextDelta("and on")).expect(TextDelta("and on"))
     book.shown += book.turn.cut_off()
-    book << ReplyFinished("length")
+    book.expect(ReplyFinished("length"))
     book.end()
 
 
 def test_what_was_held_back_of_a_reply_without_an_end_is_shown_but_no_half_call() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> TextDelta("Let me see.\n") >> TextDelta('<tool_call>\n{"name": "get_ti')
+    book.receive(TextDelta("Let me see.\n"), TextDelta('<tool_call>\n{"name": "get_ti'))
     book.shown += book.turn.cut_off()
     assert book.shown.pop() == ReplyFinished("length")
     assert all(isinstance(event, TextDelta) for event in book.shown)
@@ -493,9 +493,9 @@ def test_what_was_held_back_of_a_reply_without_an_end_is_shown_but_no_half_call(
 
 def test_prose_where_a_call_is_required_is_cut_off_without_another_question() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
-    book >> TextDelta("and on")
+    book.receive(TextDelta("and on"))
     book.shown += book.turn.cut_off()
-    book << TextDelta("and on") << ReplyFinished("length")
+    book.expect(TextDelta("and on"), ReplyFinished("length"))
     book.end()
 
 
@@ -508,32 +508,32 @@ def test_nothing_is_cut_off_of_a_reply_that_has_not_begun() -> None:
 
 def test_text_of_an_earlier_attempt_is_not_added_to_what_was_shown() -> None:
     book = Playbook.of(make_request()).ask()
-    book >> ToolCallStarted(0, "a", "get_time") >> ToolCallArgumentsDelta(0, "{}")
-    book >> ToolCallStarted(1, "b", "launch_rocket") >> ToolCallArgumentsDelta(1, "{}")
-    book >> ReplyFinished("tool_calls")
+    book.receive(ToolCallStarted(0, "a", "get_time"), ToolCallArgumentsDelta(0, "{}"))
+    book.receive(ToolCallStarted(1, "b", "launch_rocket"), ToolCallArgumentsDelta(1, "{}"))
+    book.receive(ReplyFinished("tool_calls"))
     book.ask()
-    book >> ToolCallStarted(0, "c", "respond")
-    book >> ToolCallArgumentsDelta(0, '{"message": "Hm."}') << TextDelta("Hm.")
+    book.receive(ToolCallStarted(0, "c", "respond"))
+    book.receive(ToolCallArgumentsDelta(0, '{"message": "Hm."}')).expect(TextDelta("Hm."))
     call(book, "launch_rocket", "{}")
     assert book.shown[-1] == ReplyFinished("stop")
 
 
 def test_an_event_after_the_end_is_a_bug() -> None:
     book = Playbook.of(make_request(tools=())).ask()
-    book >> ReplyFinished("stop")
+    book.receive(ReplyFinished("stop"))
     with pytest.raises(AssertionError):
         book.turn.receive(ReplyFinished("stop"))
 
 
 def test_a_botched_call_is_asked_for_again_and_never_shown() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
-    book >> TextDelta("Looking.\n") << TextDelta("Looking.")
+    book.receive(TextDelta("Looking.\n")).expect(TextDelta("Looking."))
     write(book, '<tool_call>{"name": "get_weather", "arguments": {"city": }}</tool_call>')
     book.ask()
     assert "could not be read" in str(book.last_message["content"])
     call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
@@ -542,9 +542,9 @@ def test_a_reply_that_began_within_its_thoughts_is_an_answer_without_them() -> N
     call(book, "get_weather", BAD_UNIT)
     book.ask()
     for text in ("Hm, Paris.\n", "</think>\n\n", "It is sunny."):
-        book >> TextDelta(text)
+        book.receive(TextDelta(text))
     assert book.shown == []
-    book >> ReplyFinished("stop") << ReasoningDelta("Hm, Paris.")
+    book.receive(ReplyFinished("stop")).expect(ReasoningDelta("Hm, Paris."))
     book.ask()
     write(book, '<tool_call>{"name": "respond", "arguments": {"message": "Sunny."}}</tool_call>')
     assert book.shown[0] == TextDelta("Sunny.")
@@ -552,7 +552,7 @@ def test_a_reply_that_began_within_its_thoughts_is_an_answer_without_them() -> N
 
 def test_what_was_shown_already_stays_where_it_is() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
-    book >> TextDelta("Hm.\n</think>\nIt is sunny.") >> ReplyFinished("stop")
+    book.receive(TextDelta("Hm.\n</think>\nIt is sunny."), ReplyFinished("stop"))
     shown = "".join(event.text for event in book.shown if isinstance(event, TextDelta))
     assert shown == "Hm.\n</think>\nIt is sunny."
 
@@ -561,8 +561,8 @@ def test_observing_changes_nothing_and_reports_what_would_have_been_done() -> No
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     assert book.question is not None
     assert [tool.name for tool in book.question.tools] == ["get_weather", "get_time"]
-    book >> TextDelta(LEAKED) << TextDelta(LEAKED)
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.receive(TextDelta(LEAKED)).expect(TextDelta(LEAKED))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
     assert Rescued("hermes", "get_time") in book.turn.facts
 
@@ -570,8 +570,8 @@ def test_observing_changes_nothing_and_reports_what_would_have_been_done() -> No
 def test_an_observed_defect_goes_through_and_is_reported() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE, is_strict=True)).ask()
     call(book, "get_weather", BAD_UNIT)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", BAD_UNIT))
-    book << ReplyFinished("tool_calls")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", BAD_UNIT)))
+    book.expect(ReplyFinished("tool_calls"))
     book.end()
     assert RejectedReply("invalid_arguments") in book.turn.facts
     assert attempts(book.turn.facts) == 1

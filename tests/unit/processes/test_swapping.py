@@ -16,18 +16,18 @@ def book_of(models: str, budget: Budget = ONE_AT_A_TIME, ttl: float | None = Non
 
 def test_a_model_is_started_by_the_first_request_and_serves_all_that_wait_for_it() -> None:
     book = book_of("a")
-    book >> "a1 asks" << "start a"
-    book >> "a2 asks"
-    book >> "a loaded" << "serve a1" << "serve a2"
-    book >> "a3 asks" << "serve a3"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a2 asks")
+    book.receive("a loaded").expect("serve a1", "serve a2")
+    book.receive("a3 asks").expect("serve a3")
     book.end()
 
 
 def test_models_that_fit_together_stay_together() -> None:
     book = SwapBook.of({"a": 4, "b": 4}, Budget(memory=8))
     book.load("a")
-    book >> "b1 asks" << "start b"
-    book >> "a1 asks" << "serve a1"
+    book.receive("b1 asks").expect("start b")
+    book.receive("a1 asks").expect("serve a1")
     book.end()
 
 
@@ -38,192 +38,192 @@ def test_without_a_budget_everything_fits() -> None:
 
 def test_an_idle_model_makes_room_and_the_newcomer_waits_until_it_has_gone() -> None:
     book = book_of("ab").load("a")
-    book >> "b1 asks" << "stop a"
-    book >> "a stopped" << "start b"
-    book >> "b loaded" << "serve b1"
+    book.receive("b1 asks").expect("stop a")
+    book.receive("a stopped").expect("start b")
+    book.receive("b loaded").expect("serve b1")
     book.end()
 
 
 def test_the_model_that_was_not_used_for_longest_goes_first() -> None:
     book = book_of("abc", Budget(models=2)).load("a").load("b")
-    book >> "a1 asks" << "serve a1"
-    book >> "a1 leaves"
-    book >> "c1 asks" << "stop b"
+    book.receive("a1 asks").expect("serve a1")
+    book.receive("a1 leaves")
+    book.receive("c1 asks").expect("stop b")
     book.end()
 
 
 def test_no_more_goes_than_has_to() -> None:
     book = SwapBook.of({"small": 1, "large": 6, "new": 6}, Budget(memory=8))
     book.load("small").load("large")
-    book >> "new1 asks" << "stop large"
-    book >> "large stopped" << "start new"
+    book.receive("new1 asks").expect("stop large")
+    book.receive("large stopped").expect("start new")
     book.end()
 
 
 def test_several_go_where_one_is_not_enough() -> None:
     book = SwapBook.of({"a": 3, "b": 3, "c": 2, "new": 6}, Budget(memory=8))
     book.load("a").load("b").load("c")
-    book >> "new1 asks" << "stop a" << "stop b"
-    book >> "b stopped"
-    book >> "a stopped" << "start new"
+    book.receive("new1 asks").expect("stop a", "stop b")
+    book.receive("b stopped")
+    book.receive("a stopped").expect("start new")
     book.end()
 
 
 def test_a_model_larger_than_the_budget_runs_alone() -> None:
     book = SwapBook.of({"a": 3, "huge": 99}, Budget(memory=8)).load("a")
-    book >> "huge1 asks" << "stop a"
-    book >> "a stopped" << "start huge"
+    book.receive("huge1 asks").expect("stop a")
+    book.receive("a stopped").expect("start huge")
     book.end()
 
 
 def test_what_a_request_uses_is_never_taken_away() -> None:
     book = book_of("ab")
-    book >> "a1 asks" << "start a"
-    book >> "a loaded" << "serve a1"
-    book >> "b1 asks"
-    book >> "a1 leaves" << "stop a"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a loaded").expect("serve a1")
+    book.receive("b1 asks")
+    book.receive("a1 leaves").expect("stop a")
     book.end()
 
 
 def test_nothing_is_stopped_until_all_that_has_to_go_is_idle() -> None:
     book = SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8)).load("a")
-    book >> "b1 asks" << "start b"
-    book >> "b loaded" << "serve b1"
-    book >> "new1 asks"
-    book >> "b1 leaves" << "stop a" << "stop b"
+    book.receive("b1 asks").expect("start b")
+    book.receive("b loaded").expect("serve b1")
+    book.receive("new1 asks")
+    book.receive("b1 leaves").expect("stop a", "stop b")
     book.end()
 
 
 def test_an_idle_model_goes_before_a_busy_one_that_was_used_earlier() -> None:
     book = book_of("abc", Budget(models=2))
-    book >> "a1 asks" << "start a"
-    book >> "a loaded" << "serve a1"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a loaded").expect("serve a1")
     book.load("b")
-    book >> "c1 asks" << "stop b"
+    book.receive("c1 asks").expect("stop b")
     book.end()
 
 
 def test_a_model_in_steady_use_cannot_keep_another_one_out() -> None:
     book = book_of("ab")
-    book >> "a1 asks" << "start a"
-    book >> "a loaded" << "serve a1"
-    book >> "b1 asks"
-    book >> "a2 asks"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a loaded").expect("serve a1")
+    book.receive("b1 asks")
+    book.receive("a2 asks")
     assert (book.ahead("b1"), book.ahead("a2"), book.ahead("a1")) == (0, 1, 0)
-    book >> "a1 leaves" << "stop a"
-    book >> "a stopped" << "start b"
-    book >> "b loaded" << "serve b1"
-    book >> "b1 leaves" << "stop b"
-    book >> "b stopped" << "start a"
-    book >> "a loaded" << "serve a2"
+    book.receive("a1 leaves").expect("stop a")
+    book.receive("a stopped").expect("start b")
+    book.receive("b loaded").expect("serve b1")
+    book.receive("b1 leaves").expect("stop b")
+    book.receive("b stopped").expect("start a")
+    book.receive("a loaded").expect("serve a2")
     book.end()
 
 
 def test_a_swap_is_paid_once_for_all_who_wait_for_it() -> None:
     book = book_of("ab")
-    book >> "a1 asks" << "start a"
-    book >> "b1 asks"
-    book >> "a2 asks"
-    book >> "a loaded" << "serve a1" << "serve a2"
-    book >> "a3 asks"
-    book >> "a1 leaves"
-    book >> "a2 leaves" << "stop a"
+    book.receive("a1 asks").expect("start a")
+    book.receive("b1 asks")
+    book.receive("a2 asks")
+    book.receive("a loaded").expect("serve a1", "serve a2")
+    book.receive("a3 asks")
+    book.receive("a1 leaves")
+    book.receive("a2 leaves").expect("stop a")
     book.end()
 
 
 def test_a_model_that_is_not_in_the_way_serves_on() -> None:
     book = SwapBook.of({"a": 2, "b": 6, "c": 6}, Budget(memory=8)).load("a")
-    book >> "b1 asks" << "start b"
-    book >> "b loaded" << "serve b1"
-    book >> "c1 asks"
-    book >> "a1 asks" << "serve a1"
-    book >> "b2 asks"
+    book.receive("b1 asks").expect("start b")
+    book.receive("b loaded").expect("serve b1")
+    book.receive("c1 asks")
+    book.receive("a1 asks").expect("serve a1")
+    book.receive("b2 asks")
     book.end()
 
 
 def test_only_the_oldest_may_make_room() -> None:
     book = book_of("abc")
-    book >> "a1 asks" << "start a"
-    book >> "a loaded" << "serve a1"
-    book >> "b1 asks"
-    book >> "c1 asks"
-    book >> "a1 leaves" << "stop a"
-    book >> "a stopped" << "start b"
-    book >> "b loaded" << "serve b1"
-    book >> "b1 leaves" << "stop b"
-    book >> "b stopped" << "start c"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a loaded").expect("serve a1")
+    book.receive("b1 asks")
+    book.receive("c1 asks")
+    book.receive("a1 leaves").expect("stop a")
+    book.receive("a stopped").expect("start b")
+    book.receive("b loaded").expect("serve b1")
+    book.receive("b1 leaves").expect("stop b")
+    book.receive("b stopped").expect("start c")
     book.end()
 
 
 def test_a_model_that_is_asked_for_while_it_stops_comes_back_in_its_turn() -> None:
     book = book_of("abc").load("a")
-    book >> "b1 asks" << "stop a"
-    book >> "a1 asks"
-    book >> "b1 leaves"
-    book >> "c1 asks"
-    book >> "a stopped" << "start a"
+    book.receive("b1 asks").expect("stop a")
+    book.receive("a1 asks")
+    book.receive("b1 leaves")
+    book.receive("c1 asks")
+    book.receive("a stopped").expect("start a")
     book.end()
 
 
 def test_whoever_leaves_the_line_makes_room_for_others() -> None:
     book = book_of("ab")
-    book >> "a1 asks" << "start a"
-    book >> "a loaded" << "serve a1"
-    book >> "b1 asks"
-    book >> "a2 asks"
-    book >> "b1 leaves" << "serve a2"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a loaded").expect("serve a1")
+    book.receive("b1 asks")
+    book.receive("a2 asks")
+    book.receive("b1 leaves").expect("serve a2")
     book.end()
 
 
 def test_a_load_that_nobody_waits_for_any_more_gives_way() -> None:
     book = book_of("ab")
-    book >> "a1 asks" << "start a"
-    book >> "a1 leaves"
-    book >> "b1 asks" << "stop a"
-    book >> "a stopped" << "start b"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a1 leaves")
+    book.receive("b1 asks").expect("stop a")
+    book.receive("a stopped").expect("start b")
     book.end()
 
 
 def test_a_load_that_others_wait_for_does_not() -> None:
     book = book_of("ab")
-    book >> "a1 asks" << "start a"
-    book >> "b1 asks"
+    book.receive("a1 asks").expect("start a")
+    book.receive("b1 asks")
     book.end()
 
 
 def test_who_waits_for_a_model_that_cannot_be_loaded_is_refused() -> None:
     book = book_of("ab")
-    book >> "a1 asks" << "start a"
-    book >> "b1 asks"
-    book >> "a failed" << "refuse a1" << "stop a"
-    book >> "a1 leaves"
-    book >> "a stopped" << "start b"
+    book.receive("a1 asks").expect("start a")
+    book.receive("b1 asks")
+    book.receive("a failed").expect("refuse a1", "stop a")
+    book.receive("a1 leaves")
+    book.receive("a stopped").expect("start b")
     book.end()
 
 
 def test_a_failure_is_not_repeated_at_once_and_evicts_nobody() -> None:
     book = book_of("ab")
-    book >> "a1 asks" << "start a"
-    book >> "a failed" << "refuse a1" << "stop a"
-    book >> "a stopped"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a failed").expect("refuse a1", "stop a")
+    book.receive("a stopped")
     book.load("b")
     assert book.swapping.has_failed("a", book.now)
-    book >> "a2 asks" << "refuse a2"
-    book >> "10 seconds later"
+    book.receive("a2 asks").expect("refuse a2")
+    book.receive("10 seconds later")
     assert not book.swapping.has_failed("a", book.now)
-    book >> "a3 asks" << "stop b"
-    book >> "b stopped" << "start a"
-    book >> "a loaded" << "serve a3"
+    book.receive("a3 asks").expect("stop b")
+    book.receive("b stopped").expect("start a")
+    book.receive("a loaded").expect("serve a3")
     book.end()
 
 
 def test_a_model_that_is_gone_for_good_is_stopped_and_its_users_leave_as_they_come() -> None:
     book = book_of("a")
-    book >> "a1 asks" << "start a"
-    book >> "a loaded" << "serve a1"
-    book >> "a failed" << "stop a"
-    book >> "a stopped"
-    book >> "a1 leaves"
+    book.receive("a1 asks").expect("start a")
+    book.receive("a loaded").expect("serve a1")
+    book.receive("a failed").expect("stop a")
+    book.receive("a stopped")
+    book.receive("a1 leaves")
     book.end()
 
 
@@ -232,44 +232,44 @@ def test_an_idle_model_stops_after_its_ttl() -> None:
     assert book.swapping.next_look() is None
     book.load("a")
     assert book.swapping.next_look() == book.now + 60
-    book >> "59 seconds later"
-    book >> "1 seconds later" << "stop a"
+    book.receive("59 seconds later")
+    book.receive("1 seconds later").expect("stop a")
     assert book.swapping.next_look() is None
     book.end()
 
 
 def test_a_model_in_use_does_not_stop_and_its_time_begins_when_it_is_left() -> None:
     book = book_of("a", ttl=60).load("a")
-    book >> "a1 asks" << "serve a1"
+    book.receive("a1 asks").expect("serve a1")
     assert book.swapping.next_look() is None
-    book >> "600 seconds later"
-    book >> "a1 leaves"
-    book >> "59 seconds later"
-    book >> "1 seconds later" << "stop a"
+    book.receive("600 seconds later")
+    book.receive("a1 leaves")
+    book.receive("59 seconds later")
+    book.receive("1 seconds later").expect("stop a")
     book.end()
 
 
 def test_a_model_without_a_ttl_stays() -> None:
     book = book_of("a").load("a")
     assert book.swapping.next_look() is None
-    book >> "1000000 seconds later"
+    book.receive("1000000 seconds later")
     book.end()
 
 
 def test_a_model_that_others_wait_for_does_not_stop_for_its_age() -> None:
     book = SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8), ttl=60).load("a")
-    book >> "b1 asks" << "start b"
-    book >> "b loaded" << "serve b1"
-    book >> "new1 asks"
-    book >> "a1 asks"
-    book >> "600 seconds later"
+    book.receive("b1 asks").expect("start b")
+    book.receive("b loaded").expect("serve b1")
+    book.receive("new1 asks")
+    book.receive("a1 asks")
+    book.receive("600 seconds later")
     book.end()
 
 
 @pytest.mark.parametrize("event", ["a loaded", "a failed", "a stopped"])
 def test_what_was_not_ordered_cannot_be_reported(event: str) -> None:
     with pytest.raises(AssertionError):
-        book_of("a") >> event
+        book_of("a").receive(event)
 
 
 MEMORY = {"a": 1, "b": 3, "c": 4, "d": 9}

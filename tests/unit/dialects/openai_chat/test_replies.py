@@ -19,6 +19,7 @@ from proxy.dialects.openai_chat.replies import (
     ChunkDecoder,
     ReplyPart,
     StreamedError,
+    call_fragment,
     decode_error,
 )
 
@@ -40,7 +41,7 @@ def read_calls(*chunks: list[JsonObject]) -> list[WrittenCall]:
     calls, reply = CallsInProgress(), ReplyInProgress()
     for fragments in chunks:
         for position, written in enumerate(fragments):
-            for event in calls.add(position, written):
+            for event in calls.add(position, call_fragment(written)):
                 reply.add(event)
     for event in calls.finish():
         reply.add(event)
@@ -117,9 +118,9 @@ def test_a_function_that_is_no_object_is_nonsense() -> None:
 
 def test_a_call_goes_on_once_it_has_a_name() -> None:
     calls = CallsInProgress()
-    calls.add(0, {"index": 3, "id": "a", "function": {"arguments": "{"}})
+    calls.add(0, call_fragment({"index": 3, "id": "a", "function": {"arguments": "{"}}))
     assert calls.go_on(3, ["}"]) is None
-    calls.add(0, {"index": 3, "function": {"name": "look"}})
+    calls.add(0, call_fragment({"index": 3, "function": {"name": "look"}}))
     assert calls.go_on(3, ["", "}"]) == [ToolCallArgumentsDelta(0, "}")]
     assert calls.go_on(4, ["}"]) is None
 

@@ -1,0 +1,77 @@
+"""A language for clients in as many lines as one takes: `{"SAY": "...", "STREAM": true}`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from proxy.conversation.messages import user_message
+from proxy.conversation.replies import ReplyEvent, TextDelta
+from proxy.conversation.requests import Request
+from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender
+from proxy.errors import InvalidRequest
+
+
+@dataclass
+class ShoutedAnswer:
+    """One answer, in capital letters: as a stream, as a whole, and what makes both."""
+
+    said: list[str] = field(default_factory=list)
+
+    def begin(self, first: ReplyEvent | None) -> "ShoutedAnswer":
+        return self
+
+    builder = begin
+
+    def new_call_id(self) -> str:
+        return "CALL"
+
+    def add(self, event: ReplyEvent) -> None:
+        self.said += [event.text.upper()] if isinstance(event, TextDelta) else []
+
+    def build(self) -> bytes:
+        return json.dumps({"SAID": "".join(self.said)}).encode()
+
+    def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
+        return "".join(one.text.upper() for one in events if isinstance(one, TextDelta)).encode()
+
+    def keep_alive(self) -> bytes:
+        return b"..."
+
+    def comment(self, text: str) -> bytes:
+        return b"(%b)" % text.encode()
+
+    def end(self) -> bytes:
+        return b" OVER"
+
+    def fail(self, problem: Problem) -> bytes:
+        return b" BROKEN: " + problem.message.upper().encode()
+
+
+class Shouting:
+    """The front end, for a row in `proxy/api/fronts.py`."""
+
+    name = "shouting"
+    id_header = "x-request-id"
+
+    def schemas(self) -> Schemas:
+        return Schemas({"title": "Ask"}, {"title": "Say"}, {"title": "Count"}, {"title": "Fail"})
+
+    def decode(self, body: bytes, sender: Sender) -> Decoded:
+        asked = json.loads(body)
+        if "SAY" not in asked:
+            raise InvalidRequest("SAY SOMETHING.", "SAY")
+        message = user_message(asked["SAY"])
+        fields = {"model": b'"m"', "messages": b"[%b]" % message.source}
+        request = Request("m", (message,), fields, stream=asked.get("STREAM", False))
+        return Decoded(request, ShoutedAnswer())
+
+    decode_count = decode
+
+    def counted(self, tokens: int) -> bytes:
+        return b"%d TOKENS" % tokens
+
+    def error(self, problem: Problem, request_id: str) -> ErrorReply:
+        return ErrorReply(problem.status, problem.headers, problem.message.upper().encode())
+
+    def is_complete(self, end: bytes) -> bool:
+        return end.endswith(b" OVER")

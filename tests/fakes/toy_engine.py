@@ -1,0 +1,91 @@
+"""An engine with a language of its own, in as many lines as one takes.
+
+It is asked by a JSON object at `/talk`, and answers in lines: `say "text"`, `call NAME {...}`,
+`cost PROMPT ANSWER`, `end`, or `fail REASON`. Its models are listed at `/names`.
+"""
+
+from proxy.backends.client import Model
+from proxy.backends.http_backend import Attempt, HttpBackend, PieceReading
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.requests import Question
+from proxy.dialects.engine_language import carried_fields, put_once
+from proxy.dialects.field_table import ENFORCED, IGNORED, FieldTable, copies, copy_to, refuse, rows
+from proxy.dialects.ollama_chat.decode import LineDecoder
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
+
+FIELDS = FieldTable(
+    rows(ENFORCED, "model messages tools tool_choice parallel_tool_calls stream stream_options"),
+    rows(IGNORED, "user metadata"),
+    copies("temperature seed"),
+    {"max_tokens": copy_to("length")},
+    unknown=refuse("A toy knows no such field. Leave it out."),
+)
+
+
+def encode_question(question: Question) -> bytes:
+    """Write the request body; raises `InvalidRequest` for what the engine cannot do."""
+    said: list[JsonValue] = [[message.role, message.text] for message in question.messages]
+    tools: JsonObject = {tool.name: tool.parameters for tool in question.tools}
+    body: JsonObject = {"name": question.request.model, "said": said, "tools": tools}
+    for name, value, target in carried_fields(question, FIELDS):
+        put_once(body, target, value, name)
+    return json.dump(body)
+
+
+class LineReader:
+    """Turns the lines of one reply into events."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._has_ended = False
+
+    def feed(self, line: bytes) -> list[ReplyPart]:
+        word, _, rest = line.decode().partition(" ")
+        match word:
+            case "model":
+                return [ReplyStarted(model=rest)]
+            case "say":
+                return [TextDelta(f"{json.parse(rest)}")]
+            case "call":
+                return self._call(*rest.split(" ", 1))
+            case "cost":
+                prompt, answer = map(int, rest.split())
+                return [UsageReported({"prompt_tokens": prompt, "completion_tokens": answer})]
+            case "fail":
+                return [StreamedError({"message": rest})]
+            case "end":
+                self._has_ended = True
+                return [ReplyFinished("tool_calls" if self._calls else "stop")]
+            case _:
+                raise ValueError(f"no such word: {word}")
+
+    def finish(self) -> list[ReplyPart]:
+        if not self._has_ended:
+            raise ValueError("the reply ended before finishing")
+        return []
+
+    def _call(self, name: str, arguments: str) -> list[ReplyPart]:
+        number, self._calls = self._calls, self._calls + 1
+        return [ToolCallStarted(number, None, name), ToolCallArgumentsDelta(number, arguments)]
+
+
+class ToyEngine(HttpBackend):
+    """The adapter, for a case in `proxy/serving/opening.py`."""
+
+    async def prepare(self, question: Question) -> Attempt:
+        return Attempt("/talk", encode_question(question), question, question)
+
+    def new_reading(self) -> PieceReading[bytes]:
+        return PieceReading(LineDecoder(), LineReader())
+
+    async def models(self) -> tuple[Model, ...]:
+        return self.listed(await self.fetch("/names"), "names", "name")
