@@ -109,7 +109,7 @@ class LlamaServer(OpenAICompatible):
 
     async def prepare(self, question: Question) -> Attempt:
         asked = acceptable(question)
-        now = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time() if self._load_wait else 0.0
         return Attempt(CHAT, self.body_of(asked), question, asked, began_at=now)
 
     async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt | ReplyUnreadable:
