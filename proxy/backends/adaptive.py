@@ -76,7 +76,6 @@ class AdaptiveEngine(OpenAICompatible):
         return await self._counter.count_chat(self.body_of(question), headers)
 
     async def models(self) -> tuple[Model, ...]:
-        """List the models it serves."""
         served = await super().models()
         self._recognise(served)
         return served

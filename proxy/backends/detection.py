@@ -191,17 +191,14 @@ class DetectedBackend:
 
     @property
     def name(self) -> str:
-        """The address."""
         return self._connection.name
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._connection.close()
 
     def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         known = self._adapter
         if known is None:
             return self._ask(question, headers, sink)
@@ -217,25 +214,21 @@ class DetectedBackend:
                 yield batch
 
     async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         async with aclosing((await self._known()).relay(passage, headers)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
         adapter = self._adapter
         return None if adapter is None else await adapter.count(question, headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
-        """Tell how many tokens each text has on its own; None if unknown, never raises."""
         adapter = self._adapter
         return None if adapter is None else await adapter.count_texts(texts, headers)
 
     async def models(self) -> tuple[Model, ...]:
-        """List the models it serves."""
         return await (await self._known()).models()
 
     async def describe(self, model: str) -> Description:
@@ -249,7 +242,6 @@ class DetectedBackend:
         return await adapter.describe(model)
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
         try:
             adapter = await self._known()
         except BackendFailed:

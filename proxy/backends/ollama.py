@@ -171,7 +171,6 @@ class Ollama(HttpBackend):
         )
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
         return Health.READY if await self.probe(VERSION) == 200 else Health.UNREACHABLE
 
     def _meant(self, model: str) -> str:

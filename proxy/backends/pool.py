@@ -122,24 +122,20 @@ class Pool:
     async def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         async with aclosing(self.pin().ask(question, headers, sink)) as batches:
             async for batch in batches:
                 yield batch
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self.pin().relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
         member = self.order(_key(question, headers))[0]
         return await member.backend.count(question, headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
-        """Tell how many tokens each text has on its own; None if unknown, never raises."""
         member = self.order(headers.get(PREFIX_HEADER, ""))[0]
         return await member.backend.count_texts(texts, headers)
 
@@ -235,16 +231,12 @@ class PinnedMember(BackendWrapper):
     def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-
         def put(backend: Backend) -> ReplyEvents:
             return backend.ask(question, headers, sink)
 
         return self._patiently(_key(question, headers), put, _says_something)
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
-
         def put(backend: Backend) -> Pieces:
             return backend.relay(passage, headers)
 

@@ -164,7 +164,6 @@ class Answer:
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return self._arriving.status
 
     @property
@@ -280,7 +279,6 @@ class BackendClient:
         return self._root
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._pool is not None:
             self._pool.close()
         await self._client.aclose()

@@ -132,13 +132,11 @@ class ForeignHistory:
         self._entries += entries
 
     def add_user(self, parts: Sequence[Part]) -> None:
-        """Add a message of the user."""
         self._entries.append(Entry("user", _filled(parts)))
 
     def add_assistant(
         self, parts: Sequence[Part], thoughts: Sequence[Text] = (), calls: Sequence[Call] = ()
     ) -> None:
-        """Add a message of the assistant."""
         entry = Entry("assistant", _filled(parts), _filled(thoughts), tuple(calls))
         self._entries.append(entry)
 

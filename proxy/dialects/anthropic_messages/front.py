@@ -32,11 +32,9 @@ class MessagesFront:
     id_header: str = "request-id"
 
     def schemas(self) -> Schemas:
-        """Describe requests, answers, counts and errors."""
         return messages_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request; raises `InvalidRequest`."""
         return self._decoded(decode_request(body), sender)
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
@@ -48,7 +46,6 @@ class MessagesFront:
         return json.dump({"input_tokens": tokens})
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
-        """Write an error as Anthropic's SDKs expect it."""
         return error_reply(problem, request_id)
 
     def is_complete(self, end: bytes) -> bool:
@@ -77,15 +74,12 @@ class MessagesAnswering:
     request_id: str
 
     def begin(self, first: ReplyEvent | None) -> MessageStream:
-        """Begin a stream."""
         return MessageStream(self._terms(first))
 
     def builder(self, first: ReplyEvent | None) -> MessageBuilder:
-        """Begin a whole message."""
         return MessageBuilder(self._terms(first))
 
     def new_call_id(self) -> str:
-        """Make the id of a tool call."""
         return f"toolu_{self.stamp.token()}"
 
     def _terms(self, first: ReplyEvent | None) -> MessageOptions:

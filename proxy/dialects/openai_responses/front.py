@@ -30,25 +30,20 @@ class ResponsesFront:
     id_header: str = "x-request-id"
 
     def schemas(self) -> Schemas:
-        """Describe requests, answers, counts and errors."""
         return responses_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request; raises `InvalidRequest`."""
         read = decode_request(body, sender, self.store)
         answering = ResponseAnswering(read, self.stamp, self.store, sender.owner)
         return Decoded(read.request, answering, read.facts, read.accepts_prose, read.compaction)
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request as if it were to be answered."""
         return self.decode(body, sender)
 
     def counted(self, tokens: int) -> bytes:
-        """Return the body that reports how many tokens a request has."""
         return count_object(tokens)
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
-        """Write an error, which looks as in chat completions."""
         return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
 
     def is_complete(self, end: bytes) -> bool:
@@ -66,15 +61,12 @@ class ResponseAnswering:
     owner: str
 
     def begin(self, first: ReplyEvent | None) -> ResponseEncoder:
-        """Begin a stream."""
         return ResponseEncoder(self._answer(first))
 
     def builder(self, first: ReplyEvent | None) -> ResponseBuilder:
-        """Begin a whole answer."""
         return ResponseBuilder(self._answer(first))
 
     def new_call_id(self) -> str:
-        """Make the id of a tool call."""
         return f"call_{self.stamp.token()}"
 
     def _answer(self, first: ReplyEvent | None) -> Answer:

@@ -126,7 +126,6 @@ class OpenReasoning:
         return {**item, "status": status}
 
     def begin(self) -> list[Event]:
-        """Open the part."""
         self._parts = 1
         return [self._about_part("added")]
 

@@ -28,7 +28,6 @@ def retrieve(
 
 
 def delete(store: ResponseStore | None, owner: str, response_id: str) -> bytes | Problem:
-    """Forget a response."""
     if store is None or not store.forget(owner, response_id):
         return _missing(response_id)
     gone: JsonObject = {"id": response_id, "object": "response", "deleted": True}
@@ -61,7 +60,6 @@ def list_inputs(
 
 
 def cancel(response_id: str) -> Problem:
-    """Say why nothing can be cancelled."""
     problem = f"Only background responses can be cancelled, and {response_id[:80]!r} is none."
     return Problem(400, _KIND, f"{problem} To cancel one, close its connection.")
 

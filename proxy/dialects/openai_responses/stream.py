@@ -103,7 +103,6 @@ class ResponseEncoder:
         self._number = 0
 
     def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
-        """Return what events that follow each other are worth on the wire."""
         written = [self._begin()]
         for event in events:
             if type(event) is TextDelta and (more := self._more_text(event)):
@@ -117,7 +116,6 @@ class ResponseEncoder:
         return self._begin() or self._lifecycle(_PROGRESS, self._answer.begun())
 
     def comment(self, text: str) -> bytes:
-        """Return a comment."""
         return sse.encode_comment(text)
 
     def end(self) -> bytes:
@@ -169,9 +167,7 @@ class ResponseBuilder:
         self._answer = answer
 
     def add(self, event: ReplyEvent, /) -> None:
-        """Take note of one event."""
         self._answer.take(event)
 
     def build(self) -> bytes:
-        """Return the whole answer."""
         return self._answer.ended()[1]
