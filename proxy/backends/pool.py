@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from proxy.backends.affinity import PREFIX_HEADER, conversation_key, ranked
+from proxy.backends.affinity import PREFIX_HEADER, conversation_key, rank
 from proxy.backends.breaker import Breaker, BreakerState
 from proxy.backends.client import (
     Backend,
@@ -60,7 +60,7 @@ def in_order(
     next, and one that its breaker spares comes last: if all are spared, somebody has to be asked.
     """
     by_name = {member.backend.name: member for member in members}
-    order = [by_name[name] for name in ranked(key, list(by_name))]
+    order = [by_name[name] for name in rank(key, list(by_name))]
 
     def reluctance(member: Member) -> int:
         if not member.breaker.allows(now):
@@ -207,7 +207,7 @@ class Pool:
             return
         if await member.backend.health() is Health.READY:
             if before is BreakerState.HALF_OPEN:
-                member.breaker.succeeded()
+                member.breaker.record_success()
                 logger.info("%s is back", member.backend.name)
         else:
             _note_failure(member, self.clock())
@@ -281,7 +281,7 @@ class PinnedMember(BackendWrapper):
                             if not has_begun and says_something(part):
                                 has_begun = True
                                 self._answered = member
-                                member.breaker.succeeded()
+                                member.breaker.record_success()
                             yield part
             except BackendFailed as error:
                 if has_begun or is_last or not _may_be_asked_elsewhere(error):
@@ -308,19 +308,19 @@ def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None
     try:
         yield
     except InvalidRequest:
-        member.breaker.succeeded()
+        member.breaker.record_success()
         raise
     except BackendFailed as error:
         if _is_its_fault(error):
             _note_failure(member, clock())
         else:
-            member.breaker.succeeded()
+            member.breaker.record_success()
         raise
     except BaseException:
-        member.breaker.gave_up()
+        member.breaker.record_abandoned()
         raise
     else:
-        member.breaker.succeeded()
+        member.breaker.record_success()
     finally:
         member.running -= 1
 
@@ -328,7 +328,7 @@ def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None
 def _note_failure(member: Member, now: float) -> None:
     """Count a failure of a member, and say so if it is spared from now on."""
     before = member.breaker.state(now)
-    member.breaker.failed(now)
+    member.breaker.record_failure(now)
     if before is BreakerState.CLOSED and not member.breaker.allows(now):
         logger.warning("%s is spared for a while", member.backend.name)
 

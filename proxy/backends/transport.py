@@ -290,7 +290,7 @@ class BackendClient:
 
         A backend that `may_pause` within its reply gets as much time there as before it.
         """
-        own = {**self._allowed(headers), "content-type": "application/json"}
+        own = {**self._allow_headers(headers), "content-type": "application/json"}
         idle = self._timeouts.first_byte if may_pause else self._timeouts.idle
         return Posting(self, path, (own, body), idle)
 
@@ -324,7 +324,7 @@ class BackendClient:
         """Fetch a small document, all of it within `patience` seconds."""
         within = self._timeouts.lookup if patience is None else patience
         deadline = asyncio.get_running_loop().time() + within
-        response = await self._send("GET", path, (self._allowed({}), b""), deadline)
+        response = await self._send("GET", path, (self._allow_headers({}), b""), deadline)
         try:
             arriving = _ArrivingByHttpx(response)
             answer = self._answer(arriving, deadline, within)
@@ -346,7 +346,7 @@ class BackendClient:
         confidential = self.confidential
         return Answer(self.name, arriving, deadline=deadline, idle=idle, confidential=confidential)
 
-    def _allowed(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         allowed = {name: headers[name] for name in self._forwarded if name in headers}
         return allowed | self._key
 

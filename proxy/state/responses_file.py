@@ -190,7 +190,7 @@ class ResponsesFile:
         self._unwritten[writing] = response.size
         writing.add_done_callback(lambda done: self._unwritten.pop(done, None))
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         """Wait until what was kept so far can be read by everybody, if that does not take long."""
         if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
             await asyncio.wait(unwritten, timeout=_PATIENCE)

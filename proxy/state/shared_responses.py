@@ -65,7 +65,7 @@ class SharedResponses:
         self._unwritten.add(writing)
         writing.add_done_callback(self._unwritten.discard)
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
             await asyncio.wait(unwritten, timeout=_PATIENCE)
 
@@ -110,9 +110,9 @@ class SharedResponses:
 
     async def _write(self, owner: str, response: StoredResponse) -> None:
         told = response.id.encode()
-        entries = self._sealed(_encode(response), "response", owner, response.id)
+        entries = self._seal(_encode(response), "response", owner, response.id)
         for item_id in _ids(response):
-            entries |= self._sealed(told, "item", owner, item_id)
+            entries |= self._seal(told, "item", owner, item_id)
         try:
             await self._store.keep(entries, self._bounds.seconds)
         except StateUnavailable:
@@ -169,7 +169,7 @@ class SharedResponses:
             with suppress(StateUnavailable):
                 await self._store.prolong(names, self._bounds.seconds)
 
-    def _sealed(self, told: bytes, *name: str) -> dict[str, bytes]:
+    def _seal(self, told: bytes, *name: str) -> dict[str, bytes]:
         place = self._sealing.places(*name)[0]
         return {place.name: place.seal(told, os.urandom(NONCE_BYTES))}
 

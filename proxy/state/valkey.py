@@ -249,21 +249,21 @@ class ValkeyStore:
             async with asyncio.timeout(self._patience):
                 answer = await command()
         except ResponseError as error:  # it answers, and will not
-            self._breaker.succeeded()
+            self._breaker.record_success()
             self._is_full = True
             self._listener.fail_state(operation)
             self._tell(_FULL, error)
             raise StateUnavailable from error
         except (ValkeyError, OSError, TimeoutError) as error:
-            self._breaker.failed(self._clock())
+            self._breaker.record_failure(self._clock())
             self._has_failed.set()
             self._listener.fail_state(operation)
             self._tell(_DOWN, error)
             raise StateUnavailable from error
         except BaseException:
-            self._breaker.gave_up()
+            self._breaker.record_abandoned()
             raise
-        self._breaker.succeeded()
+        self._breaker.record_success()
         self._tell(_BACK)
         return answer
 

@@ -35,13 +35,13 @@ class MessagesFront:
         return messages_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        return self._decoded(decode_request(body), sender)
+        return self._answerable(decode_request(body), sender)
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
         """Read a request whose prompt is to be counted; raises `InvalidRequest`."""
-        return self._decoded(decode_request(body, is_count=True), sender)
+        return self._answerable(decode_request(body, is_count=True), sender)
 
-    def counted(self, tokens: int) -> bytes:
+    def encode_count(self, tokens: int) -> bytes:
         """Write how many tokens a prompt has, those that are cached included."""
         return json.dump({"input_tokens": tokens})
 
@@ -52,7 +52,7 @@ class MessagesFront:
         """Return whether a stream ended with its last event."""
         return end.endswith(MESSAGE_STOP)
 
-    def _decoded(self, decoded: DecodedMessages, sender: Sender) -> Decoded:
+    def _answerable(self, decoded: DecodedMessages, sender: Sender) -> Decoded:
         answering = MessagesAnswering(decoded, self.stamp, sender.request_id)
         # a summary, and what has no tools to call, ends in prose
         is_summary = sender.headers.get(_CLASS_HEADER) == _COMPACTION

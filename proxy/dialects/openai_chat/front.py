@@ -62,7 +62,7 @@ class ChatFront:
         """Read a request as if it were to be answered."""
         return self.decode(body, sender)
 
-    def counted(self, tokens: int) -> bytes:
+    def encode_count(self, tokens: int) -> bytes:
         return count_object(tokens)
 
     def error(self, problem: Problem, _: str) -> ErrorReply:

@@ -8,7 +8,7 @@ from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 from proxy.dialects.openai_chat.encode import count_object, error_object
-from proxy.dialects.openai_responses.decode import Read, decode_request, identified
+from proxy.dialects.openai_responses.decode import Read, add_ids, decode_request
 from proxy.dialects.openai_responses.response import Identity
 from proxy.dialects.openai_responses.schema import responses_schemas
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
@@ -40,7 +40,7 @@ class ResponsesFront:
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
         return self.decode(body, sender)
 
-    def counted(self, tokens: int) -> bytes:
+    def encode_count(self, tokens: int) -> bytes:
         return count_object(tokens)
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
@@ -79,6 +79,6 @@ class ResponseAnswering:
         terms = self.read.terms
         if self.store is None or not terms.is_stored:
             return
-        inputs = identified(self.read.inputs, response_id)
+        inputs = add_ids(self.read.inputs, response_id)
         kept = StoredResponse(response_id, inputs, output, whole, terms.previous_id)
         self.store.keep(self.owner, kept)

@@ -82,7 +82,7 @@ def _page(items: list[bytes], ids: list[str], *, has_more: bool) -> bytes:
     return json.join_object(
         {
             "object": b'"list"',
-            "data": json.join_array([_listed(item) for item in items]),
+            "data": json.join_array([_list_item(item) for item in items]),
             "first_id": json.dump(first),
             "last_id": json.dump(last),
             "has_more": json.dump(has_more),
@@ -90,7 +90,7 @@ def _page(items: list[bytes], ids: list[str], *, has_more: bool) -> bytes:
     )
 
 
-def _listed(item: bytes) -> bytes:
+def _list_item(item: bytes) -> bytes:
     """Write an item in full: clients may leave out the type of a message, and that of its text."""
     members = {"type": b'"message"', **json.split_object(item)}
     content = members.get("content", b"")
