@@ -40,7 +40,7 @@ async def converse(
                 batches = backend.ask(question, own, sink)
                 try:
                     async for batch in batches:
-                        shown, failure = _received(turn, batch)
+                        shown, failure = _receive(turn, batch)
                         if shown:
                             yield shown
                         if failure is not None:
@@ -55,7 +55,7 @@ async def converse(
             yield rest
 
 
-def _received(
+def _receive(
     turn: Turn, batch: Sequence[ReplyEvent]
 ) -> tuple[list[ReplyEvent], GuardrailsExhausted | None]:
     """Return what the client gets for a batch, also where the turn fails at the end of it."""

@@ -41,12 +41,12 @@ class TurnSource(Protocol):
         """
 
 
-async def unnoticed(_: RoundEvent) -> None:
+async def ignore_event(_: RoundEvent) -> None:
     """Take no notice."""
 
 
 async def carry_out(
-    run: Run, turns: TurnSource, executor: Executor, notice: Notice = unnoticed
+    run: Run, turns: TurnSource, executor: Executor, notice: Notice = ignore_event
 ) -> ReplyEvents:
     """Stream the client's events of a run, to its end.
 
@@ -60,11 +60,11 @@ async def carry_out(
         while (step := run.next_step()) is not None:
             match step:
                 case Ask():
-                    async with aclosing(_answered(run, turns, step)) as batches:
+                    async with aclosing(_answer(run, turns, step)) as batches:
                         async for batch in batches:
                             yield batch
                 case Execute():
-                    if shown := await _executed(run, executor, step, notice):
+                    if shown := await _execute(run, executor, step, notice):
                         yield shown
             for message in run.added[told:]:
                 told += 1
@@ -73,7 +73,7 @@ async def carry_out(
         run.cancel()
 
 
-async def _answered(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
+async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
     """Ask until there is an answer; a prompt that proves too long is shortened."""
     turn: Turn | None = await turns.begin(ask)
     while turn is not None:
@@ -92,7 +92,7 @@ async def _answered(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
             raise
 
 
-async def _executed(
+async def _execute(
     run: Run, executor: Executor, step: Execute, notice: Notice
 ) -> Sequence[ReplyEvent]:
     number = step.context.round

@@ -40,6 +40,40 @@ def test_the_map_names_files_that_exist() -> None:
     assert [path for path in named if not (REPOSITORY / path).exists()] == []
 
 
+INVENTED = {"config/models/acme.toml"}  # the model family of the first walk
+# what the walks for newcomers say stands in a file
+WALKED = {
+    "proxy/backends/engines.py": ("ENGINES = (",),
+    "proxy/cli/commands.py": ("            if settings.ui.enabled:",),
+    "proxy/guardrails/rescue/syntaxes/marked_json.py": ("FAMILIES = (", "class MarkedJson"),
+    "proxy/settings/sections.py": ("class Ui(",),
+    "tests/unit/backends/test_engines.py": (
+        "def test_an_engine_says_who_it_is_in_its_list_of_models(",
+    ),
+    "tests/unit/guardrails/rescue/test_marks.py": (
+        "def test_whatever_begins_a_marked_call_is_known(",
+    ),
+    "tests/unit/guardrails/rescue/test_registry.py": (
+        "GENUINE = [",
+        "def test_a_genuine_call_is_found_however_it_arrives(",
+    ),
+    "tests/unit/profiles/test_recognition.py": ("\nNAMES",),
+}
+
+
+def test_the_walks_for_newcomers_name_what_exists() -> None:
+    text = read("docs/contributing.md")
+    folders = "benchmarks|config|deploy|docs|proxy|temper|temper_evals|tests"
+    named = set(re.findall(rf"(?<![\w/.-])(?:{folders})/[\w/.-]*\w", text)) - INVENTED
+    assert named > WALKED.keys()
+    assert [path for path in sorted(named) if not (REPOSITORY / path).exists()] == []
+
+
+@pytest.mark.parametrize("file", WALKED)
+def test_the_walks_for_newcomers_describe_files_as_they_are(file: str) -> None:
+    assert [said for said in WALKED[file] if said not in read(file)] == []
+
+
 def shared_classes() -> dict[str, Path]:
     """Return the classes that at least three rooms import, with their modules."""
     users: dict[tuple[str, str], set[str]] = defaultdict(set)

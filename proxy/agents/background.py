@@ -13,7 +13,7 @@ from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
 
 from proxy.agents.model import settings_from_arguments
-from proxy.api.server import listen, served
+from proxy.api.server import listen, open_server
 from proxy.settings import Settings, load_settings
 
 _HOST = "127.0.0.1"
@@ -107,5 +107,5 @@ def _key_of(settings: Settings) -> str:
 @asynccontextmanager
 async def _serve_locally(settings: Settings) -> AsyncGenerator[str]:
     with contextlib.closing(listen(_HOST, 0)) as listening:
-        async with served(listening, settings, signals=()) as (_, address):
+        async with open_server(listening, settings, signals=()) as (_, address):
             yield address.url

@@ -231,6 +231,7 @@ class Guardrails:
             self.attempts,
             self.strict,
             workflow=self.workflow,
+            shows_pieces=True,
         )
         self._book = TokenBook()
 

@@ -123,7 +123,9 @@ class Model:
         for service in services:
             opening.push_async_callback(service.models.close)
         # calls are run here, so nobody but the guardrails looks at them before
-        policy = structs.replace(policy_of(settings), mode=Mode.ON, is_strict=True)
+        policy = structs.replace(
+            policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
+        )
         preparation = RequestPreparation(services, policy, workflows_of(settings))
         return OpenModel(settings, preparation, tracing, asyncio.get_running_loop())
 

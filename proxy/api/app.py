@@ -101,7 +101,7 @@ def create_app(
     observers = observers or Observers()
     endpoints = _endpoints(services, serving, observers, fronts, tools=tools)
     # the edge answers them; the router has to know that they are there, and take nothing but POST
-    app.router.routes += [Route(path, _answered_at_edge, methods=["POST"]) for path in endpoints]
+    app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, fronts))
     app.include_router(properties_router(services))
     app.include_router(responses_router(fronts.store))
@@ -117,7 +117,7 @@ def create_app(
     return Edge(app, endpoints, serving.access, fronts, paths=paths, origins=serving.origins)
 
 
-async def _answered_at_edge(request: Request) -> Response:
+async def _refuse_unrouted(request: Request) -> Response:
     raise AssertionError(request.url)
 
 

@@ -16,7 +16,7 @@ OWN_KEY = "api_key"  # the owner of server.api_key
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-def serving_of(settings: Settings) -> ServerOptions:
+def server_options_of(settings: Settings) -> ServerOptions:
     """Translate the settings into what the application takes; raises InvalidConfiguration."""
     services, server = service_options_of(settings), settings.server
     keys = _keys(server)

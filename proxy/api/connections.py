@@ -118,7 +118,7 @@ class RequestWire:
 
 
 class GuardedConnection(HttpToolsProtocol):
-    """One client's connection; use `guarded` to set its limits."""
+    """One client's connection; use `limit_connections` to set its limits."""
 
     limits = DEFAULT_LIMITS
     _deadline: asyncio.TimerHandle | None = None
@@ -232,7 +232,7 @@ class GuardedConnection(HttpToolsProtocol):
         self.transport.close()
 
 
-def guarded(limits: ConnectionLimits) -> type[GuardedConnection]:
+def limit_connections(limits: ConnectionLimits) -> type[GuardedConnection]:
     """Make the class of connections with such limits, for uvicorn's `http`."""
 
     class Limited(GuardedConnection):

@@ -1,7 +1,7 @@
 """Temper as an ASGI application for somebody else's server: `uvicorn proxy.api.hosted:app`.
 
 The server around it owns sockets, signals and processes; what settings say of these counts for
-nothing then. `opened` is what every server needs, our own included.
+nothing then. `open_app` is what every server needs, our own included.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from typing import TypeAlias
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.app import create_app
-from proxy.api.assembly import serving_of
+from proxy.api.assembly import server_options_of
 from proxy.api.errors import error_response
-from proxy.api.observing import observing, telling_siblings
-from proxy.api.reloading import LoadedConfiguration, ReadSettings, ReplaceableApp, reloaded
-from proxy.api.shared_state import opened_fronts
-from proxy.api.warming import warming_up
+from proxy.api.observing import open_observers, publish_to_peers
+from proxy.api.reloading import LoadedConfiguration, ReadSettings, ReplaceableApp, reload_services
+from proxy.api.shared_state import open_fronts
+from proxy.api.warming import warm_up
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
@@ -56,7 +56,7 @@ class OpenedApp:
 
 
 @asynccontextmanager
-async def opened(
+async def open_app(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     *,
@@ -69,13 +69,13 @@ async def opened(
 
     Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors, the latter in the block too.
     """
-    options = serving_of(settings)
+    options = server_options_of(settings)
     async with (
         late_tools() as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
-        with observing(settings, place, replica) as observers:
-            async with opened_fronts(settings, observers) as fronts, telling_siblings(observers):
+        with open_observers(settings, place, replica) as observers:
+            async with open_fronts(settings, observers) as fronts, publish_to_peers(observers):
                 hosting = tools.under(settings)
                 app = ReplaceableApp(
                     create_app(services, options, observers, fronts, tools=hosting)
@@ -86,8 +86,8 @@ async def opened(
                     if loaded.reload():
                         logs = loaded.serving.logging
                         configure_logging(logs.format, logs.level, replica=replica)
-                        terms = serving_of(loaded.serving)
-                        again = reloaded(services, loaded.serving, terms)
+                        terms = server_options_of(loaded.serving)
+                        again = reload_services(services, loaded.serving, terms)
                         renewed = tools.under(loaded.serving)
                         app.replace(create_app(again, terms, observers, fronts, tools=renewed))
 
@@ -123,7 +123,7 @@ class Hosted:
             await self._app(scope, receive, send)
 
     async def open(self) -> None:
-        """Open what the settings name, once; raises what `opened` does."""
+        """Open what the settings name, once; raises what `open_app` does."""
         if self._life is None:
             self._opened = asyncio.get_running_loop().create_future()
             self._closing = asyncio.Event()
@@ -177,10 +177,10 @@ class Hosted:
             logger.warning(_OTHERS, ", ".join(taken))
         try:
             async with (
-                opened(_as_guest(asked), replica=self._replica) as found,
+                open_app(_as_guest(asked), replica=self._replica) as found,
                 self._beside(found.app),
             ):
-                with warming_up():
+                with warm_up():
                     self._app = found.app if _has_key(asked) else _LocalOnly(found.app)
                     self._opened.set_result(found)
                     await self._closing.wait()

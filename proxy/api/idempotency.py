@@ -113,7 +113,7 @@ class SharedAnswer:
         """Send all of it to a client, while that is there; raises what its making raised."""
         making = self._making
         assert making is not None  # noqa: S101 - it has begun
-        with self._followed() as follower:
+        with self._count_follower() as follower:
             try:
                 await connection.while_connected(self._pass_on(follower, connection))
             except asyncio.CancelledError:  # the server has to end, and what it makes with it
@@ -139,7 +139,7 @@ class SharedAnswer:
         return self.size - max(one.size for one in self._followers)
 
     @contextmanager
-    def _followed(self) -> Generator[_Follower, None, None]:
+    def _count_follower(self) -> Generator[_Follower, None, None]:
         """Count a client in while the block runs; without any, the answer is abandoned."""
         follower = _Follower()
         self._followers.append(follower)

@@ -22,7 +22,7 @@ _PUBLISH_SECONDS = 1.0
 
 
 @contextmanager
-def observing(
+def open_observers(
     settings: Settings, place: WorkerPlace | None = None, replica: str | None = None
 ) -> Generator[Observers, None, None]:
     """Open the observers that are configured, of one worker at a `place` if there are several.
@@ -49,7 +49,7 @@ def _beside_others(observers: Observers, place: WorkerPlace) -> Observers:
 
 
 @asynccontextmanager
-async def telling_siblings(observers: Observers) -> AsyncGenerator[None]:
+async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
     """Let other workers know what this one counts and has, while the block runs.
 
     What it has counted is told at the end, too.
@@ -64,7 +64,7 @@ async def telling_siblings(observers: Observers) -> AsyncGenerator[None]:
             yield
     finally:
         publishing.cancel()
-        shared.publish(board.counted())
+        shared.publish(board.counts())
 
 
 async def _publish(shared: SharedCounts, board: Board) -> None:
@@ -73,7 +73,7 @@ async def _publish(shared: SharedCounts, board: Board) -> None:
         await asyncio.sleep(_PUBLISH_SECONDS)
         if board.number != told:
             told = board.number
-            shared.publish(board.counted())
+            shared.publish(board.counts())
 
 
 def _board(recording: Recording | None) -> Board:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.app import ServerOptions
-from proxy.api.assembly import serving_of
+from proxy.api.assembly import server_options_of
 from proxy.errors import InvalidConfiguration
 from proxy.serving.late_tools import examine_tools
 from proxy.serving.model_set import overrides_for
@@ -70,7 +70,9 @@ class ReplaceableApp:
         self._app = app
 
 
-def merged(serving: Settings, asked: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
+def merge_settings(
+    serving: Settings, asked: Settings, new: Settings
+) -> tuple[Settings, tuple[str, ...]]:
     """Take over what can change now, and name what was changed but needs a restart.
 
     `serving` are the settings in use, made of those that were `asked` for before.
@@ -99,8 +101,8 @@ class LoadedConfiguration:
         """Take over what can change; False, and the log says why, where something is wrong."""
         try:
             new = self.read()
-            serving, waiting = merged(self.serving, self.asked, new)
-            serving_of(serving)
+            serving, waiting = merge_settings(self.serving, self.asked, new)
+            server_options_of(serving)
             examine_tools(serving)
         except InvalidConfiguration as error:
             logger.error("the configuration stays as it was: the new one is wrong: %s", error)
@@ -112,7 +114,7 @@ class LoadedConfiguration:
         return True
 
 
-def reloaded(services: Services, settings: Settings, serving: ServerOptions) -> Services:
+def reload_services(services: Services, settings: Settings, serving: ServerOptions) -> Services:
     """Serve the same backends, with their queues, under new terms."""
 
     def again(service: Service) -> Service:

@@ -182,7 +182,7 @@ def request_id(scope: Scope) -> str:
     return own
 
 
-def secrets_sent(scope: Scope) -> tuple[str, ...]:
+def find_secrets(scope: Scope) -> tuple[str, ...]:
     """Return what a client proved itself with."""
     sent = headers_of(scope)
     given = sent.get("authorization", "")

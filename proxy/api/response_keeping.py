@@ -32,7 +32,7 @@ ALONE = (b"x-temper-state", b"alone")
 
 
 @contextmanager
-def keeping_responses(
+def open_response_store(
     settings: Settings,
     on_loss: Callable[[str], None] = lambda _reason: None,
     share: "Callable[[Bounds, MemoryStore], SharedResponses] | None" = None,

@@ -14,10 +14,10 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
-from proxy.api.hosted import opened
+from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, limit_connections
+from proxy.api.hosted import open_app
 from proxy.api.reloading import ReadSettings, on_hangup
-from proxy.api.warming import warming_up
+from proxy.api.warming import warm_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.managed import Supervised
@@ -77,7 +77,7 @@ async def serve_on(
     reload: ReadSettings | None = None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
-    serving_now = served(listening, settings, on_stage, worker=worker, reload=reload)
+    serving_now = open_server(listening, settings, on_stage, worker=worker, reload=reload)
     async with serving_now as (server, address):
         on_ready(address)
         # a model that cannot be loaded ends it in good order
@@ -85,7 +85,7 @@ async def serve_on(
 
 
 @asynccontextmanager
-async def served(
+async def open_server(
     listening: socket.socket,
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
@@ -100,13 +100,13 @@ async def served(
     """
     own = settings.server
     limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-    opening = opened(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
+    opening = open_app(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
     async with opening as found:
         address = Address(url_of(listening), found.services.name)
         grace = own.grace_seconds
         async with serving(found.app, listening, grace, limits, signals=signals) as server:
             heeding = on_hangup(found.renew) if reload is not None else contextlib.nullcontext()
-            with heeding, warming_up():
+            with heeding, warm_up():
                 yield server, address
 
 
@@ -151,7 +151,7 @@ async def serving(
     """
     config = uvicorn.Config(
         app,
-        http=guarded(limits),
+        http=limit_connections(limits),
         ws="none",
         log_config=None,
         access_log=False,

@@ -61,7 +61,7 @@ class SharedAnswers:
             behind = connection.behind(receive_again, client.send)
             key = (self.language, *name)
             settling = self.claims.settle(key, fingerprint, lambda: not client.has_left)
-            match await self._settled(client, asyncio.ensure_future(settling)):
+            match await self._settle(client, asyncio.ensure_future(settling)):
                 case OwnClaim() as claim:
                     await self._make(claim, endpoint, behind)
                 case KeptAnswer() as answer:
@@ -77,7 +77,7 @@ class SharedAnswers:
 
         return answer
 
-    async def _settled(
+    async def _settle(
         self,
         client: "WaitingClient",
         settling: "asyncio.Future[OwnClaim | KeptAnswer | None]",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from proxy.api.fronts import Fronts, all_fronts
-from proxy.api.response_keeping import keeping_responses
+from proxy.api.response_keeping import open_response_store
 from proxy.dialects.front import Front
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.errors import InvalidConfiguration
@@ -56,7 +56,7 @@ class SharedState:
             alone,
             bounds,
             is_usable=lambda: self.store.is_usable,
-            on_loss=self.observers.lose,
+            on_loss=self.observers.count_unstored,
         )
 
     def shares(self, store: ResponseStore | None) -> "Callable[[], bool] | None":
@@ -67,14 +67,14 @@ class SharedState:
 
 
 @asynccontextmanager
-async def opened_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Fronts]:
+async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Fronts]:
     """Open the languages that clients speak, with whatever keeps something for them.
 
     Raises `InvalidConfiguration`.
     """
-    async with _opened_state(settings, observers) as state:
+    async with _open_state(settings, observers) as state:
         share = state.responses if state is not None else None
-        with keeping_responses(settings, observers.lose, share) as kept:
+        with open_response_store(settings, observers.count_unstored, share) as kept:
             yield all_fronts(kept, state)
 
 
@@ -91,7 +91,7 @@ def examine_state(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _opened_state(
+async def _open_state(
     settings: Settings, observers: Observers
 ) -> AsyncGenerator[SharedState | None]:
     examine_state(settings)

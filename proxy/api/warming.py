@@ -13,7 +13,7 @@ GENTLE_WORK = threading.Lock()  # is held meanwhile: two would take each other's
 
 
 @contextmanager
-def warming_up(
+def warm_up(
     work: Callable[[], None] = prepare, delay: float = _DELAY_SECONDS
 ) -> Iterator[threading.Timer]:
     """Do some work in a moment, beside the block; what has not begun at its end never does."""

@@ -117,7 +117,7 @@ class Watching:
 
     async def feed(self) -> AsyncGenerator[bytes, None]:
         """Stream events until whoever watches has gone."""
-        with self._watched():
+        with self._count_watcher():
             state = self.state()
             watcher = Watcher(self, state)
             yield _event("state", state)
@@ -127,7 +127,7 @@ class Watching:
                     yield events
 
     @contextmanager
-    def _watched(self) -> Generator[None, None, None]:
+    def _count_watcher(self) -> Generator[None, None, None]:
         """Look at the models from time to time while anybody watches."""
         self._watchers += 1
         if self._looking is None:

@@ -20,7 +20,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TypeAlias
 
-from proxy.api.assembly import serving_of
+from proxy.api.assembly import server_options_of
 from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
 from proxy.api.response_keeping import examine_keeping
@@ -62,7 +62,7 @@ async def run_workers(
     """
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening), shared_folder() as counts:
-        serving_of(settings)  # what is wrong with it is said once, and not by every worker
+        server_options_of(settings)  # what is wrong with it is said once, and not by every worker
         examine_keeping(settings)
         examine_state(settings)
         loaded = LoadedConfiguration(
@@ -128,7 +128,7 @@ class _Crew:
         failures = 0
         while not self._is_over.is_set():
             begun = asyncio.get_running_loop().time()
-            with self._started(place) as worker:
+            with self._start_worker(place) as worker:
                 self._wanted.add(worker)
                 await self._until_over(worker)
             if self._is_over.is_set():
@@ -145,7 +145,7 @@ class _Crew:
             logger.warning("%s ended with %s and is replaced", _NAME, worker.exitcode)
 
     @contextlib.contextmanager
-    def _started(self, place: WorkerPlace) -> Iterator[SpawnProcess]:
+    def _start_worker(self, place: WorkerPlace) -> Iterator[SpawnProcess]:
         """Start a worker, which hears the news while the block runs."""
         context = multiprocessing.get_context("spawn")
         ends: tuple[News, News] = context.Pipe(duplex=False)

@@ -4,6 +4,7 @@ A cut is found again from the history on every turn, so what it is computed with
 values move in steps, and only when they are clearly wrong.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil, floor, log
 
@@ -41,6 +42,11 @@ class Rate:
     def tokens(self, size: int, margin: float = MARGIN) -> int:
         per_token = 1.05**self._step
         return ceil(size / per_token * margin)
+
+    def tokens_of_each(self, sizes: Iterable[int]) -> int:
+        """Estimate the tokens of several texts, each rounded up, without a margin."""
+        per_token = 1.05**self._step
+        return sum([ceil(size / per_token) for size in sizes])
 
     @property
     def is_learnt(self) -> bool:

@@ -92,12 +92,20 @@ class MessageSizes:
         self._tools: OrderedDict[int, int] = OrderedDict()
 
     def weigh(self, message: Message) -> RoughSize:
-        key = hash(message.source)
-        known = self._messages.get(key)
-        if known is None:
-            return self._keep(self._messages, key, weight(message))
-        self._messages.move_to_end(key)
-        return known
+        return self.weigh_all((message,))[0]
+
+    def weigh_all(self, messages: Iterable[Message]) -> list[RoughSize]:
+        """Weigh several messages, nearly all of which are known."""
+        sizes: list[RoughSize] = []
+        for message in messages:
+            key = hash(message.source)
+            known = self._messages.get(key)
+            if known is None:
+                known = self._keep(self._messages, key, weight(message))
+            else:
+                self._messages.move_to_end(key)
+            sizes.append(known)
+        return sizes
 
     def weigh_gradually(self, messages: Iterable[Message]) -> Generator[None, None, None]:
         """Weigh the long messages among these, and yield wherever somebody else may run."""

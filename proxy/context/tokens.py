@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, CountingDoubt, Growth, Rate
-from proxy.context.message_sizes import MessageSizes, key_of_tools
+from proxy.context.message_sizes import MessageSizes, RoughSize, key_of_tools
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
@@ -48,18 +48,12 @@ class KnownPromptTotals:
         """Return the keys of all beginnings of a prompt; one is asked about several times."""
         latest, its_tools, keys = self._latest
         if latest is not messages or its_tools != tools:
-            keys = list(_chain(messages, tools))
+            key, keys = tools, [tools]
+            for message in messages:
+                key = hash((key, message.source))
+                keys.append(key)
             self._latest = messages, tools, keys
         return keys
-
-
-def _chain(messages: Sequence[Message], tools: int) -> Iterator[int]:
-    """Give the keys of all beginnings of a prompt, the one without messages first."""
-    key = tools
-    yield key
-    for message in messages:
-        key = hash((key, message.source))
-        yield key
 
 
 Kept = TypeVar("Kept")
@@ -179,7 +173,13 @@ class TokenBook:
         unlearnt = (message for message in messages if self._lookup(message) is None)
         return tuple({hash(message.source): message for message in unlearnt}.values())
 
-    def calibrate(self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int) -> None:
+    def calibrate(
+        self,
+        messages: Sequence[Message],
+        tools: tuple[Tool, ...],
+        total: int,
+        sizes: Sequence[RoughSize] | None = None,
+    ) -> None:
         """Learn from the `total` that a backend reported for a prompt.
 
         If all of it was counted before, it reports what the template adds; if little was, how many
@@ -187,15 +187,16 @@ class TokenBook:
         """
         key = key_of_tools(tools)
         self._grow(messages, key, total)
-        known = guessed = size = 0
-        for message in messages:
-            learnt = self._lookup(message)
+        known = media = 0
+        pieces: list[int] = []
+        sizes = self._sizes.weigh_all(messages) if sizes is None else sizes
+        for learnt, weighed in zip(self._lookup_all(messages), sizes, strict=True):
             if learnt is not None:
                 known += learnt
             else:
-                weighed = self._sizes.weigh(message)
-                guessed += self._rate.tokens(weighed.pieces, 1) + weighed.media
-                size += weighed.pieces
+                media += weighed.media
+                pieces.append(weighed.words + weighed.thoughts)
+        guessed, size = self._rate.tokens_of_each(pieces) + media, sum(pieces)
         if guessed <= known:
             if not guessed:
                 self._constants.observe(key, len(messages), total - known, total)
@@ -236,15 +237,16 @@ class TokenBook:
         if self._counted[1]:
             self.calibrate(messages, tools, total)
             return None
-        missing = self._find_missing(messages, tools, total, window)
+        sizes = self._sizes.weigh_all(messages)
+        missing = self._find_missing(sizes, tools, total, window)
         # what was thought too long for the window may have been cut, if not by much
         is_suspect = self._tells_parts or total <= window < self.estimate(messages, tools)
         if missing is None and not is_suspect:
-            self.calibrate(messages, tools, total)
+            self.calibrate(messages, tools, total, sizes)
         return missing
 
     def _find_missing(
-        self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int, window: int
+        self, sizes: Sequence[RoughSize], tools: tuple[Tool, ...], total: int, window: int
     ) -> int | None:
         """Compare a total with what it has to be at least; an estimate is no proof.
 
@@ -252,7 +254,7 @@ class TokenBook:
         window. Where one is that low far from the window, the backend must be telling only the new
         part of its prompts, and nothing can be told from that.
         """
-        size = sum(self._sizes.weigh(message).words for message in messages)
+        size = sum([weighed.words for weighed in sizes])
         size += self._sizes.weigh_tools(tools) // 2
         least = self._rate.least(size)
         if self._tells_parts or total >= least:
@@ -267,11 +269,10 @@ class TokenBook:
         found = self._totals.longest(messages, tools)
         if found is not None and found[0] < len(messages):
             new = messages[found[0] :]
-            learnt = [(message, self._lookup(message)) for message in new]
-            known = sum(tokens or 0 for _, tokens in learnt)
-            size = sum(
-                self._sizes.weigh(message).pieces for message, told in learnt if told is None
-            )
+            learnt = self._lookup_all(new)
+            known = sum(tokens or 0 for tokens in learnt)
+            guessed = [one for one, tokens in zip(new, learnt, strict=True) if tokens is None]
+            size = sum(weighed.pieces for weighed in self._sizes.weigh_all(guessed))
             self._growth.observe(len(new), size, total - found[1] - known)
         self._totals.note(messages, tools, total)
 
@@ -279,6 +280,9 @@ class TokenBook:
         weighed = self._sizes.weigh(message)
         tokens = self._growth.tokens(weighed.pieces)
         return (self._rate.likely(weighed.pieces) if tokens is None else tokens) + weighed.media
+
+    def _lookup_all(self, messages: Sequence[Message]) -> Sequence[int | None]:
+        return [*map(self._lookup, messages)] if self._learnt else [None] * len(messages)
 
     def _lookup(self, message: Message) -> int | None:
         key = hash(message.source)

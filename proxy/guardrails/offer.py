@@ -117,7 +117,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     @property
     def has_labels(self) -> bool:
         """Whether the model was told to reply in labelled lines."""
-        return any(isinstance(syntax, ReActContract) for syntax in self.syntaxes)
+        return ReActContract in map(type, self.syntaxes)
 
     @property
     def missing_steps(self) -> tuple[str, ...]:

@@ -28,10 +28,16 @@ _logprobs_of = attrgetter("logprobs")
 _index_of = attrgetter("index")
 
 
-def join_deltas(events: Iterable[ReplyEvent]) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
-    """Yield the events, each row of like deltas as one; behind each the deltas it was made of."""
+def join_deltas(
+    events: Iterable[ReplyEvent], *, is_split_again: bool = True
+) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
+    """Yield the events, each row of like deltas as one; behind each the deltas it was made of.
+
+    Where nothing `is_split_again` arguments are joined whatever they hold.
+    """
     for kind, group in groupby(events, type):
-        for row in _cut_at_escapes(group) if kind is ToolCallArgumentsDelta else ([*group],):
+        has_cuts = is_split_again and kind is ToolCallArgumentsDelta
+        for row in _cut_at_escapes(group) if has_cuts else ([*group],):
             whole = _whole(row) if len(row) > 1 else None
             if whole is not None:
                 yield whole, row

@@ -58,8 +58,9 @@ class Policy(msgspec.Struct, frozen=True):
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
     last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
     a row that failed it is told so. `workflow` are the operator's rules of order for the model.
-    With `streams_calls` a client that streams sees calls while they are written. What the
-    guardrails do `without` is left out in order to measure what it is worth.
+    With `streams_calls` a client that streams sees calls while they are written, and with
+    `shows_pieces` pieces are shown as they came also where nobody streams. What the guardrails do
+    `without` is left out in order to measure what it is worth.
     """
 
     traits: Traits = GENERIC
@@ -73,6 +74,7 @@ class Policy(msgspec.Struct, frozen=True):
     streams_calls: bool = True
     most_failures: int = MOST_FAILURES
     without: frozenset[Part] = frozenset()
+    shows_pieces: bool = False
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
@@ -178,6 +180,7 @@ def begin(
         # a call that is shown is shown repaired
         streams_calls=policy.streams_calls and request.stream and Part.REPAIR not in policy.without,
         left_out=policy.left_out,
+        shows_pieces=request.stream or policy.shows_pieces,
     )
     is_strict = policy.is_strict and not plan.is_untouchable
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)

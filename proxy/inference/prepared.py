@@ -71,7 +71,8 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     `prompt_format` says how messages and tools are put, `traits` what else the model needs. Without
     an `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged
     for the record. Questions leave out the fields that `omits` names. With `streams_calls` the
-    client sees calls while they are written. Attempts of the kinds `left_out` are not made.
+    client sees calls while they are written, and with `shows_pieces` pieces as they came. Attempts
+    of the kinds `left_out` are not made.
     """
 
     request: Request
@@ -85,6 +86,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     is_observed: bool = False
     streams_calls: bool = False
     left_out: frozenset[AttemptKind] = frozenset()
+    shows_pieces: bool = False
 
     def question(
         self,

@@ -55,8 +55,10 @@ class GuardedReader:
         shown: SentAnswer,
         *,
         insistence: int = 0,
+        shows_pieces: bool = True,
     ) -> None:
         self._insistence = insistence
+        self._shows_pieces = shows_pieces
         self._sent = shown
         self._offer = offer
         self._gate = gate
@@ -85,8 +87,9 @@ class GuardedReader:
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         shown: list[ReplyEvent] = []
-        for whole, deltas in join_deltas(events):
-            shown += split_like(self.hear(whole), deltas)
+        for whole, deltas in join_deltas(events, is_split_again=self._shows_pieces):
+            heard = self.hear(whole)
+            shown += split_like(heard, deltas) if self._shows_pieces else heard
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
@@ -137,7 +140,7 @@ class PassthroughReader:
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         shown = [self._identify(event) for event in events]
-        for whole, _ in join_deltas(shown):
+        for whole, _ in join_deltas(shown, is_split_again=False):
             self._reply.add(whole)
         return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
 
@@ -179,7 +182,7 @@ class ObservingReader:
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         try:
             if self._bug is None:
-                for whole, _ in join_deltas(events):
+                for whole, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(whole)
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
             self._bug = _as_fact(bug)

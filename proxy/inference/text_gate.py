@@ -98,7 +98,8 @@ class FirstReplyGate:
         return self._hold(heard.text) if self._holds(heard) else self._show_text(heard.text)
 
     def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
-        if self._is_holding or not self._is_answer_due or self._sent.has_calls:
+        sent = self._sent
+        if self._is_holding or not self._is_answer_due or sent.calls or sent.open_call:
             return True
         # white space alone commits to nothing
         return isinstance(heard, Prose) and (not self._shows_prose or heard.text.isspace())

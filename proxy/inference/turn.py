@@ -313,7 +313,12 @@ class Turn:
         if self._attempt.kind is AttemptKind.CONSTRAINED:
             offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
         return GuardedReader(
-            offer, self._release(offer), self._new_id, self._sent, insistence=len(self._failures)
+            offer,
+            self._release(offer),
+            self._new_id,
+            self._sent,
+            insistence=len(self._failures),
+            shows_pieces=self._prepared.shows_pieces,
         )
 
     def _release(self, offer: OfferedTools) -> ReplyGate:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.backends.client import Backend
+from proxy.backends.client import Backend, Description
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
@@ -27,6 +27,7 @@ class _Entry:
     """A model, and the moment until which nobody needs to look again."""
 
     known: KnownModel
+    described: Description
     until: float
 
 
@@ -81,6 +82,10 @@ class KnownModels:
         described = await self._backend.describe(model)
         if described.is_provisional and entry is not None:
             return entry.known
+        lasting = _SOON if described.is_provisional else _FRESH
+        if entry is not None and described == entry.described:
+            entry.until = self._clock() + lasting
+            return entry.known
         evidence = Evidence(
             described.names, described.architecture, described.template, described.takes_tools
         )
@@ -95,8 +100,7 @@ class KnownModels:
             lacks=described.lacks,
             identity=described.identity or (*described.names, model)[0],
         )
-        lasting = _SOON if described.is_provisional else _FRESH
-        self._remember(_Entry(known, self._clock() + lasting), entry)
+        self._remember(_Entry(known, described, self._clock() + lasting), entry)
         return known
 
     def _remember(self, entry: _Entry, before: _Entry | None) -> None:

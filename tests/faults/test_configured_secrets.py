@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.api.assembly import serving_of
+from proxy.api.assembly import server_options_of
 from proxy.api.observing import secrets_of
-from proxy.doctor.finding import Examined, wrong
+from proxy.doctor.finding import Examined, fail
 from proxy.doctor.report import write_bundle
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, load_settings
@@ -47,12 +47,12 @@ def test_every_secret_is_known_as_one(settings: Settings) -> None:
 
 
 def test_nothing_that_is_made_of_settings_shows_a_secret(settings: Settings) -> None:
-    shown = (settings, settings.model_dump_json(), serving_of(settings))
+    shown = (settings, settings.model_dump_json(), server_options_of(settings))
     assert told("".join(f"{one!r}{one}" for one in shown)) == []
 
 
 def test_a_bundle_shows_no_secret_whoever_quotes_it(settings: Settings, tmp_path: Path) -> None:
-    findings = [Examined(f"asked {one}", wrong(f"it said: {one}", one)) for one in CANARIES]
+    findings = [Examined(f"asked {one}", fail(f"it said: {one}", one)) for one in CANARIES]
     write_bundle(tmp_path / "bundle.zip", settings, findings)
     with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
         contents = [archive.read(name).decode() for name in archive.namelist()]
@@ -83,5 +83,5 @@ def test_a_file_of_keys_is_refused_without_its_lines(settings: Settings) -> None
     assert path is not None
     path.write_text(f"{OWNER}\n", encoding="utf-8")
     with pytest.raises(InvalidConfiguration) as refused:
-        serving_of(settings)
+        server_options_of(settings)
     assert told(str(refused.value)) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.assembly import serving_of
+from proxy.api.assembly import server_options_of
 from proxy.conversation.json import JsonObject
 from proxy.settings import load_settings
 from tests.fakes import spoken
@@ -20,7 +20,7 @@ ALONE: JsonObject = {"model_alias": "id-in-the-list", "total_slots": 1}
 
 def ruled() -> ServerOptions:
     rules = {"required_steps": ["get_time"], "terminal_tools": ["get_weather"]}
-    return serving_of(load_settings(None, {"workflows": {"default": rules}}))
+    return server_options_of(load_settings(None, {"workflows": {"default": rules}}))
 
 
 @pytest.mark.parametrize("model", ["default", "id-in-the-list", "gpt-4"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from proxy.api.server import listen, served
+from proxy.api.server import listen, open_server
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.settings import load_settings
@@ -81,7 +81,7 @@ async def replica(
     settings = load_settings(None, sections)
     with closing(listen("127.0.0.1", 0)) as socket:
         async with (
-            served(socket, settings, signals=()) as (_, address),
+            open_server(socket, settings, signals=()) as (_, address),
             httpx.AsyncClient(
                 base_url=address.url,
                 transport=plain_transport(),

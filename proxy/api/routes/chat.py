@@ -19,8 +19,8 @@ from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
     client_key,
+    find_secrets,
     note_status,
-    secrets_sent,
     sender_of,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
@@ -127,7 +127,7 @@ class Chat:
 
     async def _load(self, claim: LoadClaim, parsed: ParsedRequest, context: RequestContext) -> None:
         """Wait for a model that has to be loaded; it stays loaded while the claim is held."""
-        with context.live.loading(self.observers.load(parsed.service.title)):
+        with context.live.wait_for_model(self.observers.load(parsed.service.title)):
             waiting = LoadingStream(context.connection, context.stream, self.timeouts)
             await waiting.wait_for(claim, parsed.decoded)
 
@@ -139,7 +139,7 @@ class Chat:
         may_retry, load = context.ticket.may_retry, self.observers.load(service.title)
         backend = service.fitting.learning_backend(known.model, known.window)
         if context.recorder is not None:
-            backend = context.recorder.behind(backend)
+            backend = context.recorder.wrap(backend)
         service.resize(known, self.process_count)
         broken = service.fitting.watch_prefix(known.model, prepared.plan)
         context.live.prefix_broken = broken
@@ -198,7 +198,7 @@ class Chat:
             recording.leave_out(record.number)
             return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
-        secrets = secrets_sent(context.connection.scope)
+        secrets = find_secrets(context.connection.scope)
         recording.write(recorded, *secrets, number=record.number)
 
 

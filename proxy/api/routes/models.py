@@ -41,14 +41,14 @@ class _Models:
         """List the models that can be asked for."""
         catalogue = self.fronts.catalogue(request.headers)
         wanted = Page(int(limit) if limit.isdecimal() else None, after_id, before_id)
-        return catalogue.models([*map(_listed, await self.services.models())], wanted)
+        return catalogue.models([*map(_to_listed_model, await self.services.models())], wanted)
 
     async def show_model(self, request: Request, model_id: Annotated[str, Path()]) -> JsonObject:
         """Show one model."""
         catalogue = self.fronts.catalogue(request.headers)
-        return catalogue.model(_listed(await self.services.show(model_id)))
+        return catalogue.model(_to_listed_model(await self.services.show(model_id)))
 
 
-def _listed(model: Model) -> ListedModel:
+def _to_listed_model(model: Model) -> ListedModel:
     window = model.details.get("context_window")
     return ListedModel(model.id, window if isinstance(window, int) else None, model.details)

@@ -171,22 +171,22 @@ class Dashboard:
     ) -> Response:
         """Return older rows."""
         most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
-        return await self._answered(request, BoardQuestion("older", before, most))
+        return await self._ask_peer(request, BoardQuestion("older", before, most))
 
     async def request(self, request: Request, name: Name) -> Response:
         """Return one row."""
-        return await self._answered(request, BoardQuestion("row", name))
+        return await self._ask_peer(request, BoardQuestion("row", name))
 
     async def exchange(self, request: Request, name: Name) -> Response:
         """Return what was recorded of a request."""
-        return await self._answered(request, BoardQuestion("exchange", name))
+        return await self._ask_peer(request, BoardQuestion("exchange", name))
 
     async def cancel(self, request: Request, name: Name) -> Response:
         """End a living request."""
         await read_body(request.scope, request.receive, _SMALL)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
-        return await self._answered(request, BoardQuestion("cancel", name))
+        return await self._ask_peer(request, BoardQuestion("cancel", name))
 
     async def confirm(self, request: Request, name: Name) -> Response:
         """Answer a call that waits for a person; who comes second, or too late, is told so."""
@@ -207,7 +207,7 @@ class Dashboard:
         board, name = self.watching.board, question.name
         number = board.number_of(name)
         if question.what == "older" and (number is not None or not name):
-            return _told({"requests": board.rows(question.limit, number)})
+            return _to_board_answer({"requests": board.rows(question.limit, number)})
         if number is None:
             return BoardAnswer(problem="before_restart")
         row = board.row(number)
@@ -215,7 +215,7 @@ class Dashboard:
             return BoardAnswer(problem="request_forgotten")
         match question.what:
             case "row":
-                return _told(row)
+                return _to_board_answer(row)
             case "exchange":
                 return self._exchange(number, row)
             case _:
@@ -224,7 +224,7 @@ class Dashboard:
     def _end(self, number: int, name: str) -> BoardAnswer:
         if not self.watching.board.cancel(number):
             return BoardAnswer(problem="request_over")
-        return _told({"cancelled": name})
+        return _to_board_answer({"cancelled": name})
 
     def _exchange(self, number: int, row: Row) -> BoardAnswer:
         kept = self.recording.kept if self.recording is not None else None
@@ -233,9 +233,9 @@ class Dashboard:
         line = kept.line(number)
         if line is None:
             return BoardAnswer(problem=kept.reason(number) if row.phase == OVER else "not_over")
-        return _told(before_after(line, self.profiles))
+        return _to_board_answer(before_after(line, self.profiles))
 
-    async def _answered(self, request: Request, question: BoardQuestion) -> Response:
+    async def _ask_peer(self, request: Request, question: BoardQuestion) -> Response:
         """Answer, or have the worker answer that has the request."""
         answer = None
         if self.siblings is not None and self.watching.board.number_of(question.name) is None:
@@ -253,7 +253,7 @@ def _is_foreign(request: Request) -> bool:
     return bool(origin) and urlsplit(origin).netloc.lower() != request.headers.get("host", "")
 
 
-def _told(value: object) -> BoardAnswer:
+def _to_board_answer(value: object) -> BoardAnswer:
     return BoardAnswer(msgspec.json.encode(value).decode())
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.api.assembly import serving_of
+from proxy.api.assembly import server_options_of
 from proxy.context.budget import BudgetMode
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
@@ -17,7 +17,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
 
 
 def test_settings_become_what_the_application_takes() -> None:
-    made = serving_of(
+    made = server_options_of(
         settings_of(
             server={"api_key": "k", "max_body_bytes": 5000, "keep_alive_seconds": 3},
             guardrails={"text_policy": "accept", "strict": True, "max_attempts": 2},
@@ -29,35 +29,35 @@ def test_settings_become_what_the_application_takes() -> None:
     assert made.policy.is_strict
     assert (made.timeouts.keep_alive, made.timeouts.deadline) == (3, 7)
     assert not made.forwards_authorization
-    plain = serving_of(Settings())
+    plain = server_options_of(Settings())
     assert plain.forwards_authorization
     assert (plain.policy.text_policy, plain.overrides) == (None, Overrides())
     assert len(plain.profiles) > 25
 
 
 def test_workers_and_replicas_share_what_a_backend_works_on() -> None:
-    made = serving_of(settings_of(server={"workers": 3}, backend={"replicas": 2}))
+    made = server_options_of(settings_of(server={"workers": 3}, backend={"replicas": 2}))
     assert (made.workers, made.replicas, made.process_count) == (3, 2, 6)
-    assert serving_of(Settings()).process_count == 1
+    assert server_options_of(Settings()).process_count == 1
 
 
 def test_rules_of_order_are_kept_by_model() -> None:
     rules = {"required_steps": ["a"], "prerequisites": [{"tool": "b", "needs": "a"}]}
-    made = serving_of(settings_of(workflows={"agent": rules}))
+    made = server_options_of(settings_of(workflows={"agent": rules}))
     assert made.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
 
 
 def test_on_loopback_the_server_goes_by_loopbacks_names_and_those_of_the_operator() -> None:
-    hosts = serving_of(Settings()).access.hosts
+    hosts = server_options_of(Settings()).access.hosts
     assert hosts == frozenset({"localhost", "127.0.0.1", "::1"})
-    more = serving_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
+    more = server_options_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
     assert more == frozenset({"localhost", "127.0.0.1", "::1", "box.local"})
 
 
 def test_beyond_loopback_any_name_will_do_unless_the_operator_lists_some() -> None:
     beyond: dict[str, object] = {"host": "0.0.0.0", "api_key": "k"}
-    assert serving_of(settings_of(server=beyond)).access.hosts is None
-    hosts = serving_of(settings_of(server={**beyond, "allowed_hosts": ["box"]})).access.hosts
+    assert server_options_of(settings_of(server=beyond)).access.hosts is None
+    hosts = server_options_of(settings_of(server={**beyond, "allowed_hosts": ["box"]})).access.hosts
     assert hosts is not None
     assert "box" in hosts
 
@@ -65,7 +65,7 @@ def test_beyond_loopback_any_name_will_do_unless_the_operator_lists_some() -> No
 def test_keys_by_name_stand_beside_the_one_key(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("alice sk-1", encoding="utf-8")
-    made = serving_of(settings_of(server={"api_key": "k", "api_keys_file": str(file)}))
+    made = server_options_of(settings_of(server={"api_key": "k", "api_keys_file": str(file)}))
     assert made.access.keys == {"api_key": "k", "alice": "sk-1"}
     assert "sk-1" not in repr(made)
 
@@ -92,14 +92,14 @@ def test_the_dashboard_opens_to_the_operators_key_and_to_those_who_are_named(
     monkeypatch.chdir(tmp_path)
     Path("keys").write_text("alice sk-1\nbob sk-2", encoding="utf-8")
     Path("sly").write_text("api_key sk-3", encoding="utf-8")
-    made = serving_of(settings_of(server=server, ui={"owners": owners, "read_only": True}))
+    made = server_options_of(settings_of(server=server, ui={"owners": owners, "read_only": True}))
     assert made.operators == operators
     assert made.has_read_only_ui
 
 
 def test_the_dashboard_cannot_be_opened_to_somebody_without_a_key() -> None:
     with pytest.raises(InvalidConfiguration, match="'carol' has no key"):
-        serving_of(settings_of(server={"api_key": "k"}, ui={"owners": ["carol"]}))
+        server_options_of(settings_of(server={"api_key": "k"}, ui={"owners": ["carol"]}))
 
 
 @pytest.mark.parametrize("origin", ["*", "chat.example.com", "https://a.example/path", "https://*"])
@@ -114,12 +114,12 @@ def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
 def test_a_server_that_we_start_has_got_its_budget_with_its_window(
     model: str | None, budget: BudgetMode
 ) -> None:
-    made = serving_of(settings_of(context={"budget": "fast"}, model={"path": model}))
+    made = server_options_of(settings_of(context={"budget": "fast"}, model={"path": model}))
     assert made.context.budget is budget
 
 
 def test_parts_can_be_left_out_for_measuring() -> None:
-    made = serving_of(settings_of(guardrails={"without": ["rescue", "compaction"]}))
+    made = server_options_of(settings_of(guardrails={"without": ["rescue", "compaction"]}))
     assert made.policy.without == {Part.RESCUE, Part.COMPACTION}
     assert made.context.mode is FittingMode.OFF
-    assert serving_of(Settings()).context.mode is FittingMode.AUTO
+    assert server_options_of(Settings()).context.mode is FittingMode.AUTO

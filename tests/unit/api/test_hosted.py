@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message
 
-from proxy.api.hosted import Hosted, opened
+from proxy.api.hosted import Hosted, open_app
 from proxy.api.server import listen, url_of
 from proxy.conversation import json
 from proxy.errors import BackendUnavailable, ProcessFailed
@@ -100,7 +100,7 @@ def test_uvicorn_serves_it_and_closes_it() -> None:
         assert answer.status_code == 200
         assert answer.headers.get_list("x-request-id") == ["r1"]
         assert "Hello" in answer.text
-    line = next(json.parse(one) for one in log if '"event": "request"' in one)
+    line = next(json.parse(one) for one in log if '"event":"request"' in one.replace(": ", ":"))
     assert isinstance(line, dict)
     assert (line["id"], line["replica"]) == ("r1", "temper-0")
     assert any("Application shutdown complete" in one for one in log)
@@ -238,7 +238,7 @@ async def test_a_new_configuration_takes_effect() -> None:
     strict = settings_of(
         backend=NOWHERE, metrics={"enabled": False}, server={"max_body_bytes": 1024}
     )
-    async with opened(settings, reload=lambda: strict) as found, asking(found.app) as client:
+    async with open_app(settings, reload=lambda: strict) as found, asking(found.app) as client:
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}
         found.renew()
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 413

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.api.observing import observing, secrets_in
+from proxy.api.observing import open_observers, secrets_in
 from proxy.errors import InvalidConfiguration
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.logs import RequestLog
@@ -17,34 +17,34 @@ TRACED = {"tracing": {"url": "http://127.0.0.1:4318"}}
 
 
 def test_requests_are_logged_and_counted_unless_the_operator_wants_less() -> None:
-    with observing(Settings()) as observers:
+    with open_observers(Settings()) as observers:
         assert [type(sink) for sink in observers.sinks] == [RequestLog]
         assert isinstance(observers.meter, Metrics)
         assert not observers.traces
-    with observing(load_settings(None, {"metrics": {"enabled": False}})) as observers:
+    with open_observers(load_settings(None, {"metrics": {"enabled": False}})) as observers:
         assert observers.meter is None
 
 
 def test_requests_are_on_a_board_unless_nobody_wants_the_dashboard() -> None:
     keeping = {"recording": {"keep_bytes": 1_000_000}}
-    with observing(load_settings(None, keeping)) as observers:
+    with open_observers(load_settings(None, keeping)) as observers:
         recording, board = observers.recording, observers.board
         assert recording is not None
         assert recording.kept is not None
         assert board is not None
         recording.write(exchange(), number=1)
-        number = board.opened(LiveRequest("r"))
-        board.closed(number, LiveRequest("r").record())
+        number = board.open(LiveRequest("r"))
+        board.close(number, LiveRequest("r").record())
         assert board.rows()[0].has_exchange
-    with observing(load_settings(None, {"ui": {"enabled": False}})) as observers:
+    with open_observers(load_settings(None, {"ui": {"enabled": False}})) as observers:
         assert observers.board is None
-    with observing(Settings()) as observers:
+    with open_observers(Settings()) as observers:
         assert observers.board is not None
         assert observers.recording is None
 
 
 def test_spans_are_written_for_whoever_names_a_collector() -> None:
-    with observing(load_settings(None, TRACED)) as observers:
+    with open_observers(load_settings(None, TRACED)) as observers:
         assert [type(sink) for sink in observers.sinks] == [RequestLog, Tracing]
         assert observers.traces
 
@@ -53,7 +53,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "proxy.observability.tracing", None)
     with (
         pytest.raises(InvalidConfiguration, match=r"temper-proxy\[otel\]"),
-        observing(load_settings(None, TRACED)),
+        open_observers(load_settings(None, TRACED)),
     ):
         pass
 
@@ -68,7 +68,7 @@ def test_a_recording_is_opened_closed_and_knows_every_secret(tmp_path: Path) -> 
             "backend": {"api_key": "canary-backend", "headers": {"x-team": "canary-header"}},
         },
     )
-    with observing(settings) as observers:
+    with open_observers(settings) as observers:
         assert observers.recording is not None
         said = " ".join(secrets_in(settings))
         observers.recording.write(exchange(answer=RecordedAnswer(text=said)))

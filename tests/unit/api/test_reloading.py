@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.assembly import serving_of
-from proxy.api.reloading import LoadedConfiguration, ReplaceableApp, merged, reloaded
+from proxy.api.assembly import server_options_of
+from proxy.api.reloading import LoadedConfiguration, ReplaceableApp, merge_settings, reload_services
 from proxy.errors import InvalidConfiguration
 from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
@@ -28,7 +28,7 @@ def test_what_guards_and_limits_changes_and_the_rest_waits_for_a_restart() -> No
         tools={"rounds": 3},
         mcp={"new": {"url": "http://127.0.0.1:1/mcp"}},
     )
-    serving, waiting = merged(OLD, OLD, new)
+    serving, waiting = merge_settings(OLD, OLD, new)
     assert serving.guardrails.strict
     assert (serving.server.max_body_bytes, serving.server.port) == (4096, OLD.server.port)
     assert (serving.context.high, serving.context.budget) == (0.8, OLD.context.budget)
@@ -42,7 +42,7 @@ def test_what_was_made_of_a_setting_at_the_start_is_kept() -> None:
     used = asked.model_copy(
         update={"context": asked.context.model_copy(update={"budget": "backend"})}
     )
-    serving, waiting = merged(used, asked, asked)
+    serving, waiting = merge_settings(used, asked, asked)
     assert serving == used
     assert waiting == ()
 
@@ -79,11 +79,11 @@ def test_the_same_backends_and_queues_serve_under_new_terms(tmp_path: Path) -> N
     file = tmp_path / "one.gguf"
     file.write_bytes(b"GGUF")
     settings = settings_of(models={"one": {"path": str(file), "profile": "qwen3"}})
-    serving = serving_of(settings)
+    serving = server_options_of(settings)
     before = Services(
         [serving.service(ScriptedBackend(), name="one"), ServerOptions().service(ScriptedBackend())]
     )
-    after = reloaded(before, settings, serving)
+    after = reload_services(before, settings, serving)
     for old, new in zip(before, after, strict=True):
         assert (new.backend, new.admission, new.name) == (old.backend, old.admission, old.name)
         assert new.models is not old.models

@@ -9,7 +9,7 @@ from proxy.api.response_keeping import (
     TellWhenAlone,
     WaitForWriting,
     examine_keeping,
-    keeping_responses,
+    open_response_store,
 )
 from proxy.dialects.openai_responses.store import StoredResponse
 from proxy.errors import InvalidConfiguration
@@ -42,7 +42,7 @@ def test_without_a_file_responses_are_kept_where_one_process_sees_them_all(
     sections: dict[str, dict[str, object]], keeps: bool
 ) -> None:
     examine_keeping(settings_of(**sections))
-    with keeping_responses(settings_of(**sections)) as store:
+    with open_response_store(settings_of(**sections)) as store:
         assert (store is not None) is keeps
         assert not isinstance(store, ResponsesFile)
 
@@ -50,7 +50,7 @@ def test_without_a_file_responses_are_kept_where_one_process_sees_them_all(
 def test_with_a_file_all_workers_keep_them_within_the_bounds_that_are_set(tmp_path: Path) -> None:
     kept = {"path": str(tmp_path / "kept.sqlite"), "store_responses": 1}
     settings = settings_of(server={"workers": 2}, responses=kept)
-    with keeping_responses(settings) as store:
+    with open_response_store(settings) as store:
         assert isinstance(store, ResponsesFile)
         store.keep("me", ANSWER)
         store.keep("me", StoredResponse("resp_2", [], [], b"{}"))
@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_used_is_found_before_anything_is_served(tmp_path:
         examine_keeping(settings)
     with (
         pytest.raises(InvalidConfiguration, match=r"responses\.path: .*Is a directory"),
-        keeping_responses(settings),
+        open_response_store(settings),
     ):
         pytest.fail("it was opened")
 

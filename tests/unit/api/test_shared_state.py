@@ -5,7 +5,7 @@ import pytest
 
 from proxy.api.fronts import CHAT
 from proxy.api.shared_answers import SharedAnswers
-from proxy.api.shared_state import examine_state, opened_fronts
+from proxy.api.shared_state import examine_state, open_fronts
 from proxy.errors import InvalidConfiguration
 from proxy.observability.observers import Observers
 from proxy.settings import Settings, load_settings
@@ -37,7 +37,7 @@ async def test_without_an_address_nothing_is_shared_and_nothing_imported() -> No
     before = {*sys.modules}
     settings = settings_of("")
     examine_state(settings)
-    async with opened_fronts(settings, Observers()) as fronts:
+    async with open_fronts(settings, Observers()) as fronts:
         assert isinstance(fronts.store, MemoryStore)
         assert fronts.sharing(CHAT, 1.0) is None
         assert all(route.is_shared is None for route in fronts)
@@ -49,14 +49,14 @@ async def test_without_the_client_an_address_is_an_error(monkeypatch: pytest.Mon
     with pytest.raises(InvalidConfiguration, match=r"state\.url: .*temper-proxy\[state\]"):
         examine_state(settings_of())
     with pytest.raises(InvalidConfiguration, match=r"temper-proxy\[state\]"):
-        async with opened_fronts(settings_of(), Observers()):
+        async with open_fronts(settings_of(), Observers()):
             pytest.fail("it was opened")
 
 
 @with_client
 async def test_with_an_address_answers_and_responses_are_shared() -> None:
     examine_state(settings_of())
-    async with opened_fronts(settings_of(server={"workers": 2}), Observers()) as fronts:
+    async with open_fronts(settings_of(server={"workers": 2}), Observers()) as fronts:
         assert isinstance(fronts.store, SharedResponses)
         assert isinstance(fronts.sharing(CHAT, 1.0), SharedAnswers)
         assert [route.is_shared is not None for route in fronts] == [False, False, True]
@@ -71,7 +71,7 @@ async def test_responses_may_be_kept_elsewhere(
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"
     wished = {name: str(file) if one == "FILE" else one for name, one in responses.items()}
-    async with opened_fronts(settings_of(responses=wished), Observers()) as fronts:
+    async with open_fronts(settings_of(responses=wished), Observers()) as fronts:
         assert isinstance(fronts.store, kind)
         assert all(route.is_shared is None for route in fronts)
         assert fronts.sharing(CHAT, 1.0) is not None

@@ -1,7 +1,7 @@
 import sys
 import threading
 
-from proxy.api.warming import GENTLE_WORK, warming_up
+from proxy.api.warming import GENTLE_WORK, warm_up
 
 
 def usual() -> float:
@@ -17,7 +17,7 @@ def test_work_is_done_in_another_thread_that_leaves_others_their_turn() -> None:
     def work() -> None:
         seen.append((threading.current_thread(), sys.getswitchinterval() < before))
 
-    with warming_up(work, delay=0) as thread:
+    with warm_up(work, delay=0) as thread:
         thread.join()
     assert seen == [(thread, True)]
     assert thread.daemon
@@ -32,9 +32,9 @@ def test_who_is_warmed_up_while_another_is_leaves_everything_as_it_was() -> None
         began.set()
         may_end.wait()
 
-    with warming_up(work, delay=0) as first:
+    with warm_up(work, delay=0) as first:
         began.wait()
-        with warming_up(lambda: None, delay=0) as second:
+        with warm_up(lambda: None, delay=0) as second:
             may_end.set()
             first.join()
             second.join()
@@ -43,7 +43,7 @@ def test_who_is_warmed_up_while_another_is_leaves_everything_as_it_was() -> None
 
 def test_what_has_not_begun_at_the_end_never_does() -> None:
     seen: list[str] = []
-    with warming_up(lambda: seen.append("done"), delay=3600) as thread:
+    with warm_up(lambda: seen.append("done"), delay=3600) as thread:
         pass
     thread.join()
     assert seen == []
