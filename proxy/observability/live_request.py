@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 import msgspec
-from starlette.types import Message, Send
 
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
@@ -139,7 +138,6 @@ class LiveRequest:
     _stage = Stage.RECEIVING
     _progress: float | None = None
     _reported = 0.0
-    _is_cancelled = False
 
     def __init__(
         self,
@@ -173,7 +171,6 @@ class LiveRequest:
         """End it as if its client had left; False where nobody knows how."""
         if self._link is None or self._link.leave is None:
             return False
-        self._is_cancelled = True
         self._link.leave()
         return True
 
@@ -190,23 +187,6 @@ class LiveRequest:
             self._loaded = self._clock() - begun
             if load is not None:
                 load.wait(-1)
-
-    def noting(self, send: Send) -> Send:
-        """Return what sends to the client and notes the status once all of the answer was sent.
-
-        Until then the client may leave.
-        """
-        status = CLIENT_LEFT
-
-        async def noted(message: Message) -> None:
-            nonlocal status
-            await send(message)
-            if message["type"] == "http.response.start":
-                status = int(message["status"])
-            elif not message.get("more_body", False) and not self._is_cancelled:
-                self.status = status
-
-        return noted
 
     def served_by(self, backend: str) -> None:
         """Note which of several backends it was."""

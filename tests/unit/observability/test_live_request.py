@@ -1,11 +1,9 @@
-import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
-from starlette.types import Message
 
 from proxy import errors
 from proxy.context.prefix import PrefixBroken
@@ -16,7 +14,6 @@ from proxy.facts import RejectedReply
 from proxy.observability.board import Board
 from proxy.observability.live_request import Asked, BoardLink, LiveRequest, word_for
 from proxy.observability.record import (
-    CLIENT_LEFT,
     AttemptRecord,
     Phase,
     Stage,
@@ -208,30 +205,6 @@ def test_every_failure_has_its_word(error: TemperError, word: str) -> None:
     assert word_for(error) == word
 
 
-def test_the_status_counts_once_the_whole_answer_was_sent() -> None:
-    async def scene() -> list[int]:
-        sent: list[Message] = []
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        account = LiveRequest("req_1")
-        noting = account.noting(send)
-        messages: list[Message] = [
-            {"type": "http.response.start", "status": 201},
-            {"type": "http.response.body", "more_body": True},
-            {"type": "http.response.body"},
-        ]
-        seen: list[int] = []
-        for message in messages:
-            await noting(message)
-            seen.append(account.status)
-        assert len(sent) == 3
-        return seen
-
-    assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, 201]
-
-
 def test_a_slot_that_was_given_back_may_be_waited_for_again() -> None:
     crowd, live = Crowd(), LiveRequest("r", clock=iter(range(100)).__next__)
     live.wait(crowd)  # joined at 1
@@ -339,17 +312,6 @@ def test_it_is_cancelled_as_if_its_client_had_left(*, leaves: bool) -> None:
     account = LiveRequest("r", link=link)
     assert account.cancel() is leaves
     assert left == [True] * leaves
-
-    async def answer() -> None:
-        async def send(_: Message) -> None:
-            pass
-
-        noted = account.noting(send)
-        await noted({"type": "http.response.start", "status": 200, "headers": []})
-        await noted({"type": "http.response.body", "body": b"", "more_body": False})
-
-    asyncio.run(answer())
-    assert account.record().status == (CLIENT_LEFT if leaves else 200)
     assert not LiveRequest("r").cancel()
 
 
