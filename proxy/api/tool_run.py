@@ -69,7 +69,7 @@ class ToolRun:
             hosting.source,
             owned,
             hosting.limits,
-            meta=lambda call: live.call(call.id, call.name),
+            meta=lambda call: live.begin_call(call.id, call.name),
             notice=self._note_call,
             confirm=self._confirm,
         )
@@ -135,7 +135,7 @@ class ToolRun:
         """Note a call that is over."""
         number, status = len(self._run.rounds) + 1, called.status.value
         self._ran.append(ToolRan(called.server, called.own_name, status, number))
-        self._live.ran(
+        self._live.end_call(
             ToolRecord(
                 called.server,
                 called.own_name,

@@ -38,10 +38,10 @@ Answer = TypeVar("Answer")
 class StateListener(Protocol):
     """Hears how the store does."""
 
-    def find_state(self, server: str, *, is_up: bool) -> None:
+    def report_state(self, server: str, *, is_up: bool) -> None:
         """Note whether the store can be read and written."""
 
-    def fail_state(self, operation: str) -> None:
+    def count_state_error(self, operation: str) -> None:
         """Count an operation that the store did not carry out."""
 
 
@@ -124,7 +124,7 @@ class ValkeyStore:
 
     async def watch(self) -> None:
         """Look after a server that fails until it is well again, and look at it once at first."""
-        self._listener.find_state(self._name, is_up=True)
+        self._listener.report_state(self._name, is_up=True)
         self._has_failed.set()
         while True:
             await self._has_failed.wait()
@@ -242,7 +242,7 @@ class ValkeyStore:
             async with asyncio.timeout(self._patience * _IN_LINE):
                 await self._room.acquire()
         except TimeoutError as error:  # which says nothing of the server
-            self._listener.fail_state(operation)
+            self._listener.count_state_error(operation)
             raise StateUnavailable from error
         try:
             return await self._carry_out(operation, command)
@@ -261,13 +261,13 @@ class ValkeyStore:
         except ResponseError as error:  # it answers, and will not
             self._breaker.succeeded()
             self._is_full = True
-            self._listener.fail_state(operation)
+            self._listener.count_state_error(operation)
             self._tell(_FULL, error)
             raise StateUnavailable from error
         except (ValkeyError, OSError, TimeoutError) as error:
             self._breaker.failed(self._clock())
             self._has_failed.set()
-            self._listener.fail_state(operation)
+            self._listener.count_state_error(operation)
             self._tell(_DOWN, error)
             raise StateUnavailable from error
         except BaseException:
@@ -283,7 +283,7 @@ class ValkeyStore:
         if is_usable == self._was_usable:
             return
         self._was_usable = is_usable
-        self._listener.find_state(self._name, is_up=is_usable)
+        self._listener.report_state(self._name, is_up=is_usable)
         if error is None:
             logger.info(words, self._name)
         else:

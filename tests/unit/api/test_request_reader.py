@@ -158,32 +158,26 @@ def test_a_body_may_say_that_it_is_not_compressed() -> None:
     )
 
 
-def test_the_status_counts_once_the_whole_answer_was_sent() -> None:
+@pytest.mark.parametrize(("is_cancelled", "status"), [(False, 201), (True, CLIENT_LEFT)])
+def test_the_status_counts_once_the_whole_answer_was_sent(
+    *, is_cancelled: bool, status: int
+) -> None:
     async def scene() -> list[int]:
-        live, connection = LiveRequest("req_1"), HandMadeClient().connection
+        live, connection = LiveRequest("req_1"), HandMadeClient(b"", "POST").connection
         messages: list[Message] = [
             {"type": "http.response.start", "status": 201, "headers": []},
-            {"type": "http.response.body", "more_body": True},
-            {"type": "http.response.body"},
+            {"type": "http.response.body", "body": b"", "more_body": True},
+            {"type": "http.response.body", "body": b""},
         ]
         seen: list[int] = []
         for message in messages:
+            connection.is_cancelled = is_cancelled and message is messages[-1]
             await connection.send(message)
             note_status(live, connection)
             seen.append(live.status)
         return seen
 
-    assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, 201]
-
-
-@pytest.mark.parametrize("is_cancelled", [True, False])
-def test_whoever_was_cancelled_has_left_whatever_was_sent(*, is_cancelled: bool) -> None:
-    live, connection = LiveRequest("req_1"), HandMadeClient().connection
-    if is_cancelled:
-        connection.cancel()
-    asyncio.run(connection.respond(200, {}, b"{}"))
-    note_status(live, connection)
-    assert live.record().status == (CLIENT_LEFT if is_cancelled else 200)
+    assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, status]
 
 
 def test_a_status_that_was_noted_of_a_failure_stays() -> None:
