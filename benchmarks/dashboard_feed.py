@@ -69,7 +69,7 @@ def _answer(board: Board) -> None:
     live.wait(None)
     live.admit(0.0)
     with live.attempt({}):
-        live.show()
+        live.note_first_token()
     live.facts, live.status, live.outcome = (Asked("as_asked"),), 200, Outcome.CLEAN
     live.record()
 

@@ -1,4 +1,4 @@
-"""The command `temper`, and `python -m proxy`: signals are heeded before anything is imported."""
+"""The command `temper`, and `python -m proxy`: signals are handled before anything is imported."""
 
 from proxy.cli.signals import leave_when_signalled
 

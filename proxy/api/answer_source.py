@@ -101,7 +101,7 @@ class ShownEvents:
         """Take note of events that are shown together."""
         if not self.has_content and any(isinstance(event, _SEEN) for event in batch):
             self.has_content = True
-            self._live.show()
+            self._live.note_first_token()
         if batch and not isinstance(batch[-1], TextDelta):
             for event in batch[-2:]:  # the usage and the end are the last
                 self._note_end(event)
@@ -114,7 +114,7 @@ class ShownEvents:
         elif isinstance(event, ReplyFinished):
             self._live.finish_reason = event.reason
         elif isinstance(event, PromptProgress):
-            self._live.read(event)
+            self._live.note_progress(event)
 
 
 class SingleTurn:

@@ -60,7 +60,7 @@ class Exchange:
         """Note what happened to the answer, and let go of what refers back to its source."""
         live, source = self._live, self._source
         live.facts, live.facts_so_far = source.facts, None
-        live.served_by(source.backend)
+        live.set_backend(source.backend)
         if source.is_done:
             live.outcome = outcome(live.facts)
 
@@ -88,7 +88,7 @@ class Exchange:
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self._source.events(self._upstream, stream)
-        return batches if self._recorder is None else self._recorder.before(batches)
+        return batches if self._recorder is None else self._recorder.record_answer(batches)
 
     async def _send_whole(
         self, batches: ReplyEvents, connection: ClientConnection, timeouts: StreamTimeouts

@@ -64,7 +64,7 @@ async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
             yield
     finally:
         publishing.cancel()
-        shared.publish(board.counted())
+        shared.publish(board.counts())
 
 
 async def _publish(shared: SharedCounts, board: Board) -> None:
@@ -73,7 +73,7 @@ async def _publish(shared: SharedCounts, board: Board) -> None:
         await asyncio.sleep(_PUBLISH_SECONDS)
         if board.number != told:
             told = board.number
-            shared.publish(board.counted())
+            shared.publish(board.counts())
 
 
 def _board(recording: Recording | None) -> Board:

@@ -56,7 +56,7 @@ class SharedState:
             alone,
             bounds,
             is_usable=lambda: self.store.is_usable,
-            on_loss=self.observers.lose,
+            on_loss=self.observers.count_unstored,
         )
 
     def shares(self, store: ResponseStore | None) -> "Callable[[], bool] | None":
@@ -74,7 +74,7 @@ async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerato
     """
     async with _open_state(settings, observers) as state:
         share = state.responses if state is not None else None
-        with open_response_store(settings, observers.lose, share) as kept:
+        with open_response_store(settings, observers.count_unstored, share) as kept:
             yield all_fronts(kept, state)
 
 

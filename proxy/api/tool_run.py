@@ -20,7 +20,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
-from proxy.dialects.openai_chat.tool_rounds import told
+from proxy.dialects.openai_chat.tool_rounds import describe_rounds
 from proxy.engine import Headers, converse
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Fact, ToolRan
@@ -69,7 +69,7 @@ class ToolRun:
             hosting.source,
             owned,
             hosting.limits,
-            meta=lambda call: live.call(call.id, call.name),
+            meta=lambda call: live.begin_call(call.id, call.name),
             notice=self._note_call,
             confirm=self._confirm,
         )
@@ -135,7 +135,7 @@ class ToolRun:
         """Note a call that is over."""
         number, status = len(self._run.rounds) + 1, called.status.value
         self._ran.append(ToolRan(called.server, called.own_name, status, number))
-        self._live.ran(
+        self._live.end_call(
             ToolRecord(
                 called.server,
                 called.own_name,
@@ -177,7 +177,7 @@ class ToolRun:
         added = self._run.added
         last = added[-1]
         is_answer = last.role == "assistant" and not last.calls
-        return [*batch[:-1], told(added[:-1] if is_answer else added), batch[-1]]
+        return [*batch[:-1], describe_rounds(added[:-1] if is_answer else added), batch[-1]]
 
     def cut_off(self) -> Sequence[ReplyEvent]:
         """Return the end of an answer that flowed until its time was over, without any call."""

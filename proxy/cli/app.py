@@ -21,7 +21,7 @@ from proxy.conversation import json
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_with_origins
-from proxy.settings.launch_values import usable_repository
+from proxy.settings.values import usable_repository
 
 CLIENTS = ("claude-code", "codex")
 
@@ -107,7 +107,7 @@ def serve(
 ) -> None:
     """Serve an OpenAI-compatible API in front of a model."""
     given: Flags = {
-        **_served({**flags, "backend_url": None}),
+        **_backend_flags({**flags, "backend_url": None}),
         "server": {name: flags[name] for name in ("host", "port", "workers")},
         "context": {"budget": flags["budget"]},
         "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
@@ -169,7 +169,7 @@ def models(
     if tried:
         commands.show_tried(as_json=as_json)
         return
-    settings = load(config, _served(flags), as_json=as_json)
+    settings = load(config, _backend_flags(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
     if cached or (not known and names_nothing(settings)):
         commands.show_cached_models(as_json=as_json)
@@ -196,7 +196,7 @@ def doctor(
     **flags: str | Path | None,
 ) -> None:
     """Examine the machine and the server, and say what to fix."""
-    settings = load(config, _served(flags), as_json=as_json)
+    settings = load(config, _backend_flags(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
     examining = commands.examine_servers(
         settings, bundle, look_at, client=client, temper=commands.version(), as_json=as_json
@@ -268,7 +268,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
         return
     files = configuration.model_files(loaded.settings)
     found = f" {files} model files were found." if files else ""
-    click.echo(f"The configuration is valid. {configuration.what_was_read(loaded)}{found}")
+    click.echo(f"The configuration is valid. {configuration.describe_sources(loaded)}{found}")
 
 
 @main.command(name="config")
@@ -309,7 +309,7 @@ def show_version(*, as_json: bool) -> None:
         click.echo(f"temper {commands.version()}")
 
 
-def _served(flags: Mapping[str, object]) -> Flags:
+def _backend_flags(flags: Mapping[str, object]) -> Flags:
     """Return the settings in which flags name what is to be served."""
     kind = "ollama" if flags["ollama"] else None
     return {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 from rich.console import Console
 
-from proxy.api.event_loop import hurry, settle
+from proxy.api.event_loop import hurry, import_libraries, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
@@ -44,6 +44,7 @@ def serve(
 ) -> Work:
     """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
     hurry()
+    import_libraries()
     from proxy.api.server import run
     from proxy.api.workers import run_workers
     from proxy.cli.terminal import Terminal
@@ -64,7 +65,7 @@ def serve(
                 terminal.say(f"Watch it at {address.url}/ui")
         settle()
         if not is_ours:
-            looking.add(asyncio.create_task(_look_at_backend(address)))
+            looking.add(asyncio.create_task(_warn_if_unreachable(address)))
 
     async def work() -> bool:
         found = await find_backend(settings, places)
@@ -122,7 +123,6 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
 
 
 def show_cached_models(*, as_json: bool) -> None:
-    """Print the models that lie on this machine."""
     from proxy.cli import getting_models
 
     found = getting_models.found_models()
@@ -157,7 +157,7 @@ def examine_servers(
         console = Console(highlight=False)
         examined: list[Examined] = []
         one_client = CLIENTS[client] if client is not None else None
-        examining = examine(examined_settings, client=one_client, keep=_keeping(temper))
+        examining = examine(examined_settings, client=one_client, keep=_keep_figures(temper))
         async with contextlib.aclosing(examining) as findings:
             async for one in findings:
                 if not as_json:
@@ -175,7 +175,7 @@ def examine_servers(
     return work()
 
 
-def _keeping(temper: str) -> "Keep":
+def _keep_figures(temper: str) -> "Keep":
     """Return what keeps the figures of a model."""
     from proxy.doctor.report import tried_model
     from proxy.state.tried_models import TriedModels, cache_folder
@@ -202,7 +202,7 @@ def show_tried(*, as_json: bool) -> None:
         click.echo(NOTHING_TRIED)
 
 
-async def _look_at_backend(address: "Address") -> None:
+async def _warn_if_unreachable(address: "Address") -> None:
     """Warn an operator whose backend is not there; clients are told with every request."""
     import ssl
 
@@ -221,7 +221,6 @@ async def _look_at_backend(address: "Address") -> None:
 
 
 def version() -> str:
-    """Return Temper's own version."""
     try:
         return version_of("temper-proxy")
     except PackageNotFoundError:
@@ -234,5 +233,4 @@ def _say(sentence: str) -> None:
 
 
 def print_json(value: JsonObject) -> None:
-    """Print a result for programs."""
     click.echo(json.dump_text(value))

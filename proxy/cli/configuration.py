@@ -41,7 +41,7 @@ def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration
         yield problem
 
 
-def what_was_read(loaded: LoadedSettings) -> str:
+def describe_sources(loaded: LoadedSettings) -> str:
     """Say in one sentence which file the settings are from, and what else counts."""
     others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
     besides = f", and {others} from the environment" if others else ""
@@ -51,7 +51,6 @@ def what_was_read(loaded: LoadedSettings) -> str:
 
 
 def model_files(settings: Settings) -> int:
-    """Count the files of models that are named."""
     return sum(one.path is not None for one in (settings.model, *settings.models.values()))
 
 
@@ -75,8 +74,8 @@ def as_toml(settings: list[EffectiveSetting]) -> str:
         own, _, name = one.name.rpartition(".")
         if own != section:
             section = own
-            lines += ["", f"[{_dotted(own)}]"]
-        lines.append(f"{_quoted(name)} = {toml_value(one.value)}  # {one.origin}")
+            lines += ["", f"[{_dotted_name(own)}]"]
+        lines.append(f"{_quote(name)} = {toml_value(one.value)}  # {one.origin}")
     return "\n".join(lines[1:])
 
 
@@ -96,7 +95,6 @@ def problems_document(error: TemperError) -> list[JsonValue]:
 
 
 def effective_document(settings: list[EffectiveSetting]) -> JsonObject:
-    """Describe settings as an object of JSON."""
     return {one.name: {"value": one.value, "origin": one.origin} for one in settings}
 
 
@@ -129,19 +127,19 @@ def toml_value(value: JsonValue) -> str:
             return str(int(value))
         case dict():
             known = ((name, one) for name, one in value.items() if one is not None)
-            return f"{{{', '.join(f'{_quoted(name)} = {toml_value(one)}' for name, one in known)}}}"
+            return f"{{{', '.join(f'{_quote(name)} = {toml_value(one)}' for name, one in known)}}}"
         case list():
             return f"[{', '.join(map(toml_value, value))}]"
         case _:
             return json.dump_text(value)
 
 
-def _dotted(section: str) -> str:
+def _dotted_name(section: str) -> str:
     """Write the name of a section; what the operator chose may have dots."""
     first, _, own = section.partition(".")
-    return f"{first}.{_quoted(own)}" if own else first
+    return f"{first}.{_quote(own)}" if own else first
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     is_bare = all(character.isalnum() or character in "_-" for character in name)
     return name if is_bare and name.isascii() and name else json.dump_text(name)

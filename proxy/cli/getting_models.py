@@ -39,12 +39,10 @@ async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
 
 
 def found_models() -> tuple[CachedModel, ...]:
-    """List the models that lie on this machine."""
     return cached_models(os.environ, Path.home(), sys.platform)
 
 
 def document(models: Sequence[CachedModel]) -> JsonObject:
-    """Describe models as an object of JSON."""
     listed: list[JsonObject] = [
         {
             "name": one.name,

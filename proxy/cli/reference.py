@@ -41,12 +41,10 @@ _LEFT_OUT = frozenset({"models.NAME.alias"})  # its own name is the alias
 
 
 def pages() -> Mapping[str, str]:
-    """Return every page by the name of its file."""
     return {"settings.md": "\n".join(_settings()), "headers.md": "\n".join(_headers())}
 
 
 def write(folder: Path) -> None:
-    """Write every page into a folder."""
     for name, text in pages().items():
         (folder / name).write_text(text, encoding="utf-8")
 

@@ -10,7 +10,7 @@ import click
 
 from proxy.api.event_loop import loop_factory
 from proxy.cli.commands import print_json
-from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
+from proxy.cli.signals import INTERRUPTED, ending_signals, keep_handlers
 from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
 from proxy.settings import Settings, load_settings
@@ -23,7 +23,7 @@ FAILED = 1
 def run(work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = INTERRUPTED) -> None:
     """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
     try:
-        with handlers_kept(), asyncio.Runner(loop_factory=loop_factory()) as runner:
+        with keep_handlers(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             is_done = runner.run(_until_signalled(work))
     except TemperError as error:
         fail(error, as_json=as_json)
@@ -47,7 +47,7 @@ async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
             raise KeyboardInterrupt
         task.cancel()
 
-    numbers = heeded()
+    numbers = ending_signals()
     for number in numbers:
         loop.add_signal_handler(number, hear)
     try:

@@ -37,7 +37,6 @@ class Screen:
         self._rows = {row.id: row for row in state.requests}
 
     def apply(self, change: Change) -> None:
-        """Take over an event of the feed."""
         match change:
             case State():
                 self._take(change)
@@ -97,7 +96,7 @@ class Screen:
 
 
 def _line(counts: Counts) -> Text:
-    """Draw the line that matters, of the last hour."""
+    """Draw the summary of the last hour."""
     helped = counts.repaired + counts.retried + counts.exhausted
     many = "request" if counts.requests == 1 else "requests"
     line = Text(f"{counts.requests} {many}", style="bold").append(
@@ -193,7 +192,6 @@ def _phase(row: Row) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Tell a duration for people."""
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     if seconds < 5400:

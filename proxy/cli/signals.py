@@ -18,19 +18,19 @@ INTERRUPTED = 130  # what a shell reports for Ctrl-C
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
-def heeded() -> tuple[signal.Signals, ...]:
+def ending_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that mean the end: in the background, shells have SIGINT ignored."""
     return tuple(one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN)
 
 
 def leave_when_signalled() -> None:
     """Let a signal end this process at once, from now on."""
-    for number in heeded():
+    for number in ending_signals():
         signal.signal(number, _leave)
 
 
 @contextmanager
-def handlers_kept() -> Iterator[None]:
+def keep_handlers() -> Iterator[None]:
     """Put back what answered signals before the block: an event loop leaves Python's own."""
     before = {number: signal.getsignal(number) for number in ENDING}
     try:

@@ -58,21 +58,19 @@ class Terminal:
             self._bar.stop()
 
     def say(self, sentence: str) -> None:
-        """Tell something in one sentence."""
         if self._logs_events and not self._console.is_terminal:
             logger.info("%s", sentence)
         else:
             self._console.print(escape(sentence), soft_wrap=True)
 
     def serve(self, address: "Address", *, awaits_model: bool) -> None:
-        """Say where clients are welcome, once the model that is being loaded is ready."""
+        """Print the address for clients, once the model is loaded."""
         if awaits_model and Stage.READY not in self._stages.values():
             self._address = address
         else:
             self._announce(address, address.backend)
 
     def follow(self, progress: StartProgress) -> None:
-        """Show how far the start of a server has come."""
         is_new = self._stages.get(progress.name) is not progress.stage
         self._stages[progress.name] = progress.stage
         if progress.stage is Stage.STARTING:
@@ -123,7 +121,7 @@ class Terminal:
 
 
 def _bar(console: Console) -> Progress:
-    """Make the line that moves; it leaves nothing behind."""
+    """Return the progress bar; it is removed when it stops."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),

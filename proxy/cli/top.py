@@ -111,7 +111,7 @@ async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:
 
 
 def _no_answer(url: str, error: httpx.HTTPError) -> str:
-    """Say why nobody was reached, and what to do."""
+    """Return why no server was reached, and what to do."""
     match error:
         case httpx.UnsupportedProtocol():
             return f"{url!r} is not an address: write it like http://127.0.0.1:8367"
@@ -125,7 +125,7 @@ def _no_answer(url: str, error: httpx.HTTPError) -> str:
 
 
 def _refusal(url: str, status: int, body: bytes) -> InvalidConfiguration:
-    """Say why there is no feed, in the server's own words where it has some."""
+    """Return why there is no feed, in the server's own words if it has any."""
     if status == HTTPStatus.NOT_FOUND:
         problem = f"{url} is not a Temper, or its dashboard is switched off (ui.enabled)"
         return InvalidConfiguration("--url", problem)

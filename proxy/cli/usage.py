@@ -25,7 +25,6 @@ class Command(click.Command):
     """A command that proposes a flag only where it is likely to be meant."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -14,7 +14,7 @@ from proxy.api.assembly import server_options_of
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
-from proxy.doctor.finding import Examined, Finding, Status, doubtful, fine, skipped, wrong
+from proxy.doctor.finding import Examined, Finding, Status, fail, ok, skip, warn
 from proxy.doctor.target import Target
 from proxy.errors import ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
@@ -43,15 +43,14 @@ def descriptors(settings: Settings) -> Finding:
 def judge_descriptors(limit: int, needed: int) -> Finding:
     """Return whether so many open files are enough; a negative limit is none."""
     if limit < 0 or limit >= needed:
-        return fine(f"{'any number of' if limit < 0 else limit} open files are allowed")
-    return doubtful(
+        return ok(f"{'any number of' if limit < 0 else limit} open files are allowed")
+    return warn(
         f"only {limit} open files are allowed, and full queues need {needed}",
         f"ulimit -n {needed}, or lower server.max_waiting",
     )
 
 
 def memory(_: Settings) -> Finding:
-    """Measure what is left for models."""
     return judge_memory(snapshot())
 
 
@@ -61,16 +60,16 @@ def judge_memory(found: Memory) -> Finding:
     parts += [f"{amount(one.free)} of {amount(one.total)} of {one.name}" for one in found.devices]
     told = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"
     if found.free < _LEAST_MEMORY:
-        return doubtful(told, "end other programs, or use a smaller model or window")
-    return fine(told)
+        return warn(told, "end other programs, or use a smaller model or window")
+    return ok(told)
 
 
 def reachability(settings: Settings) -> Finding:
     """Tell who can reach Temper; without a key beyond loopback the settings are refused."""
     host = settings.server.host
     if is_loopback(host):
-        return fine(f"Temper listens on {host}, for this machine alone")
-    return fine(f"Temper listens on {host} and wants its key")
+        return ok(f"Temper listens on {host}, for this machine alone")
+    return ok(f"Temper listens on {host} and wants its key")
 
 
 _MANY_TOOLS = 20
@@ -79,30 +78,30 @@ _LARGE_SHARE = 0.2  # of the window
 
 async def tool_servers(target: Target) -> Finding:
     """Start each server, and weigh what would be offered of it against the window."""
-    return judge(await inspect_servers(target.settings), target.known.window)
+    return judge_tool_servers(await inspect_servers(target.settings), target.known.window)
 
 
-def judge(servers: tuple[InspectedServer, ...], window: int | None) -> Finding:
+def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None) -> Finding:
     """Return what is wrong with tool servers; `window` in tokens, None where nobody knows."""
     for one in servers:
         if one.state != "ready":
             said = one.problem or f"is {one.state}"
-            return wrong(f"{one.spec.name} {said}", f"temper tools; see mcp.{one.spec.name}")
+            return fail(f"{one.spec.name} {said}", f"temper tools; see mcp.{one.spec.name}")
     odd = [f"{one.spec.name} {warning}" for one in servers for warning in one.warnings]
     if odd:
-        return doubtful(odd[0], "temper tools shows what its server defines now")
+        return warn(odd[0], "temper tools shows what its server defines now")
     offered = [tool for one in servers for tool in one.offered]
     names = [tool.tool.name for tool in offered]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        return doubtful(f"two servers have a tool {twice[0]!r}", "set a prefix for one of them")
+        return warn(f"two servers have a tool {twice[0]!r}", "set a prefix for one of them")
     tokens = sum(count_rough_tokens(tool.tool.source.decode()) for tool in offered)
     told = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
     remedy = "name fewer in mcp.NAME.tools: models choose worse among many"
     is_large = window is not None and tokens > window * _LARGE_SHARE
     if is_large or len(offered) > _MANY_TOOLS:
-        return doubtful(told, remedy)
-    return fine(told)
+        return warn(told, remedy)
+    return ok(told)
 
 
 _CHECK_SECONDS = 120.0
@@ -182,10 +181,10 @@ async def _examine_server(
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
         async with shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
-            target = await _admit(settings, own, stack)
+            target = await _open_target(settings, own, stack)
             everything: list[Examined] = []
             for check in checks:
-                found = await _made(check, target)
+                found = await _run_check(check, target)
                 everything.append(
                     Examined(check.title, found, settings.model.alias or target.model)
                 )
@@ -194,7 +193,7 @@ async def _examine_server(
                     return
             keep(target, everything)
     except ProcessFailed as error:
-        yield Examined("start", wrong(str(error), _last_words(error)), alias_of(settings.model))
+        yield Examined("start", fail(str(error), _last_words(error)), alias_of(settings.model))
 
 
 def _last_words(error: ProcessFailed) -> str:
@@ -202,7 +201,7 @@ def _last_words(error: ProcessFailed) -> str:
     return " | ".join(("its log ends so:", *error.log[-3:])) if error.log else "see above"
 
 
-async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:
+async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:
     """Open the ways to a server, once it is ready: straight, and through all of Temper."""
     address = await own.ready() if own is not None else address_of(settings)
     serving = server_options_of(settings)
@@ -232,17 +231,17 @@ async def _first_model(temper: httpx.AsyncClient) -> str:
     return str(listed[0]["id"]) if listed else "default"
 
 
-async def _made(check: Check, target: Target) -> Finding:
+async def _run_check(check: Check, target: Target) -> Finding:
     """Make a check; whatever goes wrong with it is a finding too."""
     try:
         async with asyncio.timeout(_CHECK_SECONDS):
             return await check.look(target)
     except TimeoutError:
-        return wrong(
+        return fail(
             f"no answer within {_CHECK_SECONDS:g} seconds", "is the server busy, or very slow?"
         )
     except httpx.HTTPError as error:
         problem = str(error) or type(error).__name__
-        return wrong(f"the server broke off: {problem}", "look into its log")
+        return fail(f"the server broke off: {problem}", "look into its log")
     except TemperError as error:
-        return skipped(str(error))
+        return skip(str(error))

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.exchanges import REPORT
-from proxy.doctor.finding import Finding, doubtful, fine, wrong
+from proxy.doctor.finding import Finding, fail, ok, warn
 from proxy.doctor.target import Target
 
 _QUESTION = "Say OK."
@@ -39,11 +39,10 @@ class Client:
     words: Callable[[Target, int | None], str]
 
     async def answers(self, target: Target) -> Finding:
-        """Have it answer in words."""
         told = await target.ask(self.answer, path=self.path)
         if told.status >= 400:
-            return wrong(f"{self.path} failed: {told.error_message}", _LOG)
-        return fine(f"{self.path} answers")
+            return fail(f"{self.path} failed: {told.error_message}", _LOG)
+        return ok(f"{self.path} answers")
 
     async def calls(self, target: Target) -> Finding:
         """Have it call a tool in a stream, as agents do."""
@@ -51,37 +50,35 @@ class Client:
         headers = {"content-type": "application/json"}
         told = await target.temper.post(self.path, content=json.dump(asked), headers=headers)
         if told.is_error or self.end not in told.content:
-            return wrong(f"a streamed call failed: {told.text[-200:]}", _LOG)
+            return fail(f"a streamed call failed: {told.text[-200:]}", _LOG)
         if self.mark not in told.content:
-            return wrong(
+            return fail(
                 "no valid call came", "is it a model for tools? 'temper models' tells what it is"
             )
-        return fine("a streamed call came whole")
+        return ok("a streamed call came whole")
 
     async def window(self, target: Target) -> Finding:
-        """Hold the window against what the client needs, and the name against what it guesses."""
+        """Check that the window is large enough, and that the client does not misjudge the name."""
         window = target.known.window
         if target.model.startswith(self.tricky):
-            return doubtful(
+            return warn(
                 f"{self.title} takes {target.model!r} for a model that it knows",
                 "serve it under another name, e.g. with model.alias",
             )
         if window is None:
-            return doubtful("the window is unknown", "set context.window_tokens")
+            return warn("the window is unknown", "set context.window_tokens")
         if window < _LEAST_WINDOW:
-            return doubtful(
+            return warn(
                 f"the window has {window} tokens, of which its first request takes about 12000",
                 f"give it {_LEAST_WINDOW} or more (model.context_tokens, or --ctx-size)",
             )
-        return fine(f"the window has {window} tokens")
+        return ok(f"the window has {window} tokens")
 
     async def settings(self, target: Target) -> Finding:
-        """Tell what has to be set."""
-        return fine(self.place, self.words(target, target.known.window))
+        return ok(self.place, self.words(target, target.known.window))
 
 
 def _environment(target: Target, window: int | None) -> str:
-    """Write what Claude Code reads from its environment."""
     model = shlex.quote(target.model)
     values = {
         "ANTHROPIC_BASE_URL": _address(target),
@@ -99,7 +96,6 @@ def _environment(target: Target, window: int | None) -> str:
 
 
 def _config(target: Target, window: int | None) -> str:
-    """Write what Codex reads from its config.toml."""
     model = json.dump_text(target.model)
     lines = [f"model = {model}", 'model_provider = "temper"']
     if window is not None:

@@ -5,7 +5,7 @@ import time
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.doctor.finding import Finding, doubtful, fine, skipped, wrong
+from proxy.doctor.finding import Finding, fail, ok, skip, warn
 from proxy.doctor.target import CHAT, COUNT, Target, count, member
 
 REPORT: JsonObject = {
@@ -33,7 +33,7 @@ _AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
 async def forced_call(target: Target) -> Finding:
-    """Have it make a call that it has no choice about."""
+    """Force a tool call."""
     answer = await target.ask(
         {
             "messages": [_said("Call the tool `report` and say that you are fine.")],
@@ -46,60 +46,60 @@ async def forced_call(target: Target) -> Finding:
     repairs = answer.headers.get("x-temper-repairs", "")
     attempts = answer.headers.get("x-temper-attempts", "1")
     if answer.status >= 400:
-        return wrong(f"a forced call failed: {answer.error_message}", "look into the server's log")
+        return fail(f"a forced call failed: {answer.error_message}", "look into the server's log")
     if not isinstance(call, dict):
-        return wrong(
+        return fail(
             f"no valid call came of {attempts} attempts",
             "is it a model for tools? 'temper models' reports what was recognised",
-        ).measuring(calls="never")
+        ).with_figures(calls="never")
     if attempts != "1":
-        return doubtful(
+        return warn(
             f"a forced call came of {attempts} attempts",
             "'temper models' reports what was recognised; a larger quantisation may help",
-        ).measuring(calls=f"attempt {attempts}", engine_parses_calls="rescued" not in repairs)
+        ).with_figures(calls=f"attempt {attempts}", engine_parses_calls="rescued" not in repairs)
     told = f" ({repairs})" if repairs else ""
-    return fine(f"a forced call came at once{told}").measuring(
+    return ok(f"a forced call came at once{told}").with_figures(
         calls=f"at once{told}", engine_parses_calls="rescued" not in repairs
     )
 
 
 async def repeated_prompt(target: Target) -> Finding:
-    """Ask the same twice: the second time most of it should be in the cache."""
+    """Send a prompt twice; the second time most of it should come from the cache."""
     asked = _long_request("repeated")
     first = await target.ask(asked)
     second = await target.ask(asked)
     total = count(second.document, "usage", "prompt_tokens")
     cached = count(second.document, "usage", "prompt_tokens_details", "cached_tokens")
     if first.status >= 400 or total is None:
-        return skipped("a long prompt was not answered")
+        return skip("a long prompt was not answered")
     if cached is None:
-        return skipped("this server does not tell what it had in its cache")
+        return skip("this server does not tell what it had in its cache")
     if cached * 2 < total:
-        return doubtful(
+        return warn(
             f"a prompt that was sent twice had {cached} of {total} tokens in the cache",
             "every turn of an agent will be read again: remove --no-cache-prompt, and look at "
             "--cache-ram and --swa-full if it is a model with a sliding window",
-        ).measuring(caches_prompts=False)
+        ).with_figures(caches_prompts=False)
     said = f"a prompt that was sent twice had {cached} of {total} tokens in the cache"
-    return fine(said).measuring(caches_prompts=True)
+    return ok(said).with_figures(caches_prompts=True)
 
 
 async def counting(target: Target) -> Finding:
-    """Hold the count of a prompt against what the reply is charged."""
+    """Compare the count of a prompt with the reply's usage."""
     asked = _long_request("counted")
     told = await target.ask(asked, path=COUNT, headers=_AS_IT_IS)
     answer = await target.ask(asked, headers=_AS_IT_IS)
     counted = count(told.document, "input_tokens")
     charged = count(answer.document, "usage", "prompt_tokens")
     if counted is None or charged is None:
-        return skipped("this server does not tell how many tokens a prompt has")
+        return skip("this server does not tell how many tokens a prompt has")
     if abs(counted - charged) > _TOLERANCE * charged:
-        return doubtful(
+        return warn(
             f"a prompt was counted as {counted} tokens and charged as {charged}",
             "compaction goes by estimates: leave it room with context.window_tokens",
-        ).measuring(counts_exactly=False)
+        ).with_figures(counts_exactly=False)
     said = f"a prompt was counted as {counted} tokens and charged as {charged}"
-    return fine(said).measuring(counts_exactly=True)
+    return ok(said).with_figures(counts_exactly=True)
 
 
 async def speed(target: Target) -> Finding:
@@ -112,15 +112,15 @@ async def speed(target: Target) -> Finding:
     by_the_clock = tokens / max(seconds, _INSTANT)
     writes = _number(answer.document, "timings", "predicted_per_second") or by_the_clock
     if answer.status >= 400 or tokens < _LEAST_TOKENS:
-        return skipped("too little was written to time it")
+        return skip("too little was written to time it")
     reads = _number(answer.document, "timings", "prompt_per_second")
     read = count(answer.document, "timings", "prompt_n") or 0
     if reads is None or read < _LEAST_TOKENS:  # the rest of the prompt was in the cache
-        found = fine(f"it writes {writes:.0f} tokens a second")
+        found = ok(f"it writes {writes:.0f} tokens a second")
     else:
-        found = fine(f"it reads {reads:.0f} tokens a second, and writes {writes:.0f}")
-        found = found.measuring(reads_per_second=round(reads, 1))
-    return found.measuring(writes_per_second=round(writes, 1))
+        found = ok(f"it reads {reads:.0f} tokens a second, and writes {writes:.0f}")
+        found = found.with_figures(reads_per_second=round(reads, 1))
+    return found.with_figures(writes_per_second=round(writes, 1))
 
 
 def _number(document: JsonObject, *path: str | int) -> float | None:
@@ -132,28 +132,28 @@ async def overflow(target: Target) -> Finding:
     """Send more than fits: it has to be refused, and not cut in silence."""
     window = target.known.window
     if window is None or window > _MOST_TOKENS:
-        return skipped("the window is unknown, or too large to fill it for a test")
+        return skip("the window is unknown, or too large to fill it for a test")
     too_much = " ".join(f"word{number}" for number in range(window))  # two tokens each, or more
     body: JsonObject = {"messages": [_said(too_much)], "max_tokens": 1}
     answer = await target.ask(body, headers=_AS_IT_IS)
     is_cut = member(answer.document, "error", "n_read") is not None
     if member(answer.document, "error", "code") == "context_length_exceeded" and not is_cut:
-        return fine("a prompt beyond the window is refused")
+        return ok("a prompt beyond the window is refused")
     if answer.status < 400 or is_cut:
-        return wrong(
+        return fail(
             "a prompt beyond the window was answered: its beginning was cut off in silence",
             'use Ollama through backend.kind = "ollama"; llama-server: no --context-shift',
         )
-    return doubtful(
+    return warn(
         f"a prompt beyond the window failed in an unknown way: {answer.error_message}",
         "Temper cannot shorten and ask again then: set context.window_tokens",
     )
 
 
 async def hanging_up(target: Target) -> Finding:
-    """Leave in the middle of a reply, and see whether the slot is free soon."""
+    """Hang up in the middle of a reply; the slot should be free soon."""
     if await _busy(target) != 0:
-        return skipped("it shows no slots, or somebody else is using them")
+        return skip("it shows no slots, or somebody else is using them")
     asked: JsonObject = {
         "messages": [_said("Count from one to a thousand, in words.")],
         "stream": True,
@@ -169,7 +169,7 @@ async def hanging_up(target: Target) -> Finding:
     left = clock()
     while await _busy(target):
         if clock() - left > _FREE_SECONDS:
-            return wrong(
+            return fail(
                 "a client that leaves keeps its slot busy",
                 "update the server: it goes on generating for nobody",
             )
@@ -177,8 +177,8 @@ async def hanging_up(target: Target) -> Finding:
     needed = clock() - left
     said = f"a client that leaves frees its slot after {needed * 1000:.0f} ms"
     if needed > _SLOW_SECONDS:
-        return doubtful(said, "a smaller --ubatch-size makes it look up more often")
-    return fine(said)
+        return warn(said, "a smaller --ubatch-size makes it look up more often")
+    return ok(said)
 
 
 async def _busy(target: Target) -> int | None:

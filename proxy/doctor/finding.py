@@ -29,8 +29,7 @@ class Finding:
     copy: str = ""
     measured: Mapping[str, Figure] = field(default_factory=dict)
 
-    def measuring(self, **measured: Figure) -> "Finding":
-        """Return the finding with figures."""
+    def with_figures(self, **measured: Figure) -> "Finding":
         return replace(self, measured={**self.measured, **measured})
 
 
@@ -43,21 +42,17 @@ class Examined:
     model: str = ""
 
 
-def fine(said: str, copy: str = "") -> Finding:
-    """Find nothing wrong."""
+def ok(said: str, copy: str = "") -> Finding:
     return Finding(Status.OK, said, copy=copy)
 
 
-def doubtful(said: str, remedy: str) -> Finding:
-    """Find something that will hurt some day."""
+def warn(said: str, remedy: str) -> Finding:
     return Finding(Status.WARN, said, remedy)
 
 
-def wrong(said: str, remedy: str) -> Finding:
-    """Find something that hurts now."""
+def fail(said: str, remedy: str) -> Finding:
     return Finding(Status.FAIL, said, remedy)
 
 
-def skipped(said: str) -> Finding:
-    """Find nothing, and say why."""
+def skip(said: str) -> Finding:
     return Finding(Status.SKIPPED, said)

@@ -48,7 +48,6 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
 
 
 def summary(examined: Sequence[Examined]) -> str:
-    """Count the findings in one sentence."""
     found = [one.finding.status for one in examined]
     failures, warnings = found.count(Status.FAIL), found.count(Status.WARN)
     if not failures and not warnings:
@@ -62,7 +61,6 @@ def is_well(examined: Sequence[Examined]) -> bool:
 
 
 def document(examined: Sequence[Examined]) -> JsonObject:
-    """Return everything that was found, for programs."""
     return {
         "ok": is_well(examined),
         "checks": [
@@ -87,8 +85,8 @@ def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -
     """Write findings, settings and versions; raises InvalidConfiguration if that is impossible."""
     told, secrets = json.parse(settings.model_dump_json()), frozenset(secrets_of(settings))
     contents: dict[str, JsonValue] = {
-        "findings.json": redacted(document(examined), secrets),
-        "settings.json": redacted(told, secrets),
+        "findings.json": redact(document(examined), secrets),
+        "settings.json": redact(told, secrets),
         "environment.json": _environment(),
     }
     try:
@@ -99,16 +97,16 @@ def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -
         raise InvalidConfiguration("--bundle", f"cannot write {path}: {error.strerror}") from error
 
 
-def redacted(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue:
+def redact(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue:
     """Hide what a member's name says is secret, and every text that holds a known secret."""
     match value:
         case dict():
             return {
-                name: _HIDDEN if _is_secret(name) and inner else redacted(inner, secrets)
+                name: _HIDDEN if _is_secret(name) and inner else redact(inner, secrets)
                 for name, inner in value.items()
             }
         case list():
-            return [redacted(inner, secrets) for inner in value]
+            return [redact(inner, secrets) for inner in value]
         case str() if any(secret in value for secret in secrets):
             return _HIDDEN
         case _:
@@ -132,7 +130,6 @@ def _environment() -> JsonObject:
 
 
 def _without_home(text: str) -> str:
-    """Hide whose machine it is."""
     return text.replace(str(Path.home()), "~")
 
 

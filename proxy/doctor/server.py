@@ -3,8 +3,8 @@
 from urllib.parse import urlsplit
 
 from proxy.conversation.json import JsonObject
-from proxy.doctor.finding import Finding, doubtful, fine, skipped, wrong
-from proxy.doctor.target import Reached, Target, member
+from proxy.doctor.finding import Finding, fail, ok, skip, warn
+from proxy.doctor.target import ServerAnswer, Target, member
 from proxy.settings import is_loopback
 
 _STRANGE_ORIGIN = "https://temper-doctor.invalid"
@@ -19,57 +19,55 @@ async def readiness(target: Target) -> Finding:
     if told.is_success:
         is_asleep = (await target.look("/props")).document.get("is_sleeping") is True
         state = "loads its model for whoever asks" if is_asleep else "has its model loaded"
-        return fine(f"{target.direct.base_url} answers and {state}")
+        return ok(f"{target.direct.base_url} answers and {state}")
     if member(told.json(), "error", "code") == "model_loading":
-        return wrong(
+        return fail(
             f"{target.direct.base_url} is still loading its model",
             "wait for it, and look into its log if that takes minutes",
         )
-    return wrong(
+    return fail(
         f"{target.direct.base_url} does not answer",
         "start it, or correct backend.url; curl the address from this very machine",
     )
 
 
 async def version(target: Target) -> Finding:
-    """Ask what it is."""
     props = await target.look("/props")
     build = props.document.get("build_info")
     if isinstance(build, str):
-        return fine(f"llama-server, build {build}")
+        return ok(f"llama-server, build {build}")
     ollama = await target.look("/api/version")
     if isinstance(told := ollama.document.get("version"), str):
-        return fine(f"Ollama {told}")
+        return ok(f"Ollama {told}")
     engine = await target.look("/version")
     if isinstance(told := engine.document.get("version"), str):
-        return fine(f"version {told}")
+        return ok(f"version {told}")
     listed = await target.look(_MODELS)
     if listed.status < 400 and "data" in listed.document:
-        return fine("an OpenAI-compatible server that does not tell its version")
-    return wrong(
+        return ok("an OpenAI-compatible server that does not tell its version")
+    return fail(
         f"this is no server for models: {_MODELS} says {listed.error_message}",
         "correct backend.url, or set backend.api_key if it wants a key",
     )
 
 
 async def window(target: Target) -> Finding:
-    """Compare the real window with the one that was wanted, and with what agents send."""
     real = target.known.window
     if real is None:
-        return skipped("it does not tell its window: set context.window_tokens")
+        return skip("it does not tell its window: set context.window_tokens")
     asked = target.asked_window
     if asked is not None and real < asked:
-        return wrong(
+        return fail(
             f"the window is {real} tokens, and {asked} were wanted",
             "the server caps it at what the model was trained for, or shares it among its slots: "
             "lower the setting, or start it with -c and -np",
         )
     if real < _SMALL_WINDOW:
-        return doubtful(
+        return warn(
             f"the window is {real} tokens, and agents begin with 5,000 to 18,000",
             f"start the server with at least -c {_SMALL_WINDOW} for each slot",
-        ).measuring(window=real)
-    return fine(f"the window is {real} tokens").measuring(window=real)
+        ).with_figures(window=real)
+    return ok(f"the window is {real} tokens").with_figures(window=real)
 
 
 async def template(target: Target) -> Finding:
@@ -85,17 +83,17 @@ async def template(target: Target) -> Finding:
     )
     prompt = answer.document.get("prompt")
     if not isinstance(prompt, str):
-        return skipped("this server does not show what its chat template makes of a request")
+        return skip("this server does not show what its chat template makes of a request")
     if name in prompt:
         said = "the chat template tells the model of its tools"
-        return fine(said).measuring(template_has_tools=True)
+        return ok(said).with_figures(template_has_tools=True)
     if target.known.traits.convention:
-        return doubtful(
+        return warn(
             "the chat template leaves tools out; Temper describes them in the prompt "
             f"({target.known.traits.convention})",
             "use a GGUF with a template for tools, or --chat-template-file, if there is one",
         )
-    return wrong(
+    return fail(
         "the chat template leaves tools out: the model never hears of them",
         "set profile.tools_in_prompt, or start the server with a template that knows tools",
     )
@@ -105,41 +103,41 @@ async def open_doors(target: Target) -> Finding:
     """Ask as a web page would, without a key, from elsewhere."""
     page = await target.look(_MODELS, {"origin": _STRANGE_ORIGIN})
     if page.status in (401, 403):
-        return fine("it wants a key, so no web page gets in")
+        return ok("it wants a key, so no web page gets in")
     allowed = page.headers.get("access-control-allow-origin", "")
     if page.status < 400 and allowed in ("*", _STRANGE_ORIGIN):
-        return doubtful(
+        return warn(
             "any web page that a browser here opens may use it (CORS)",
             "start it with --api-key and tell Temper (backend.api_key); "
             "llama-server: --cors-origins localhost, Ollama: OLLAMA_ORIGINS",
         )
     rebound = await target.look(_MODELS, {"host": _STRANGE_HOST})
     if rebound.status < 400 and _is_near(target):
-        return doubtful(
+        return warn(
             "it answers to any Host name, so a web page can reach it by DNS rebinding",
             "start it with --api-key and tell Temper (backend.api_key)",
         )
-    return fine("web pages from elsewhere are kept out")
+    return ok("web pages from elsewhere are kept out")
 
 
 async def key(target: Target) -> Finding:
     """Look at how requests travel to it."""
     if _is_near(target):
-        return fine("requests do not leave this machine")
+        return ok("requests do not leave this machine")
     url = target.direct.base_url
     if not target.key and _is_open(await target.look(_MODELS, {})):
-        return doubtful(
+        return warn(
             f"{url} can be used by everybody who reaches it",
             "start it with --api-key and set backend.api_key",
         )
     if url.scheme == "http":
-        return doubtful(f"requests travel to {url} unencrypted", "use https or a tunnel")
-    return fine(f"{url} wants a key")
+        return warn(f"requests travel to {url} unencrypted", "use https or a tunnel")
+    return ok(f"{url} wants a key")
 
 
 def _is_near(target: Target) -> bool:
     return is_loopback(urlsplit(str(target.direct.base_url)).hostname or "")
 
 
-def _is_open(answer: Reached) -> bool:
+def _is_open(answer: ServerAnswer) -> bool:
     return answer.status < 400

@@ -14,7 +14,7 @@ COUNT = "/v1/chat/completions/input_tokens"
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ServerAnswer:
     """An answer over HTTP; `document` is empty where the body is no JSON object."""
 
     status: int
@@ -23,7 +23,6 @@ class Reached:
 
     @property
     def error_message(self) -> str:
-        """What an error says for itself."""
         error = self.document.get("error")
         told = error.get("message") if isinstance(error, dict) else error
         return told if isinstance(told, str) else f"status {self.status}"
@@ -47,18 +46,17 @@ class Target:
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The header that the server wants."""
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
 
-    async def look(self, path: str, headers: dict[str, str] | None = None) -> Reached:
+    async def look(self, path: str, headers: dict[str, str] | None = None) -> ServerAnswer:
         """Fetch a document of the server itself; raises `httpx.HTTPError`."""
         told = self.authorization if headers is None else headers
-        return _reached(await self.direct.get(path, headers=told))
+        return _read_answer(await self.direct.get(path, headers=told))
 
-    async def send(self, path: str, body: JsonObject) -> Reached:
+    async def send(self, path: str, body: JsonObject) -> ServerAnswer:
         """Post to the server itself; raises `httpx.HTTPError`."""
         content_type = {"content-type": "application/json"}
-        return _reached(
+        return _read_answer(
             await self.direct.post(
                 path, content=json.dump(body), headers=self.authorization | content_type
             )
@@ -66,11 +64,11 @@ class Target:
 
     async def ask(
         self, body: JsonObject, *, path: str = CHAT, headers: dict[str, str] | None = None
-    ) -> Reached:
+    ) -> ServerAnswer:
         """Put a request to Temper; raises `httpx.HTTPError`."""
         told = {"content-type": "application/json", **(headers or {})}
         asked: JsonObject = {"model": self.model, **body}
-        return _reached(await self.temper.post(path, content=json.dump(asked), headers=told))
+        return _read_answer(await self.temper.post(path, content=json.dump(asked), headers=told))
 
 
 def member(document: JsonValue, *path: str | int) -> JsonValue:
@@ -87,16 +85,15 @@ def member(document: JsonValue, *path: str | int) -> JsonValue:
 
 
 def count(document: JsonValue, *path: str | int) -> int | None:
-    """Return the whole number at a path."""
     found = member(document, *path)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
-def _reached(answer: httpx.Response) -> Reached:
+def _read_answer(answer: httpx.Response) -> ServerAnswer:
     try:
         document = json.parse(answer.content)
     except ValueError:
         document = None
-    return Reached(
+    return ServerAnswer(
         answer.status_code, document if isinstance(document, dict) else {}, answer.headers
     )

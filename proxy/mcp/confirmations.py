@@ -18,7 +18,7 @@ from proxy.conversation.json import JsonObject
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.specification import Ended
 from proxy.observability.rows import PendingCall
-from proxy.observability.sentences import escaped, visible_json
+from proxy.observability.sentences import escape, visible_json
 from proxy.tool_rounds.executor import Status
 
 logger = logging.getLogger(__name__)
@@ -127,9 +127,9 @@ class Confirmations:
         call = PendingCall(
             secrets.token_hex(8),  # an answer that was meant for another call finds none
             tool.server,
-            escaped(tool.own_name),
+            escape(tool.own_name),
             visible_json(arguments),
-            escaped(of.client),
+            escape(of.client),
             of.request,
             seconds,
         )

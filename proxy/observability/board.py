@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from proxy.facts import Asked, Compacted
-from proxy.observability.history import Counted, CountsBySpan, History, Point, totals_of
+from proxy.observability.history import CountsBySpan, History, Point, ProcessCounts, totals_of
 from proxy.observability.record import RequestRecord, Stage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
@@ -29,7 +29,7 @@ class LiveSource(Protocol):
     """A living request, as the board asks for it."""
 
     def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
-        """Return what is known so far, what it does, and how much of its prompt was read."""
+        """Return the record so far, the stage, and the share of the prompt that was read."""
 
     def cancel(self) -> bool:
         """End it as if its client had left; False where that is not possible."""
@@ -88,32 +88,31 @@ class Board:
         self._history = History()
         self.tool_calls = ToolCalls()
 
-    def opened(self, source: LiveSource) -> int:
+    def open(self, source: LiveSource) -> int:
         """Take a new request and return its number."""
         self._opened += 1
         entry = self._entries[self._opened] = _Entry(source)
         self._change(entry)
         return self._opened
 
-    def advanced(self, number: int, stage: Stage) -> None:
+    def advance(self, number: int, stage: Stage) -> None:
         """Note that a living request has come to a turning point."""
         entry = self._entries[number]
         before = entry.stage
         if before is not stage:
             entry.stage = stage
             running = stage.is_running - before.is_running
-            self._crowd(running, stage.is_waiting - before.is_waiting)
+            self._note_load(running, stage.is_waiting - before.is_waiting)
         self._change(entry)
 
-    def closed(self, number: int, record: RequestRecord) -> None:
-        """Note that a request is over."""
+    def close(self, number: int, record: RequestRecord) -> None:
         entry = self._entries[number]
         entry.source = None
         if _is_small(record):  # most are, and nobody may ever look at them
             entry.record = record
         else:
             entry.row = row_of(record, self.name_of(number))
-        self._crowd(-entry.stage.is_running, -entry.stage.is_waiting)
+        self._note_load(-entry.stage.is_running, -entry.stage.is_waiting)
         self._history.take(record, self.clock())
         self.tool_calls.take(record)
         self._change(entry)
@@ -136,13 +135,11 @@ class Board:
         return tuple(map(self._row, shown))
 
     def living(self) -> tuple[Row, ...]:
-        """Return the rows of the requests that live."""
         return tuple(
             self._row(number) for number, entry in self._entries.items() if entry.source is not None
         )
 
     def row(self, number: int) -> Row | None:
-        """Return one row, None where it was forgotten."""
         return self._row(number) if number in self._entries else None
 
     def changes(self, since: int, most: int = MOST_ROWS) -> Changes:
@@ -176,28 +173,27 @@ class Board:
         is_own = instance == self.instance and number.isascii() and number.isdecimal()
         return int(number) if is_own and len(number) < 16 else None
 
-    def counted(self) -> Counted:
+    def counts(self) -> ProcessCounts:
         """Return what was counted here, to be added up with what others have."""
-        return self._history.counted()
+        return self._history.counts()
 
-    def totals(self, others: Iterable[Counted] = ()) -> CountsBySpan:
+    def totals(self, others: Iterable[ProcessCounts] = ()) -> CountsBySpan:
         """Return what requests came to, here and with others, in the last hour and in all."""
-        return totals_of((self.counted(), *others), self.clock())
+        return totals_of((self.counts(), *others), self.clock())
 
     def points(self, most: int) -> tuple[Point, ...]:
-        """Return the last buckets of the series."""
         return self._history.points(self.clock(), most)
 
     def _change(self, entry: _Entry) -> None:
         self.number += 1
         entry.changed = self.number
 
-    def _crowd(self, running: int, waiting: int) -> None:
+    def _note_load(self, running: int, waiting: int) -> None:
         """Count those who run and who wait from now on."""
         if running or waiting:
             self._running += running
             self._waiting += waiting
-            self._history.crowd(self._running, self._waiting, self.clock())
+            self._history.note_load(self._running, self._waiting, self.clock())
 
     def _forget(self, number: int) -> None:
         self._lost = max(self._lost, self._entries.pop(number).changed)

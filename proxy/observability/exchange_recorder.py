@@ -80,12 +80,12 @@ class ExchangeRecorder:
         self._finish_reason: str | None = None
         self._characters = 0
 
-    def behind(self, backend: Backend) -> Backend:
-        """Return the backend, listened to."""
+    def wrap(self, backend: Backend) -> Backend:
+        """Return a backend whose replies are recorded."""
         return _RecordedBackend(backend, self)
 
-    async def before(self, batches: ReplyEvents) -> ReplyEvents:
-        """Pass a client's events on, listening."""
+    async def record_answer(self, batches: ReplyEvents) -> ReplyEvents:
+        """Record a client's events on their way."""
         async with aclosing(batches) as heard:
             async for batch in heard:
                 for event in batch:
@@ -93,7 +93,6 @@ class ExchangeRecorder:
                 yield batch
 
     def begin(self) -> None:
-        """Begin a generation."""
         self._generations.append([])
 
     def begin_round(self) -> None:
@@ -101,7 +100,6 @@ class ExchangeRecorder:
         self._rounds.append(len(self._generations))
 
     def end_run(self, terms: "RunTerms", rounds: "Sequence[Round]") -> None:
-        """Note what became of the calls of all rounds."""
         ends = [*self._rounds[1:], len(self._generations)]
         parts = zip_longest(self._rounds, ends, rounds)
         self._run = RecordedRun(
@@ -127,7 +125,7 @@ class ExchangeRecorder:
     def exchange(
         self, known: KnownModel, plan: RequestPlan, record: RequestRecord
     ) -> RecordedExchange:
-        """Return all of it, once the exchange is over."""
+        """Return the whole exchange, once it is over."""
         return RecordedExchange(
             id=record.id,
             at=record.begun_at,
@@ -145,7 +143,6 @@ class ExchangeRecorder:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing had to be left out."""
         return self._characters <= _MOST_CHARACTERS
 
     def _note_answer(self, event: ReplyEvent) -> None:
@@ -222,22 +219,21 @@ class _RecordedBackend(BackendWrapper):
 
     def __init__(self, backend: Backend, recorder: ExchangeRecorder) -> None:
         super().__init__(backend)
-        self._tape = recorder
+        self._recorder = recorder
 
     async def ask(
         self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply."""
-        self._tape.begin()
+        self._recorder.begin()
         try:
             # without the sink: a recording has to see all of the reply
             async with aclosing(self._backend.ask(question, headers)) as batches:
                 async for batch in batches:
                     for piece in filter(None, map(piece_of, batch)):
-                        self._tape.note(piece)
+                        self._recorder.note(piece)
                     yield batch
         except (BackendFailed, InvalidRequest) as error:
-            self._tape.note([FAILED, word_for(error)])
+            self._recorder.note([FAILED, word_for(error)])
             raise
 
 

@@ -42,7 +42,6 @@ class Counts(msgspec.Struct):
     cached: int = 0
 
     def take(self, record: RequestRecord) -> None:
-        """Count a request that is over."""
         kind, tokens = kind_of(record), record.tokens
         self.requests += 1
         setattr(self, kind, getattr(self, kind) + 1)
@@ -54,13 +53,12 @@ class Counts(msgspec.Struct):
             self.cached += max(0, tokens.cached)
 
     def add(self, other: "Counts") -> None:
-        """Count what somebody else has counted."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def kind_of(record: RequestRecord) -> str:
-    """Tell how a request ended, in the name of what counts it."""
+    """Return the field of `Counts` for the way in which a request ended."""
     if record.outcome is not None:
         return record.outcome.value
     return "left" if record.status == CLIENT_LEFT else "failed"
@@ -101,7 +99,7 @@ class CountsBySpan(msgspec.Struct, frozen=True):
     start: dict[str, Counts]
 
 
-class Counted(msgspec.Struct, frozen=True):
+class ProcessCounts(msgspec.Struct, frozen=True):
     """What a process has counted by service: since its start, and in each late minute."""
 
     start: dict[str, Counts]
@@ -129,28 +127,26 @@ class History:
         if record.first_token is not None and len(bucket.first_tokens) < _MOST_SAMPLES:
             bucket.first_tokens.append(record.first_token)
 
-    def crowd(self, running: int, waiting: int, now: float) -> None:
-        """Note how many run and wait from now on."""
+    def note_load(self, running: int, waiting: int, now: float) -> None:
         if now - self._since >= _MOMENT:
-            self._count_crowd(now)
+            self._update_peaks(now)
         self._running, self._waiting, self._since = running, waiting, now
 
-    def counted(self) -> Counted:
-        """Return what was counted so far."""
+    def counts(self) -> ProcessCounts:
         current = self._buckets[-1] if self._buckets else Bucket(0, {}, 0, 0, [])
         minutes, minute = dict(self._minutes), current.at // _MINUTE
         if current.counts:
             minutes[minute] = _sum(minutes.get(minute, {}), current.counts)
-        return Counted(_sum(self._start, current.counts), tuple(minutes.items()))
+        return ProcessCounts(_sum(self._start, current.counts), tuple(minutes.items()))
 
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the last buckets in which anything happened, the oldest first."""
         oldest = int(now // STEP) * STEP - (most - 1) * STEP
-        self._count_crowd(now)  # in a quiet bucket, too
+        self._update_peaks(now)  # in a quiet bucket, too
         return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
 
-    def _count_crowd(self, now: float) -> None:
-        """Take those who run and wait into the most of the bucket."""
+    def _update_peaks(self, now: float) -> None:
+        """Update the bucket's peaks of running and waiting requests."""
         bucket = self._bucket(now)
         bucket.running = max(bucket.running, self._running)
         bucket.waiting = max(bucket.waiting, self._waiting)
@@ -180,7 +176,7 @@ class History:
         _add(bucket.counts, self._start)
 
 
-def totals_of(processes: Iterable[Counted], now: float) -> CountsBySpan:
+def totals_of(processes: Iterable[ProcessCounts], now: float) -> CountsBySpan:
     """Add up what processes have counted in the last hour and since the start."""
     hour: dict[str, Counts] = {}
     start: dict[str, Counts] = {}
@@ -198,7 +194,6 @@ def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:
 
 
 def _sum(some: dict[str, Counts], others: dict[str, Counts]) -> dict[str, Counts]:
-    """Add up in a place of its own."""
     both: dict[str, Counts] = {}
     for each in (some, others):
         _add(each, both)
@@ -206,12 +201,11 @@ def _sum(some: dict[str, Counts], others: dict[str, Counts]) -> dict[str, Counts
 
 
 def _with_all(counts: dict[str, Counts]) -> dict[str, Counts]:
-    """Put what all services have come to before them."""
+    """Add a total of all services, first."""
     return {ALL: _together(counts), **counts}
 
 
 def _together(counts: dict[str, Counts]) -> Counts:
-    """Return what all services have come to."""
     everything = Counts()
     for one in counts.values():
         everything.add(one)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 import msgspec
-from starlette.types import Message, Send
 
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
@@ -135,11 +134,10 @@ class LiveRequest:
     _waited = 0.0
     _load: Load | None = None
     _share = 0.0
-    _waits = False
+    _is_waiting = False
     _stage = Stage.RECEIVING
     _progress: float | None = None
     _reported = 0.0
-    _is_cancelled = False
 
     def __init__(
         self,
@@ -154,16 +152,15 @@ class LiveRequest:
         self._id, self._trace = request_id, trace
         self._path, self._dialect = path, dialect
         self._clock = clock
-        self._begun = clock()
-        self._begun_at = time.time()
+        self._arrived = clock()
+        self._arrived_at = time.time()
         self._attempts: list[_Attempt] = []
         self._tools: list[ToolRecord] = []
         self._calls: dict[str, ToolRecord] = {}
         self._link = link
-        self._number = link.board.opened(self) if link is not None else 0
+        self._number = link.board.open(self) if link is not None else 0
 
     def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
-        """Return what is known so far, what it does, and how much of its prompt was read."""
         facts = self.facts if self.facts_so_far is None else self.facts_so_far()
         so_far = self._record(facts, None)
         tools = (*so_far.tools, *self._calls.values())
@@ -173,17 +170,16 @@ class LiveRequest:
         """End it as if its client had left; False where nobody knows how."""
         if self._link is None or self._link.leave is None:
             return False
-        self._is_cancelled = True
         self._link.leave()
         return True
 
     @contextmanager
-    def loading(self, load: Load | None) -> Generator[None, None, None]:
+    def wait_for_model(self, load: Load | None) -> Generator[None, None, None]:
         """Note that the request waits for its model to be loaded while the block runs."""
         begun = self._clock()
         if load is not None:
             load.wait(1)
-        self._come_to(Stage.LOADING)
+        self._enter(Stage.LOADING)
         try:
             yield
         finally:
@@ -191,62 +187,43 @@ class LiveRequest:
             if load is not None:
                 load.wait(-1)
 
-    def noting(self, send: Send) -> Send:
-        """Return what sends to the client and notes the status once all of the answer was sent.
-
-        Until then the client may leave.
-        """
-        status = CLIENT_LEFT
-
-        async def noted(message: Message) -> None:
-            nonlocal status
-            await send(message)
-            if message["type"] == "http.response.start":
-                status = int(message["status"])
-            elif not message.get("more_body", False) and not self._is_cancelled:
-                self.status = status
-
-        return noted
-
-    def served_by(self, backend: str) -> None:
+    def set_backend(self, backend: str) -> None:
         """Note which of several backends it was."""
         if self.asked is not None and self.asked.backend != backend:
             self.asked = replace(self.asked, backend=backend)
 
     def wait(self, load: Load | None) -> None:
-        """Note that the request waits for a slot."""
-        self._load, self._joined, self._waits = load, self._clock(), True
+        self._load, self._joined, self._is_waiting = load, self._clock(), True
         if load is not None:
             load.wait(1)
-        self._come_to(Stage.QUEUED)
+        self._enter(Stage.QUEUED)
 
     def admit(self, share: float) -> None:
         """Note that it has a slot, and which share of all the slots' room its prompt takes."""
-        self._admitted, self._share, self._waits = self._clock(), share, False
+        self._admitted, self._share, self._is_waiting = self._clock(), share, False
         if self._load is not None:
             self._load.wait(-1)
             self._load.run(1, share)
-        self._come_to(Stage.READING)
+        self._enter(Stage.READING)
 
-    def read(self, progress: PromptProgress) -> None:
+    def note_progress(self, progress: PromptProgress) -> None:
         """Note how much of the prompt was read; at most once a second that is news."""
         now = self._clock()
         self._progress = min(1.0, progress.processed / max(1, progress.total))
         if now - self._reported >= _PROGRESS_SECONDS:
             self._reported = now
-            self._come_to(self._stage)
+            self._enter(self._stage)
 
     def release(self) -> None:
         """Note that it has given its slot back, and may wait for one again."""
         self._waited += self._since_joined(self._clock())
-        self._settle()
+        self._leave_load()
         self._load = self._joined = None
 
-    def show(self) -> None:
-        """Note that the client sees something of the answer."""
+    def note_first_token(self) -> None:
         if self._first_token is None:
             self._first_token = self._clock()
-            self._come_to(Stage.STREAMING)
+            self._enter(Stage.STREAMING)
 
     def attempt(self, headers: Headers) -> AbstractContextManager[Headers]:
         """Note an attempt while the block runs; gives the headers that travel upstream."""
@@ -258,25 +235,25 @@ class LiveRequest:
         self._attempts.append(running)
         if len(self._attempts) > 1:
             self._progress = None
-            self._come_to(Stage.ASKED_AGAIN)
+            self._enter(Stage.ASKED_AGAIN)
         return running
 
     def ask_person(self, call_id: str, server: str, name: str) -> None:
         """Note that a call waits for a person's yes."""
         self._call(ToolRecord(server, name, call_id, 0, 0.0, 0.0, WAITING))
 
-    def call(self, call_id: str, name: str) -> JsonObject:
+    def begin_call(self, call_id: str, name: str) -> JsonObject:
         """Note that a tool is called; returns what travels beside the call."""
         span_id = self._call(ToolRecord("", name, call_id, 0, 0.0, 0.0, RUNNING))
         return {"traceparent": self._trace.header(span_id)} if self._trace is not None else {}
 
-    def ran(self, tool: ToolRecord) -> None:
+    def end_call(self, tool: ToolRecord) -> None:
         """Note a call that is over, `begun` at a moment of the clock."""
         called = self._calls.pop(tool.call_id, None)
         span_id = 0 if called is None else called.span_id
-        begun = tool.begun - self._begun
+        begun = tool.begun - self._arrived
         self._tools.append(msgspec.structs.replace(tool, begun=begun, span_id=span_id))
-        self._come_to(self._tool_stage)
+        self._enter(self._tool_stage)
 
     @property
     def row_name(self) -> str:
@@ -284,11 +261,11 @@ class LiveRequest:
         return self._link.board.name_of(self._number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
-        """End the account; to be called once."""
-        self._settle()
+        """Return the record of a request that is over; to be called once."""
+        self._leave_load()
         record = self._record(self.facts, self.outcome)
         if self._link is not None:
-            self._link.board.closed(self._number, record)
+            self._link.board.close(self._number, record)
         return record
 
     def _record(self, facts: tuple[Fact, ...], outcome: Outcome | None) -> RequestRecord:
@@ -297,18 +274,18 @@ class LiveRequest:
             id=self._id,
             path=self._path,
             dialect=self._dialect,
-            begun_at=self._begun_at,
-            seconds=now - self._begun,
+            begun_at=self._arrived_at,
+            seconds=now - self._arrived,
             status=self.status,
             model=asked.model if asked is not None else None,
             service=asked.service if asked is not None else None,
             backend=asked.backend if asked is not None else None,
             stream=asked.stream if asked is not None else None,
-            queued=self._queued(now),
-            first_token=None if self._first_token is None else self._first_token - self._begun,
+            queued=self._queue_seconds(now),
+            first_token=None if self._first_token is None else self._first_token - self._arrived,
             tokens=_tokens(self.usage),
             finish_reason=self.finish_reason,
-            attempts=self._tried(facts, now),
+            attempts=self._attempt_records(facts, now),
             tools=tuple(self._tools),
             facts=facts,
             outcome=outcome,
@@ -321,9 +298,9 @@ class LiveRequest:
 
     def _call(self, tool: ToolRecord) -> int:
         """Note a call that begins now; returns the id of its span."""
-        begun, span_id = self._clock() - self._begun, new_span_id()
+        begun, span_id = self._clock() - self._arrived, new_span_id()
         self._calls[tool.call_id] = msgspec.structs.replace(tool, begun=begun, span_id=span_id)
-        self._come_to(self._tool_stage)
+        self._enter(self._tool_stage)
         return span_id
 
     @property
@@ -331,34 +308,34 @@ class LiveRequest:
         is_waiting = any(one.status == WAITING for one in self._calls.values())
         return Stage.WAITING_FOR_PERSON if is_waiting else Stage.RUNNING_TOOL
 
-    def _come_to(self, stage: Stage) -> None:
+    def _enter(self, stage: Stage) -> None:
         self._stage = stage
         if self._link is not None:
-            self._link.board.advanced(self._number, stage)
+            self._link.board.advance(self._number, stage)
 
-    def _settle(self) -> None:
-        """Leave the crowd, wherever the request stood in it."""
+    def _leave_load(self) -> None:
+        """No longer count towards the load, waiting or running."""
         load = self._load
         if load is None:
             return
-        if self._waits:
+        if self._is_waiting:
             load.wait(-1)
         elif self._admitted is not None:
             load.run(-1, -self._share)
 
-    def _queued(self, now: float) -> float | None:
-        """Add up what was spent waiting, also by those who were never admitted."""
+    def _queue_seconds(self, now: float) -> float | None:
+        """Return the time spent waiting, also if the request was never admitted."""
         if self._joined is None and self._admitted is None:
             return self._loaded
         return (self._loaded or 0.0) + self._waited + self._since_joined(now)
 
     def _since_joined(self, now: float) -> float:
-        """Return how long it waits, or waited, for the slot it wants now."""
+        """Return how long it has waited for its current slot."""
         if self._joined is None:
             return 0.0
-        return (now if self._waits else self._admitted or now) - self._joined
+        return (now if self._is_waiting else self._admitted or now) - self._joined
 
-    def _tried(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
+    def _attempt_records(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
         """Join what was judged with when it ran; a turn that was restarted lost its first try."""
         if not self._attempts:
             return ()
@@ -368,7 +345,7 @@ class LiveRequest:
             [
                 AttemptRecord(
                     one.kind,
-                    ran.begun - self._begun,
+                    ran.begun - self._arrived,
                     (ran.ended or now) - ran.begun,
                     one.defect,
                     ran.error,
@@ -390,7 +367,7 @@ class LiveRequest:
 
 
 def word_for(error: TemperError) -> str:
-    """Name the kind of an attempt's failure, in a word of a closed list."""
+    """Return the kind of an attempt's failure, a word of a closed list."""
     if isinstance(error, BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")

@@ -2,7 +2,7 @@
 
 Programs get JSON, people who watch a terminal get one short line, coloured where it can be, and
 text holds all that is known. Bodies and secrets never come here, and whatever a client or a model
-wrote is escaped and cut, so that it can neither forge a line nor steer a terminal.
+wrote is escape and cut, so that it can neither forge a line nor steer a terminal.
 """
 
 import json
@@ -22,7 +22,7 @@ import msgspec
 
 from proxy.facts import Outcome, context, repairs, tools
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
-from proxy.observability.sentences import DEPARTURES, OUTCOMES, escaped, in_few_words
+from proxy.observability.sentences import DEPARTURES, OUTCOMES, escape, summarize
 
 LONGEST_VALUE = 256
 
@@ -80,9 +80,9 @@ class ShortFormatter(logging.Formatter):
         level = record.levelname.lower()
         colour = _LEVELS.get(record.levelno, "")
         parts = [time] if record.levelno < logging.WARNING else [time, _Part(level, colour)]
-        lines = [self._line([*parts, _Part(escaped(record.getMessage()))])]
+        lines = [self._line([*parts, _Part(escape(record.getMessage()))])]
         if record.exc_info:
-            lines += map(escaped, self.formatException(record.exc_info).splitlines())
+            lines += map(escape, self.formatException(record.exc_info).splitlines())
         return "\n".join(lines)
 
     def _line(self, parts: list[_Part], columns: int | None = None) -> str:
@@ -93,7 +93,7 @@ class ShortFormatter(logging.Formatter):
             text = part.text
             if room is not None:
                 room -= len(text) + (2 if written else 0)
-                text = text if room >= 0 else _shortened(text, len(text) + room)
+                text = text if room >= 0 else _shorten(text, len(text) + room)
             if text:
                 is_plain = not (part.colour and self._is_coloured)
                 written.append(text if is_plain else f"{part.colour}{text}{_RESET}")
@@ -118,33 +118,33 @@ def takes_colour(stream: TextIO) -> bool:
 
 
 def _parts_of(record: RequestRecord) -> Iterator[_Part]:
-    yield _happened(record)
+    yield _outcome_part(record)
     if record.model is not None:
-        yield _Part(_shortened(escaped(record.model), _LONGEST_MODEL))
+        yield _Part(_shorten(escape(record.model), _LONGEST_MODEL))
     yield _Part(_seconds(record.seconds))
     if record.path != CHAT:
-        yield _Part(escaped(record.path), _DIM)
-    yield from _work(record)
+        yield _Part(escape(record.path), _DIM)
+    yield from _detail_parts(record)
     if record.client is not None:
-        yield _Part(f"by {_shortened(escaped(record.client), _LONGEST_MODEL)}", _DIM)
+        yield _Part(f"by {_shorten(escape(record.client), _LONGEST_MODEL)}", _DIM)
     if record.tokens.cached:
         yield _Part(f"{record.tokens.cached:,} cached", _DIM)
 
 
-def _work(record: RequestRecord) -> Iterator[_Part]:
-    """Say what it cost, what went wrong, and what was done about it."""
+def _detail_parts(record: RequestRecord) -> Iterator[_Part]:
+    """Return tokens, what went wrong, and what was done about it."""
     if tokens := _tokens(record):
         yield _Part(tokens)
-    if failed := _failed(record):
+    if failed := _failure_text(record):
         yield _Part(failed, _RED)
     if len(record.attempts) > 1:
         yield _Part(f"{len(record.attempts)} attempts", _YELLOW)
-    if done := in_few_words(record.facts):
+    if done := summarize(record.facts):
         yield _Part(done, _YELLOW)
 
 
-def _happened(record: RequestRecord) -> _Part:
-    """Say in a word or two how it ended."""
+def _outcome_part(record: RequestRecord) -> _Part:
+    """Return how it ended, in a word or two."""
     if record.status == CLIENT_LEFT:
         return _Part("left", _DIM)
     if record.status >= 400 or record.error is not None:
@@ -160,8 +160,8 @@ def _tokens(record: RequestRecord) -> str:
     return f"{tokens.prompt or 0:,} in, {tokens.output or 0:,} out" if is_told else ""
 
 
-def _failed(record: RequestRecord) -> str:
-    """Say what kept an answer from coming, if anything did."""
+def _failure_text(record: RequestRecord) -> str:
+    """Return what kept an answer from coming, if anything did."""
     if record.left is not None:
         return f"the client left {DEPARTURES[record.left.value]}"
     return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
@@ -171,7 +171,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
 
 
-def _shortened(text: str, room: int) -> str:
+def _shorten(text: str, room: int) -> str:
     """Cut a text to so many characters; nothing is left where hardly any is readable."""
     if len(text) <= room:
         return text
@@ -182,7 +182,6 @@ class RequestLog:
     """The sink that writes one line for each request."""
 
     def take(self, record: RequestRecord) -> None:
-        """Write the line."""
         if _requests.isEnabledFor(logging.INFO):
             # as `info` does, without a search for the caller, which is always this
             place = (_requests.name, logging.INFO, __file__, 0)
@@ -213,7 +212,6 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
     @property
     def stream(self) -> TextIO:
-        """The stream of this moment."""
         return sys.stderr
 
     @stream.setter
@@ -248,22 +246,21 @@ class TextFormatter(_ReplicaFormatter):
         """Return one line, however much the message would like to be several."""
         values = _values(record, self.replica)
         time, level, event = (str(values.pop(name)) for name in ("time", "level", "event"))
-        pairs = [f"{name}={_quoted(value)}" for name, value in values.items() if value is not None]
-        return " ".join([time, f"{level:<7}", escaped(event), *pairs])
+        pairs = [f"{name}={_quote(value)}" for name, value in values.items() if value is not None]
+        return " ".join([time, f"{level:<7}", escape(event), *pairs])
 
 
 class JsonFormatter(_ReplicaFormatter):
     """Lines for programs: one JSON object in pure ASCII each."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one JSON object."""
         values = _values(record, self.replica)
         try:
-            line = _ENCODER.encode(values)
+            line = msgspec.json.format(_ENCODER.encode(values), indent=0)  # on one line
         except UnicodeEncodeError:  # half of a pair of surrogates
             line = b""
         if not line or not line.isascii():
-            line = json.dumps(values, separators=(",", ":")).encode()
+            line = json.dumps(values).encode()
         # both leave DEL alone, the one control character that is valid inside a JSON string
         return line.replace(b"\x7f", b"\\u007f").decode()
 
@@ -328,10 +325,10 @@ def _cut(text: str | None) -> str | None:
     return text if text is None or len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
 
 
-def _quoted(value: Value) -> str:
+def _quote(value: Value) -> str:
     if not isinstance(value, str):
         return str(value).lower()
     if _PLAIN.fullmatch(value):
         return value
-    text = escaped(value)
+    text = escape(value)
     return '"' + text.replace('"', '\\"') + '"'

@@ -68,17 +68,13 @@ def forget_process(process_id: int, folder: str) -> None:
 class _Series(Protocol):
     """What holds the values of metrics, by their labels."""
 
-    def add(self, metric: Metric, labels: Labels, by: float) -> None:
-        """Add to a counter or a gauge."""
+    def add(self, metric: Metric, labels: Labels, by: float) -> None: ...
 
-    def put(self, metric: Metric, labels: Labels, value: float) -> None:
-        """Set a gauge."""
+    def put(self, metric: Metric, labels: Labels, value: float) -> None: ...
 
-    def forget(self, metric: Metric, labels: Labels) -> None:
-        """Show a gauge no more."""
+    def forget(self, metric: Metric, labels: Labels) -> None: ...
 
-    def measure(self, metric: Metric, labels: Labels, value: float) -> None:
-        """Take a value into a histogram."""
+    def measure(self, metric: Metric, labels: Labels, value: float) -> None: ...
 
     def registry(self) -> CollectorRegistry:
         """Return what Prometheus' client can write."""
@@ -203,14 +199,12 @@ class Metrics:
         self._tool_servers: set[str] = set()
 
     def follow(self, services: Iterable[str]) -> None:
-        """Take these names for services; any other is not told apart."""
         self._loads = {service: ServiceLoad(self._series, (service,)) for service in services}
         for load in self._loads.values():  # with several workers only what was touched is shown
             load.wait(0)
             load.run(0, 0.0)
 
     def take(self, record: RequestRecord) -> None:
-        """Count a request that is over."""
         model = record.service if record.service in self._loads else _OTHER
         outcome = record.outcome.value if record.outcome is not None else _NONE
         count, key = self._series.add, (model,)
@@ -235,36 +229,29 @@ class Metrics:
             self._count_tools(record, model)
 
     def load(self, service: str) -> "ServiceLoad":
-        """Return what follows the load of a service."""
         return self._loads[service]
 
-    def find(self, service: str, *, is_up: bool, restarts: int) -> None:
-        """Note whether a service's backend would answer now, and how often it was restarted."""
+    def report_backend(self, service: str, *, is_up: bool, restarts: int) -> None:
         self._series.put(table.UP, (service,), int(is_up))
         self._series.put(table.RESTARTS, (service,), restarts)
 
-    def find_tool_servers(self, are_up: Mapping[str, bool]) -> None:
-        """Note which tool servers there are now, and whether each is ready."""
+    def report_tool_servers(self, are_up: Mapping[str, bool]) -> None:
         for name in self._tool_servers - {*are_up}:
             self._series.forget(table.TOOL_SERVER_UP, (name,))
         self._tool_servers = {*are_up}
         for name, is_up in are_up.items():
             self._series.put(table.TOOL_SERVER_UP, (name,), int(is_up))
 
-    def lose(self, reason: str) -> None:
-        """Count a response that could not be stored."""
+    def count_unstored(self, reason: str) -> None:
         self._series.add(table.UNSTORED, (reason,), 1)
 
-    def find_state(self, server: str, *, is_up: bool) -> None:
-        """Note whether the store that replicas share can be read and written."""
+    def report_state(self, server: str, *, is_up: bool) -> None:
         self._series.put(table.STATE_UP, (server,), int(is_up))
 
-    def fail_state(self, operation: str) -> None:
-        """Count an operation that the store did not carry out."""
+    def count_state_error(self, operation: str) -> None:
         self._series.add(table.STATE_ERRORS, (operation,), 1)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return all metrics in a format that `accept` names, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._series.registry()), content_type
 
@@ -314,11 +301,9 @@ class ServiceLoad:
     _labels: Labels
 
     def wait(self, by: int) -> None:
-        """Note that so many requests more wait for a slot."""
         self._series.add(table.WAITING, self._labels, by)
 
     def run(self, by: int, share: float) -> None:
-        """Note that so many more have one, and with them this share of all the slots' room."""
         self._series.add(table.RUNNING, self._labels, by)
         self._series.add(table.CACHE, self._labels, share)
 

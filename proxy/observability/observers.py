@@ -20,19 +20,19 @@ class Meter(Sink, Protocol):
     def load(self, service: str) -> Load:
         """Return what follows the load of a service."""
 
-    def find(self, service: str, *, is_up: bool, restarts: int) -> None:
+    def report_backend(self, service: str, *, is_up: bool, restarts: int) -> None:
         """Note whether a service's backend would answer now, and how often it was restarted."""
 
-    def find_tool_servers(self, are_up: Mapping[str, bool]) -> None:
+    def report_tool_servers(self, are_up: Mapping[str, bool]) -> None:
         """Note which tool servers there are now, and whether each is ready."""
 
-    def lose(self, reason: str) -> None:
+    def count_unstored(self, reason: str) -> None:
         """Count a response that could not be stored."""
 
-    def find_state(self, server: str, *, is_up: bool) -> None:
+    def report_state(self, server: str, *, is_up: bool) -> None:
         """Note whether the store that replicas share can be read and written."""
 
-    def fail_state(self, operation: str) -> None:
+    def count_state_error(self, operation: str) -> None:
         """Count an operation that the store did not carry out."""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
@@ -63,21 +63,17 @@ class Observers:
         if self.meter is not None:
             self.meter.take(record)
 
-    def lose(self, reason: str) -> None:
-        """Count a response that could not be stored."""
+    def count_unstored(self, reason: str) -> None:
         if self.meter is not None:
-            self.meter.lose(reason)
+            self.meter.count_unstored(reason)
 
-    def find_state(self, server: str, *, is_up: bool) -> None:
-        """Note whether the store that replicas share can be read and written."""
+    def report_state(self, server: str, *, is_up: bool) -> None:
         if self.meter is not None:
-            self.meter.find_state(server, is_up=is_up)
+            self.meter.report_state(server, is_up=is_up)
 
-    def fail_state(self, operation: str) -> None:
-        """Count an operation that the store did not carry out."""
+    def count_state_error(self, operation: str) -> None:
         if self.meter is not None:
-            self.meter.fail_state(operation)
+            self.meter.count_state_error(operation)
 
     def load(self, service: str) -> Load | None:
-        """Return what follows the load of a service, if anybody does."""
         return self.meter.load(service) if self.meter is not None else None

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from proxy.observability.history import Counted
+from proxy.observability.history import ProcessCounts
 
 _PREFIX = "requests-"
 _SECONDS = 5.0
@@ -36,7 +36,7 @@ class SharedCounts:
 
     place: WorkerPlace
 
-    def publish(self, counted: Counted) -> None:
+    def publish(self, counted: ProcessCounts) -> None:
         """Let the others know what this one has counted."""
         file = self._own()
         fresh = file.with_suffix(".new")
@@ -44,7 +44,7 @@ class SharedCounts:
             fresh.write_bytes(msgspec.json.encode(counted))
             fresh.replace(file)
 
-    def others(self) -> tuple[Counted, ...]:
+    def others(self) -> tuple[ProcessCounts, ...]:
         """Return what all others have counted so far."""
         own = self._own()
         files = self.place.folder.glob(f"{_PREFIX}*.json")
@@ -122,8 +122,8 @@ class SiblingBoards:
         return self._folder / f"{instance}.sock"
 
 
-def _read(file: Path) -> Counted | None:
+def _read(file: Path) -> ProcessCounts | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Counted)
+        return msgspec.json.decode(file.read_bytes(), type=ProcessCounts)
     except (OSError, msgspec.DecodeError):
         return None

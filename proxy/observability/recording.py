@@ -46,29 +46,28 @@ class Redaction:
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = sorted({one for one in secrets if len(one) >= _SHORTEST}, key=len)[::-1]
 
-    def knowing(self, *secrets: str) -> "Redaction":
+    def with_secrets(self, *secrets: str) -> "Redaction":
         """Return a redaction that knows these as well."""
         return Redaction((*self._secrets, *secrets))
 
-    def value(self, value: JsonValue) -> JsonValue:
+    def redact(self, value: JsonValue) -> JsonValue:
         """Redact all texts of a JSON value, and texts under a telling name altogether."""
         match value:
             case str():
-                return self.text(value)
+                return self.redact_text(value)
             case list():
-                return [self.value(one) for one in value]
+                return [self.redact(one) for one in value]
             case dict():
                 return {
                     name: REDACTED
                     if isinstance(one, str) and one and _NAMES.fullmatch(name)
-                    else self.value(one)
+                    else self.redact(one)
                     for name, one in value.items()
                 }
             case _:
                 return value
 
-    def text(self, text: str) -> str:
-        """Redact a text."""
+    def redact_text(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         text = _ASSIGNED.sub(rf"\1{REDACTED}", text)
@@ -90,7 +89,6 @@ class KeptExchanges:
         self._dropped: deque[int] = deque(maxlen=_MOST_REMEMBERED)
 
     def keep(self, number: int, line: bytes) -> None:
-        """Keep a line, unless it is too large."""
         if len(line) > self._most_bytes:
             self.leave_out(number)
             return
@@ -106,15 +104,13 @@ class KeptExchanges:
         self._too_large.append(number)
 
     def has(self, number: int) -> bool:
-        """Whether the exchange of a request is here."""
         return number in self._lines
 
     def line(self, number: int) -> bytes | None:
-        """Return the exchange of a request as it was recorded."""
         return self._lines.get(number)
 
     def reason(self, number: int) -> str:
-        """Tell in a word why the exchange of a request that is over is not here."""
+        """Return the code of why the exchange of a request that is over is not here."""
         if number in self._too_large:
             return "too_large"
         return "dropped" if number in self._dropped else "not_understood"
@@ -264,9 +260,9 @@ class Recording:
 
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
         """Write an exchange without the secrets in it; `secrets` are those of this one."""
-        redaction = self._redaction.knowing(*secrets)
+        redaction = self._redaction.with_secrets(*secrets)
         plain: JsonValue = exchange.model_dump(mode="json")
-        line = json.dump(redaction.value(plain)) + b"\n"
+        line = json.dump(redaction.redact(plain)) + b"\n"
         if self.kept is not None:
             self.kept.keep(number, line)
         if self._file is not None:
@@ -278,7 +274,6 @@ class Recording:
             self.kept.leave_out(number)
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             os.close(self._file)
 

@@ -39,7 +39,7 @@ from proxy.observability.recording import (
     RecordedRun,
     read_recording,
 )
-from proxy.observability.sentences import escaped
+from proxy.observability.sentences import escape
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
@@ -74,8 +74,8 @@ class ReplayedTurns:
         request, run = decode_request(json.dump(self._exchange.request)), self._exchange.run
         try:
             if run is None:
-                turn = self._begin(request, _heard(self._exchange.generations))
-                yield from self._answers(turn, _heard(self._exchange.generations))
+                turn = self._begin(request, _kept_generations(self._exchange.generations))
+                yield from self._answers(turn, _kept_generations(self._exchange.generations))
             else:
                 yield from self._rounds(request, run)
         except GuardrailsExhausted as failure:
@@ -84,13 +84,11 @@ class ReplayedTurns:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What happens."""
         facts = [fact for turn in self._turns for fact in turn.facts]
         return (*facts, *(self._run.facts if self._run is not None else ()), *self._ran)
 
     @property
     def unfinished(self) -> str:
-        """Tell why there is no end, "" if there is one."""
         turn = self._turns[-1]
         is_over = (
             self._run.stop is not None if self._run is not None else turn.state is TurnState.DONE
@@ -125,7 +123,7 @@ class ReplayedTurns:
             yield from self._results(run, part.outcomes)
 
     def _results(self, run: "Run", recorded: Sequence[RecordedOutcome]) -> Sequence[ReplyEvent]:
-        """Tell a run what became of its calls then; it stays where it is if they were others."""
+        """Give a run the recorded results of its calls; it stops if the calls are others."""
         from proxy.tool_rounds.run import Execute, RunState
 
         step = run.next_step() if run.state is RunState.CALLED else None
@@ -156,7 +154,7 @@ class ReplayedTurns:
         leave = iter(range(len(heard) - 1))
 
         def may_retry() -> bool:
-            """Give the same leave as then: it depended on everybody else's requests."""
+            """Answer as it was recorded: this depended on everybody else's requests."""
             return not self._was_withheld or next(leave, None) is not None
 
         plan = plan_request(request, self._policy)
@@ -194,7 +192,7 @@ class ReplayedTurns:
 def lost_generations(exchange: RecordedExchange) -> int:
     """Count the generations that no turn is made of: those of prompts that proved too long."""
     if exchange.run is None:
-        return len(exchange.generations) - len(_heard(exchange.generations))
+        return len(exchange.generations) - len(_kept_generations(exchange.generations))
     parts = _parts(exchange.run.rounds, exchange.generations)
     return len(exchange.generations) - sum(len(own) for _, own in parts)
 
@@ -202,14 +200,13 @@ def lost_generations(exchange: RecordedExchange) -> int:
 def _parts(
     rounds: Sequence[RecordedRound], generations: Generations
 ) -> Iterator[tuple[RecordedRound, Generations]]:
-    """Return each round with its generations."""
     first = 0
     for one in rounds:
-        yield one, _heard(generations[first : first + one.generations])
+        yield one, _kept_generations(generations[first : first + one.generations])
         first += one.generations
 
 
-def _heard(generations: Generations) -> Generations:
+def _kept_generations(generations: Generations) -> Generations:
     """Return the generations of the turn that gave the answer, not one that proved too long."""
     first = generations[0] if generations else ()
     is_lost = first[-1:] == ([FAILED, "context_overflow"],)
@@ -264,7 +261,6 @@ class Replayed:
 
     @property
     def status(self) -> str:
-        """Tell in a word how it compares."""
         if not self.is_complete:
             return "incomplete"
         return "changed" if self.changes else "same"
@@ -308,7 +304,6 @@ def replay_file(path: Path, folder: Path | None) -> list[Replayed]:
 
 
 def document(replayed: Sequence[Replayed]) -> JsonObject:
-    """Return the outcome for programs."""
     return {
         "changed": sum(bool(one.changes) for one in replayed),
         "exchanges": [
@@ -329,15 +324,15 @@ def document(replayed: Sequence[Replayed]) -> JsonObject:
 def summary(replayed: Sequence[Replayed]) -> Iterator[str]:
     """Return the outcome for people, line by line and safe to show on a terminal."""
     for one in replayed:
-        yield escaped(f"{one.id}  {one.model}: {one.status}")
+        yield escape(f"{one.id}  {one.model}: {one.status}")
         for change in one.changes:
-            yield f"    {change.what}: {_shown(change.before)} -> {_shown(change.now)}"
+            yield f"    {change.what}: {_shorten(change.before)} -> {_shorten(change.now)}"
     count = sum(bool(one.changes) for one in replayed)
     yield f"{count} of {len(replayed)} changed"
 
 
 def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
-    """Judge an exchange again and tell what changed; raises ValueError if it makes no sense."""
+    """Judge an exchange again and return what changed; raises ValueError if it makes no sense."""
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
         return Replayed(exchange.id, model, is_complete=False)
@@ -369,7 +364,7 @@ def _as_recorded(exchange: RecordedExchange) -> _Judged:
         [(call.name, call.arguments) for call in answer.calls],
         answer.finish_reason,
         verdict.outcome or "",
-        _worded(verdict.attempts[lost_generations(exchange) :]),
+        _format_attempts(verdict.attempts[lost_generations(exchange) :]),
         verdict.repairs,
     )
 
@@ -389,19 +384,18 @@ def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judg
     judged.text = whole.text
     judged.calls = [(call.name, str(call.arguments)) for call in whole.calls]
     judged.outcome = turns.unfinished or outcome(facts).value
-    judged.attempts = _worded([(one.kind, one.defect) for one in tries(facts)])
+    judged.attempts = _format_attempts([(one.kind, one.defect) for one in tries(facts)])
     judged.repairs = repairs(facts)
     return judged
 
 
-def _worded(attempts: Sequence[tuple[str, str | None]]) -> str:
+def _format_attempts(attempts: Sequence[tuple[str, str | None]]) -> str:
     return ", ".join(f"{reason} ({defect or 'accepted'})" for reason, defect in attempts)
 
 
-def _shown(value: str) -> str:
-    """Make a value fit for a line."""
+def _shorten(value: str) -> str:
     short = value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "..."
-    return escaped(short) or "(nothing)"
+    return escape(short) or "(nothing)"
 
 
 class WrittenCall(msgspec.Struct):
@@ -440,7 +434,6 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
-    """Show a line of a recording."""
     exchange = RecordedExchange.model_validate_json(line)
     generations = [_generation(pieces) for pieces in exchange.generations]
     nudges = _nudges(exchange, profiles)
@@ -483,10 +476,10 @@ def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[lis
     except (InvalidRequest, ValueError):
         return []  # other profiles than then may make another turn of it
     asked = asked[: len(exchange.generations)]
-    return [_added(before, after) for before, after in pairwise(asked)]
+    return [_added_messages(before, after) for before, after in pairwise(asked)]
 
 
-def _added(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
+def _added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
     """Return the messages behind those that were asked before, but for the reply itself."""
     shared = 0
     while shared < min(len(before), len(after)) and before[shared] == after[shared]:

@@ -222,7 +222,6 @@ class ServerCalls(msgspec.Struct):
     failure: str = ""
 
     def take(self, tool: ToolRecord) -> None:
-        """Count a call."""
         self.calls += 1
         self.refused += tool.status == _REFUSED
         if tool.status in _FAILURES:
@@ -238,12 +237,10 @@ class ToolCalls:
         self._servers: dict[str, ServerCalls] = {}  # the operator names them, so they are few
 
     def take(self, record: RequestRecord) -> None:
-        """Count the calls of a request that is over."""
         for tool in record.tools:
             self._servers.setdefault(tool.server, ServerCalls()).take(tool)
 
     def of(self, server: str) -> ServerCalls:
-        """Return what became of the calls of one server."""
         return self._servers.get(server, ServerCalls())
 
 

@@ -92,10 +92,10 @@ def page_words() -> str:
 def sentences(happened: Iterable[Fact]) -> tuple[str, ...]:
     """Return what was repaired, refused or asked for again, each once and in its order."""
     told = (words.sentence for fact in happened if (words := fact.words()) is not None)
-    return tuple(map(escaped, dict.fromkeys(told)))[:_MOST]
+    return tuple(map(escape, dict.fromkeys(told)))[:_MOST]
 
 
-def in_few_words(happened: Iterable[Fact]) -> str:
+def summarize(happened: Iterable[Fact]) -> str:
     """Return the same in one line, "" where there is no news."""
     known = [*happened]
     syntaxes = [fact.syntax for fact in known if isinstance(fact, facts.Rescued)]
@@ -107,11 +107,10 @@ def in_few_words(happened: Iterable[Fact]) -> str:
     if syntaxes:
         how_many = "a call" if len(syntaxes) == 1 else f"{len(syntaxes)} calls"
         parts.insert(0, f"{how_many} rescued from text ({', '.join(dict.fromkeys(syntaxes))})")
-    return escaped(", ".join(dict.fromkeys(parts)))
+    return escape(", ".join(dict.fromkeys(parts)))
 
 
 def attempt_sentence(kind: str) -> str:
-    """Return how an attempt was made."""
     return ATTEMPTS.get(kind, f"Asked in another way ({cut(kind)}).")
 
 
@@ -119,15 +118,15 @@ def problem_sentence(defect: str | None, error: str | None) -> str:
     """Return what was wrong with an attempt, "" if nothing was."""
     if error is not None:
         return ERRORS.get(error, ERRORS["failed"])
-    return escaped(facts.RejectedReply(defect).words().sentence) if defect is not None else ""
+    return escape(facts.RejectedReply(defect).words().sentence) if defect is not None else ""
 
 
 def cut(text: str, longest: int = 200) -> str:
     """Make a foreign text visible, and no longer than so many characters."""
-    return escaped(facts.cut(text, longest))
+    return escape(facts.cut(text, longest))
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Show what is invisible: control characters, ANSI and bidi sequences, line separators."""
     if text.isprintable() and "\\" not in text:
         return text

@@ -63,5 +63,4 @@ def _read(traceparent: str) -> TraceContext | None:
 
 
 def new_span_id() -> int:
-    """Make the id of a span."""
     return secrets.randbits(64) or 1

@@ -71,7 +71,7 @@ DEFECT = "temper.attempt.defect"
 
 
 def operation(request: RequestRecord) -> str:
-    """Name what was asked for, which was a chat unless it was passed on."""
+    """Return the operation: a chat, unless the request was passed through."""
     return _OPERATIONS.get(request.path, "chat")
 
 
@@ -156,7 +156,6 @@ class Tracing:
         self._tracer = self._provider.get_tracer(_NAME)
 
     def take(self, record: RequestRecord) -> None:
-        """Write the spans of a request that is over."""
         request = record.trace
         if request is None:
             return
@@ -220,15 +219,12 @@ class _GivenIds(IdGenerator):
     span_id = 0
 
     def generate_trace_id(self) -> int:
-        """Return the id of the trace that is being written."""
         return self.trace_id
 
     def generate_span_id(self) -> int:
-        """Return the id of the span that is being written."""
         return self.span_id
 
     def is_trace_id_random(self) -> bool:
-        """Tell that all bits of the id are random."""
         return True
 
 
@@ -319,7 +315,6 @@ class RunSpans:
             span.end()
 
     def tool_started(self, call: ToolCall, number: int) -> None:
-        """Begin the span of a call."""
         given: dict[str, str | int] = {
             OPERATION: "execute_tool",
             TOOL_NAME: call.name,
@@ -332,7 +327,6 @@ class RunSpans:
         )
 
     def tool_finished(self, outcome: Outcome) -> None:
-        """End the span of a call."""
         span = self._calls.pop(outcome.call.id, None)
         if span is None:
             return
@@ -353,7 +347,6 @@ class RunSpans:
         )
 
     def close(self) -> None:
-        """End what was not finished."""
         for span in self._calls.values():
             _fail(span, _CANCELLED)
             span.end()

@@ -103,7 +103,6 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
 
 
 def list_devices() -> None:
-    """Write the devices besides the processor, as llama-server does."""
     import xllamacpp
 
     processor = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU

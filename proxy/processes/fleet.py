@@ -26,14 +26,12 @@ class Server(Protocol):
     """A server that is started when it is wanted; see `Supervisor`."""
 
     @property
-    def status(self) -> Status:
-        """How it does now."""
+    def status(self) -> Status: ...
 
     async def ready(self) -> object:
         """Start it and wait until it is ready; raises `ProcessFailed` kinds of errors."""
 
-    async def stop(self) -> None:
-        """Stop it; whoever waits for it is told."""
+    async def stop(self) -> None: ...
 
 
 class Condition(Enum):
@@ -73,12 +71,11 @@ class Lease:
         return f"{said}{others}"
 
     def late(self) -> BackendUnavailable:
-        """Say that it has waited for long enough."""
+        """Return the error for a wait that took too long."""
         return BackendUnavailable(self._place.model, "is being loaded", loading=True)
 
     @property
     def is_granted(self) -> bool:
-        """Whether the model can be used."""
         return self._place.is_served
 
     async def wait_until_granted(self) -> None:
@@ -88,7 +85,6 @@ class Lease:
             raise failure.with_traceback(None)  # which many raise
 
     def settle(self, failure: ProcessFailed | None = None) -> None:
-        """Tell whoever waits."""
         if not self._fate.done():
             self._fate.set_result(failure)
 
@@ -138,7 +134,6 @@ class Fleet:
         self._run(self._preload(name))
 
     def condition(self, name: str) -> Condition:
-        """Tell how far a model is from answering."""
         state = self._servers[name].status.state
         match self._swapping.presence(name):
             case Presence.LOADED if state is State.READY:
@@ -152,7 +147,7 @@ class Fleet:
                 return Condition.FAILED if has_failed else Condition.UNLOADED
 
     def problem(self, name: str) -> str:
-        """Tell why a model could not be loaded, "" where it could or nobody has tried."""
+        """Return why a model could not be loaded, "" if it could or nobody has tried."""
         failure = self._failures.get(name)
         has_failed = failure is not None and self.condition(name) is Condition.FAILED
         return str(failure) if has_failed else ""
@@ -168,12 +163,12 @@ class Fleet:
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
 
     def _notice_a_fall(self, name: str) -> None:
-        """Notice that a server has given up since it was loaded, so that it can start again."""
+        """Stop a server that has given up since it was loaded, so that it can start again."""
         status = self._servers[name].status
         if status.state is State.DOWN and self._swapping.presence(name) is Presence.LOADED:
             problem = f"stays down for a while: {status.reason}"
             self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
-            self._obey(self._swapping.failed(name, _now()))
+            self._obey(self._swapping.note_failed(name, _now()))
 
     def _obey(self, orders: Orders) -> None:
         if self._is_closed:
@@ -203,11 +198,11 @@ class Fleet:
         except ProcessFailed as failure:
             self._failures[name] = failure
             del self._loading[name]
-            self._obey(self._swapping.failed(name, _now()))
+            self._obey(self._swapping.note_failed(name, _now()))
         else:
             logger.info("%s was loaded in %.1f s", name, _now() - begun)
             del self._loading[name]
-            self._obey(self._swapping.loaded(name, _now()))
+            self._obey(self._swapping.note_loaded(name, _now()))
 
     async def _preload(self, name: str) -> None:
         try:
@@ -219,7 +214,7 @@ class Fleet:
     async def _stop(self, name: str) -> None:
         logger.info("unloading %s", name)
         await self._servers[name].stop()
-        self._obey(self._swapping.stopped(name, _now()))
+        self._obey(self._swapping.note_stopped(name, _now()))
 
     def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

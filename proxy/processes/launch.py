@@ -100,7 +100,6 @@ class LaunchPlan:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the server is the one inside xllamacpp."""
         return self.program == embedded_program()
 
 
@@ -144,7 +143,6 @@ def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...
 
 
 def embedded_program() -> tuple[str, ...]:
-    """Return the command of the embedded server."""
     return python_module(_EMBEDDED)
 
 
@@ -178,7 +176,7 @@ def check_model_file(model: Path) -> None:
 
 
 def model_file_problem(model: Path) -> str:
-    """Tell in words why `model` cannot be a model; nothing where it can."""
+    """Return why `model` cannot be a model, "" if it can."""
     try:
         with model.open("rb") as file:
             magic = file.read(4)
@@ -193,7 +191,7 @@ def model_file_problem(model: Path) -> str:
 
 
 def _check_port(port: int) -> None:
-    """Find a stranger on the port: some servers would share it with him, and so our requests."""
+    """Raise `LaunchFailed` if another program uses the port; some servers would share it."""
     try:
         with socket.create_server((HOST, port)):
             pass

@@ -56,7 +56,7 @@ async def start_llama_server(
     name = plan.alias or str(plan.model)
     on_stage(StartProgress(name, Stage.STARTING))
     try:
-        async with _started(plan, ready_seconds, on_stage, on_line) as server:
+        async with _start(plan, ready_seconds, on_stage, on_line) as server:
             on_stage(StartProgress(name, Stage.READY))
             yield server
     except ProcessFailed:
@@ -65,10 +65,9 @@ async def start_llama_server(
 
 
 @asynccontextmanager
-async def _started(
+async def _start(
     plan: LaunchPlan, ready_seconds: float, on_stage: StageListener, on_line: LineListener
 ) -> AsyncGenerator[RunningServer]:
-    """Start a server, and yield it when it is ready."""
     api_key = secrets.token_urlsafe(32)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     log = StartLog(plan.alias or str(plan.model))

@@ -38,8 +38,7 @@ class Supervised(Protocol):
         """What it is called, wherever it is."""
 
     @property
-    def status(self) -> Status:
-        """How it does now."""
+    def status(self) -> Status: ...
 
     async def ready(self) -> ServerAddress:
         """Return where it answers, as soon as it does; raises `ProcessFailed` if it is down."""
@@ -72,7 +71,6 @@ class Managed:
 
     @property
     def name(self) -> str:
-        """What the server is called: its address may change."""
         return self._server.name
 
     @property
@@ -116,7 +114,7 @@ class Managed:
             raise BackendUnavailable(self.name, problem, is_managed=True) from failure
 
     def delayed(self) -> BackendUnavailable:
-        """Say that somebody has waited for long enough."""
+        """Return the error for a wait that took too long."""
         status = self._server.status
         if not self.is_restarting:
             return BackendUnavailable(self.name, "is loading its model", loading=True)
@@ -131,11 +129,9 @@ class Managed:
     def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         return self._served(lambda server: server.ask(question, headers, sink))
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self._served(lambda server: server.relay(passage, headers))
 
     async def _served(
@@ -152,19 +148,17 @@ class Managed:
                         yield part
             except BackendUnavailable as error:
                 if not (error.is_unreached and await self._is_gone(address)):
-                    raise self._explained(error) from error
+                    raise self._explain(error) from error
             else:
                 return
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has, once the server is ready."""
         backend = await self._if_ready()
         return None if backend is None else await backend.count(question, headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
-        """Tell how many tokens each text has on its own, once the server is ready."""
         backend = await self._if_ready()
         return None if backend is None else await backend.count_texts(texts, headers)
 
@@ -179,7 +173,7 @@ class Managed:
         return (Model(self._planned.names[0], {}),)
 
     async def describe(self, model: str) -> Description:
-        """Tell what the server says of its model, or what was planned; never raises."""
+        """Describe the model, as planned if the server does not say; never raises."""
         backend = await self._if_ready()
         if backend is not None:
             described = await backend.describe(model)
@@ -220,7 +214,7 @@ class Managed:
             await before[1].close()
         return backend
 
-    def _explained(self, error: BackendUnavailable) -> BackendUnavailable:
+    def _explain(self, error: BackendUnavailable) -> BackendUnavailable:
         """Tell a client what happened to a server that left it alone.
 
         Its end is noticed here and by its owner within milliseconds, in any order.
@@ -243,12 +237,10 @@ class ReadyWait:
 
     @property
     def is_granted(self) -> bool:
-        """Whether the server can be used."""
         return self._backend.lease() is None
 
     @property
     def news(self) -> str:
-        """What it waits for, for people."""
         doing = "restarting" if self._backend.is_restarting else "loading"
         return f"{doing} {self._backend.name}"
 
@@ -257,7 +249,6 @@ class ReadyWait:
         await self._backend.until_ready()
 
     def late(self) -> BackendUnavailable:
-        """Say that it has waited for long enough."""
         return self._backend.delayed()
 
 

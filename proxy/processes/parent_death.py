@@ -41,7 +41,6 @@ def leave_a_watcher() -> None:
 
 
 def main() -> None:
-    """Arrange for the death, then become the program."""
     if sys.platform == "linux":
         ask_the_kernel(int(sys.argv[1]))
     else:

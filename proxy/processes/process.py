@@ -35,7 +35,6 @@ class LogTail:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The last lines, oldest first."""
         return tuple(self._lines)
 
     @property
@@ -52,7 +51,6 @@ class LogTail:
         return self._keep(complete)
 
     def finish(self) -> list[str]:
-        """Return the last line if it had no end."""
         rest, self._unfinished = self._unfinished, b""
         return self._keep([rest])
 
@@ -99,12 +97,10 @@ class PseudoTerminal:
                 raise
 
     def close(self) -> None:
-        """Close our end."""
         os.close(self._own)
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, file: int) -> None:
-    """Wait until there is something to read, or the end."""
     ready = asyncio.Event()
     loop.add_reader(file, ready.set)
     try:
@@ -203,7 +199,6 @@ class Process:
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """The last lines it wrote."""
         return self._tail.lines
 
     async def wait(self) -> int:

@@ -67,15 +67,12 @@ class Restarts:
 
     @property
     def state(self) -> State:
-        """How the server does."""
         return self._state
 
     def begin(self) -> None:
-        """Note that it is being started."""
         self._move(State.STARTING)
 
     def become_ready(self, now: float) -> None:
-        """Note that it serves."""
         self._move(State.READY)
         self._ready_since = now
 

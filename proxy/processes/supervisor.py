@@ -76,7 +76,6 @@ class Supervisor:
 
     @property
     def status(self) -> Status:
-        """How the server does now."""
         return self._status
 
     async def ready(self) -> RunningServer:
@@ -103,12 +102,11 @@ class Supervisor:
             owner.cancel()
             self._settle(NeverBecameReady(self.name, "was stopped"))
             if owner.done():  # it had given up
-                self._rest()
+                self._reset()
         async with self._alone:
             pass
 
     async def close(self) -> None:
-        """Stop the server for good."""
         self._is_closed = True
         await self.stop()
 
@@ -117,14 +115,14 @@ class Supervisor:
             try:
                 await self._keep_going()
             except asyncio.CancelledError:
-                self._rest()
+                self._reset()
                 raise
 
     async def _keep_going(self) -> None:
         while True:
             self._restarts.begin()
-            self._tell(replace(self._status, address=None, retry_after=None))
-            waiting = self._give_notice(await self._serve())
+            self._publish(replace(self._status, address=None, retry_after=None))
+            waiting = self._report_failure(await self._serve())
             if waiting is None:
                 return
             await asyncio.sleep(waiting)
@@ -136,7 +134,7 @@ class Supervisor:
             async with self._start() as server:
                 self._restarts.become_ready(_now())
                 address = ServerAddress(server.base_url, server.api_key)
-                self._tell(replace(self._status, address=address))
+                self._publish(replace(self._status, address=address))
                 self._settle(server)
                 exit_code = await server.process.wait()
                 # from here on it is ready for nobody, however long the rest takes
@@ -146,12 +144,12 @@ class Supervisor:
         except ProcessFailed as failure:
             return failure
 
-    def _give_notice(self, failure: ProcessFailed) -> float | None:
-        """Tell everybody of a failure; returns the seconds until the next start, None for never."""
+    def _report_failure(self, failure: ProcessFailed) -> float | None:
+        """Report a failure; returns the seconds until the next start, None for never."""
         chance = random.random()  # noqa: S311 - no secret depends on it
         waiting = self._restarts.fail(_now(), chance, is_lasting=failure.is_lasting)
         told = replace(self._status, address=None, reason=str(failure), log=failure.log)
-        self._tell(replace(told, retry_after=waiting))
+        self._publish(replace(told, retry_after=waiting))
         if waiting is None:
             tried = f" after {told.restarts} restarts" if told.restarts else ""
             logger.error("%s stays down%s: it %s", self.name, tried, failure.problem)
@@ -160,11 +158,11 @@ class Supervisor:
             logger.warning("%s %s: starts again in %.1f s", self.name, failure.problem, waiting)
         return waiting
 
-    def _rest(self) -> None:
+    def _reset(self) -> None:
         self._restarts.stop()
-        self._tell(Status())
+        self._publish(Status())
 
-    def _tell(self, status: Status) -> None:
+    def _publish(self, status: Status) -> None:
         self._status = replace(status, state=self._restarts.state, since=_now())
         self._on_change(self._status)
 
@@ -173,7 +171,7 @@ class Supervisor:
             self._readiness.set_result(found)
 
     def _note_end(self, owner: "asyncio.Task[None]") -> None:
-        """Let nobody wait for a server whose owner has died of a bug."""
+        """Wake everyone who waits for a server whose owner task crashed."""
         if not owner.cancelled() and (bug := owner.exception()) is not None:
             logger.error("%s is no longer looked after", self.name, exc_info=bug)
             self._settle(ExitedUnexpectedly(self.name, "is no longer looked after"))
@@ -193,17 +191,14 @@ class RemoteStatus:
 
     @property
     def status(self) -> Status:
-        """How the server did when somebody told."""
         return self._status
 
     def note(self, status: Status) -> None:
-        """Take over a status."""
         self._status = status
         self._news.set()
         self._news = asyncio.Event()
 
     async def ready(self) -> ServerAddress:
-        """Return where the server answers, as soon as it does; raises `ProcessFailed` if not."""
         while (address := self._status.address) is None:
             if self._status.state is State.DOWN:
                 raise NeverBecameReady(self.name, f"is down: {self._status.reason}")

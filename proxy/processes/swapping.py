@@ -94,7 +94,7 @@ class _Member:
 
 
 @dataclass(slots=True)
-class _Drafted:
+class _OrderDraft:
     """Orders in the making."""
 
     start: list[str] = field(default_factory=list)
@@ -127,7 +127,6 @@ class Swapping:
         self._line: list[QueuePosition] = []
 
     def presence(self, name: str) -> Presence:
-        """Tell how far a model is from answering."""
         return self._members[name].presence
 
     def has_failed(self, name: str, now: float) -> bool:
@@ -137,7 +136,6 @@ class Swapping:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
         return len(self._line)
 
     def ahead(self, place: QueuePosition) -> int:
@@ -153,12 +151,11 @@ class Swapping:
         return tuple(one.model.name for one in going if not self._is_idle(one))
 
     def ask(self, name: str, now: float) -> tuple[QueuePosition, Orders]:
-        """Take a place for a request to a model."""
         place = QueuePosition(name)
         if self.has_failed(name, now):
             return place, Orders(refused=(place,))
         self._line.append(place)
-        return place, self._decide(_Drafted(), now)
+        return place, self._decide(_OrderDraft(), now)
 
     def leave(self, place: QueuePosition, now: float) -> Orders:
         """Give a place back, served or not; one that was refused has none."""
@@ -168,47 +165,47 @@ class Swapping:
             member.used = now
         elif place in self._line:
             self._line.remove(place)
-        return self._decide(_Drafted(), now)
+        return self._decide(_OrderDraft(), now)
 
-    def loaded(self, name: str, now: float) -> Orders:
+    def note_loaded(self, name: str, now: float) -> Orders:
         """Note that a model can be used: whoever waits for it gets it."""
-        drafted = _Drafted()
+        draft = _OrderDraft()
         member = self._members[name]
         member.move(Presence.LOADED)
         member.used, member.failed = now, None
         for place in self._waiting_for(name):
-            self._serve(place, drafted)
-        return self._decide(drafted, now)
+            self._serve(place, draft)
+        return self._decide(draft, now)
 
-    def failed(self, name: str, now: float) -> Orders:
+    def note_failed(self, name: str, now: float) -> Orders:
         """Note that a model cannot be loaded, or is gone for good: whoever waits is refused."""
         member = self._members[name]
         member.failed = now
-        drafted = _Drafted(refused=self._waiting_for(name))
+        draft = _OrderDraft(refused=self._waiting_for(name))
         self._line = [place for place in self._line if place.model != name]
-        self._stop(member, drafted)
-        return self._decide(drafted, now)
+        self._stop(member, draft)
+        return self._decide(draft, now)
 
-    def stopped(self, name: str, now: float) -> Orders:
+    def note_stopped(self, name: str, now: float) -> Orders:
         """Note that a model has given its memory back."""
         self._members[name].move(Presence.STOPPED)
-        return self._decide(_Drafted(), now)
+        return self._decide(_OrderDraft(), now)
 
     def look(self, now: float) -> Orders:
         """Stop what has been idle for too long."""
-        drafted = _Drafted()
+        draft = _OrderDraft()
         for member in self._members.values():
             expiry = self._expiry(member)
             if expiry is not None and expiry <= now:
-                self._stop(member, drafted)
-        return self._decide(drafted, now)
+                self._stop(member, draft)
+        return self._decide(draft, now)
 
     def next_look(self) -> float | None:
-        """Tell when the next model will have been idle for too long, if none is used until then."""
+        """Return when the next model that nobody uses will have been idle for too long."""
         expiries = map(self._expiry, self._members.values())
         return min((moment for moment in expiries if moment is not None), default=None)
 
-    def _decide(self, drafted: _Drafted, now: float) -> Orders:
+    def _decide(self, draft: _OrderDraft, now: float) -> Orders:
         """Go through the line once, oldest first."""
         claimed: set[str] = set()
         is_blocked = False
@@ -216,23 +213,23 @@ class Swapping:
             member = self._members[place.model]
             if member.presence is Presence.LOADED:
                 if place.model not in claimed:
-                    self._serve(place, drafted)
+                    self._serve(place, draft)
             elif member.presence is Presence.STOPPING:
                 is_blocked = True
             elif member.presence is Presence.STOPPED and not is_blocked:
-                claimed = self._bring_in(member, drafted, now)
+                claimed = self._bring_in(member, draft, now)
                 is_blocked = member.presence is Presence.STOPPED
-        return drafted.orders()
+        return draft.orders()
 
-    def _bring_in(self, newcomer: _Member, drafted: _Drafted, now: float) -> set[str]:
+    def _bring_in(self, newcomer: _Member, draft: _OrderDraft, now: float) -> set[str]:
         """Start a model if there is room, else make some; returns the names of what has to go."""
         if self._fits(newcomer):
-            self._start(newcomer, drafted, now)
+            self._start(newcomer, draft, now)
             return set()
         going = self._in_the_way_of(newcomer)
         if all(map(self._is_idle, going)):
             for member in going:
-                self._stop(member, drafted)
+                self._stop(member, draft)
         return {member.model.name for member in going}
 
     def _in_the_way_of(self, newcomer: _Member) -> list[_Member]:
@@ -279,17 +276,17 @@ class Swapping:
     def _waiting_for(self, name: str) -> list[QueuePosition]:
         return [place for place in self._line if place.model == name]
 
-    def _serve(self, place: QueuePosition, drafted: _Drafted) -> None:
+    def _serve(self, place: QueuePosition, draft: _OrderDraft) -> None:
         self._line.remove(place)
         place.is_served = True
         self._members[place.model].users += 1
-        drafted.served.append(place)
+        draft.served.append(place)
 
-    def _start(self, member: _Member, drafted: _Drafted, now: float) -> None:
+    def _start(self, member: _Member, draft: _OrderDraft, now: float) -> None:
         member.move(Presence.LOADING)
         member.used = now
-        drafted.start.append(member.model.name)
+        draft.start.append(member.model.name)
 
-    def _stop(self, member: _Member, drafted: _Drafted) -> None:
+    def _stop(self, member: _Member, draft: _OrderDraft) -> None:
         member.move(Presence.STOPPING)
-        drafted.stop.append(member.model.name)
+        draft.stop.append(member.model.name)

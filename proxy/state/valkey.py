@@ -38,10 +38,10 @@ Answer = TypeVar("Answer")
 class StateListener(Protocol):
     """Hears how the store does."""
 
-    def find_state(self, server: str, *, is_up: bool) -> None:
+    def report_state(self, server: str, *, is_up: bool) -> None:
         """Note whether the store can be read and written."""
 
-    def fail_state(self, operation: str) -> None:
+    def count_state_error(self, operation: str) -> None:
         """Count an operation that the store did not carry out."""
 
 
@@ -124,7 +124,7 @@ class ValkeyStore:
 
     async def watch(self) -> None:
         """Look after a server that fails until it is well again, and look at it once at first."""
-        self._listener.find_state(self._name, is_up=True)
+        self._listener.report_state(self._name, is_up=True)
         self._has_failed.set()
         while True:
             await self._has_failed.wait()
@@ -143,33 +143,26 @@ class ValkeyStore:
                 return
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value if the name is free; reports whether it was."""
         life = _milliseconds(seconds)
         done = await self._write("claim", lambda: self._client.set(name, value, nx=True, px=life))
         return bool(done)
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value for longer, and again if it is gone; not in the place of another one."""
         return await self._put("renew", name, value, final=value, seconds=seconds)
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
-        """Keep `final` in the place of a value that may be gone; not in that of another one."""
         return await self._put("finish", name, value, final=final, seconds=seconds)
 
     async def release(self, name: str, value: bytes) -> None:
-        """Free a name, if the value is still the one that is kept."""
-
         def change(pipeline: Pipeline) -> None:
             pipeline.delete(name)
 
         await self._ask("release", lambda: self._while_kept(name, (value,), change))
 
     async def look_up(self, name: str) -> bytes | None:
-        """Return what is kept under a name."""
         return cast("bytes | None", await self._ask("look_up", lambda: self._client.get(name)))
 
     async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
-        """Keep values, all or none of them."""
         life = _milliseconds(seconds)
 
         async def keep() -> None:
@@ -181,13 +174,11 @@ class ValkeyStore:
         await self._write("keep", keep)
 
     async def use(self, name: str, seconds: float) -> bytes | None:
-        """Return what is kept under a name, and keep it for longer."""
         life = _milliseconds(seconds)
         found = await self._ask("use", lambda: self._client.getex(name, px=life))
         return cast("bytes | None", found)
 
     async def prolong(self, names: Sequence[str], seconds: float) -> None:
-        """Keep for longer what there is of these names."""
         life = _milliseconds(seconds)
 
         async def prolong() -> None:
@@ -199,7 +190,6 @@ class ValkeyStore:
         await self._ask("prolong", prolong)
 
     async def forget(self, names: Sequence[str]) -> bool:
-        """Forget what is kept under these names; reports whether there was anything."""
         return bool(await self._ask("forget", lambda: self._client.delete(*names)))
 
     async def _put(
@@ -242,7 +232,7 @@ class ValkeyStore:
             async with asyncio.timeout(self._patience * _IN_LINE):
                 await self._room.acquire()
         except TimeoutError as error:  # which says nothing of the server
-            self._listener.fail_state(operation)
+            self._listener.count_state_error(operation)
             raise StateUnavailable from error
         try:
             return await self._carry_out(operation, command)
@@ -259,21 +249,21 @@ class ValkeyStore:
             async with asyncio.timeout(self._patience):
                 answer = await command()
         except ResponseError as error:  # it answers, and will not
-            self._breaker.succeeded()
+            self._breaker.record_success()
             self._is_full = True
-            self._listener.fail_state(operation)
+            self._listener.count_state_error(operation)
             self._tell(_FULL, error)
             raise StateUnavailable from error
         except (ValkeyError, OSError, TimeoutError) as error:
-            self._breaker.failed(self._clock())
+            self._breaker.record_failure(self._clock())
             self._has_failed.set()
-            self._listener.fail_state(operation)
+            self._listener.count_state_error(operation)
             self._tell(_DOWN, error)
             raise StateUnavailable from error
         except BaseException:
-            self._breaker.gave_up()
+            self._breaker.record_abandoned()
             raise
-        self._breaker.succeeded()
+        self._breaker.record_success()
         self._tell(_BACK)
         return answer
 
@@ -283,7 +273,7 @@ class ValkeyStore:
         if is_usable == self._was_usable:
             return
         self._was_usable = is_usable
-        self._listener.find_state(self._name, is_up=is_usable)
+        self._listener.report_state(self._name, is_up=is_usable)
         if error is None:
             logger.info(words, self._name)
         else:

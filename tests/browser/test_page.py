@@ -92,8 +92,8 @@ def answered(served: Served, record: RequestRecord = RECORD) -> int:
     """Have a request on the board that is over."""
 
     def run() -> int:
-        number = served.board.opened(Living(record))
-        served.board.closed(number, record)
+        number = served.board.open(Living(record))
+        served.board.close(number, record)
         return number
 
     return served.portal.call(run)
@@ -390,7 +390,7 @@ def test_a_state_keeps_what_is_over_until_older_rows_complete_the_table(
 def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> None:
     page = open_page(stage.url).page
     page.locator(".link.live").wait_for()
-    stuck = stage.portal.call(stage.board.opened, Living())
+    stuck = stage.portal.call(stage.board.open, Living())
     for _ in range(450):
         answered(stage)
     page.locator(f"#row-{stage.board.name_of(stuck)}.live").wait_for()
@@ -424,7 +424,7 @@ def test_a_living_request_says_what_it_does(
     )
 
     def begin() -> None:
-        stage.board.opened(Living(record, phase))
+        stage.board.open(Living(record, phase))
 
     stage.portal.call(begin)
     page = open_page(stage.url).page

@@ -36,11 +36,11 @@ class SwapBook:
             case "leaves":
                 orders = self.swapping.leave(self.places.pop(subject), self.now)
             case "loaded":
-                orders = self.swapping.loaded(subject, self.now)
+                orders = self.swapping.note_loaded(subject, self.now)
             case "failed":
-                orders = self.swapping.failed(subject, self.now)
+                orders = self.swapping.note_failed(subject, self.now)
             case "stopped":
-                orders = self.swapping.stopped(subject, self.now)
+                orders = self.swapping.note_stopped(subject, self.now)
             case _:
                 assert verb == "seconds later"
                 self.now += float(subject) - 1

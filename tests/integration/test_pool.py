@@ -24,7 +24,7 @@ BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class FakeServers:
     """Temper and the servers behind it."""
 
     front: Front
@@ -45,9 +45,11 @@ async def connected(url: str) -> AsyncGenerator[BackendClient]:
 
 
 @asynccontextmanager
-async def ensemble(*plays: Sequence[Script | bytes], slots: int = 4) -> AsyncGenerator[Ensemble]:
+async def fake_servers(
+    *scripts: Sequence[Script | bytes], slots: int = 4
+) -> AsyncGenerator[FakeServers]:
     """Run servers of one model that play their scripts, and Temper in front of them."""
-    servers = [ScriptedBackend(*play) for play in plays]
+    servers = [ScriptedBackend(*script) for script in scripts]
     for server in servers:
         server.properties = {
             "model_alias": "m",
@@ -59,7 +61,7 @@ async def ensemble(*plays: Sequence[Script | bytes], slots: int = 4) -> AsyncGen
         connections = [await stack.enter_async_context(connected(url)) for url in urls]
         pool = Pool([LlamaServer(connection) for connection in connections], PoolTimeouts())
         front = await stack.enter_async_context(in_front_of(pool, None, ScriptedBackend()))
-        yield Ensemble(front, servers, urls)
+        yield FakeServers(front, servers, urls)
 
 
 def turn(number: int) -> JsonObject:
@@ -72,7 +74,7 @@ def turn(number: int) -> JsonObject:
 
 
 async def test_a_conversation_stays_with_one_server_and_clients_are_told(*, stream: bool) -> None:
-    async with ensemble([says("Hi.")] * 4, [says("Hi.")] * 4) as scene:
+    async with fake_servers([says("Hi.")] * 4, [says("Hi.")] * 4) as scene:
         answers = [await scene.front.ask(turn(number), stream=stream) for number in range(4)]
         assert sorted(scene.asked()) == [0, 4]
         home = scene.urls[scene.asked().index(4)]
@@ -83,7 +85,7 @@ async def test_a_conversation_stays_with_one_server_and_clients_are_told(*, stre
 
 
 async def test_a_clients_session_decides(*, stream: bool) -> None:
-    async with ensemble([says("Hi.")] * 6, [says("Hi.")] * 6) as scene:
+    async with fake_servers([says("Hi.")] * 6, [says("Hi.")] * 6) as scene:
         for number in range(6):
             asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
             await scene.front.ask(asked, stream=stream, headers={"x-session-id": "one"})
@@ -91,7 +93,7 @@ async def test_a_clients_session_decides(*, stream: bool) -> None:
 
 
 async def test_conversations_spread() -> None:
-    async with ensemble([says("Hi.")] * 80, [says("Hi.")] * 80) as scene:
+    async with fake_servers([says("Hi.")] * 80, [says("Hi.")] * 80) as scene:
         for number in range(80):
             asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
             await scene.front.ask(asked)
@@ -102,13 +104,13 @@ async def test_conversations_spread() -> None:
 async def test_a_server_that_fails_early_is_replaced_unnoticed(
     *, failure: Script | bytes, stream: bool
 ) -> None:
-    async with ensemble([failure, says("Hi.")], [failure, says("Hi.")]) as scene:
+    async with fake_servers([failure, says("Hi.")], [failure, says("Hi.")]) as scene:
         first = await scene.front.ask(PLAIN, stream=stream)
         assert first.status == 502 if isinstance(failure, bytes) else 503
         answer = await scene.front.ask(PLAIN, stream=stream)
         assert (answer.status, answer.text) == (200, "Hi.")
 
-    async with ensemble([failure], [says("Hi.")] * 2) as scene:
+    async with fake_servers([failure], [says("Hi.")] * 2) as scene:
         answer = await scene.front.ask(PLAIN, stream=stream)
         assert (answer.status, answer.text) == (200, "Hi.")
         assert answer.headers["x-temper-backend"] == scene.urls[1]
@@ -117,7 +119,7 @@ async def test_a_server_that_fails_early_is_replaced_unnoticed(
 async def test_an_attempt_again_goes_to_the_server_that_has_the_prompt(*, stream: bool) -> None:
     broken = spoken.calls("get_weather", '{"town": "Paris"}')
     good = spoken.calls("get_weather", '{"city": "Paris"}')
-    async with ensemble([broken, good], [broken, good]) as scene:
+    async with fake_servers([broken, good], [broken, good]) as scene:
         answer = await scene.front.ask(request(), stream=stream)
         assert answer.report["attempts"] == "2"
         assert sorted(scene.asked()) == [0, 2]
@@ -126,7 +128,7 @@ async def test_an_attempt_again_goes_to_the_server_that_has_the_prompt(*, stream
 async def test_a_server_without_a_free_slot_hands_over() -> None:
     held = asyncio.Event()
     waiting = Script((held, says("Hi.")))
-    async with ensemble([waiting], [waiting], slots=1) as scene:
+    async with fake_servers([waiting], [waiting], slots=1) as scene:
         first, second = (asyncio.create_task(scene.front.ask(PLAIN)) for _ in range(2))
         for server in scene.servers:
             await server.asked()

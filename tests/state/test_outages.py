@@ -34,11 +34,11 @@ class Heard:
     states: list[bool] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
-    def find_state(self, server: str, *, is_up: bool) -> None:
+    def report_state(self, server: str, *, is_up: bool) -> None:
         del server
         self.states.append(is_up)
 
-    def fail_state(self, operation: str) -> None:
+    def count_state_error(self, operation: str) -> None:
         self.failed.append(operation)
 
 

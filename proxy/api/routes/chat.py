@@ -127,7 +127,7 @@ class Chat:
 
     async def _load(self, claim: LoadClaim, parsed: ParsedRequest, context: RequestContext) -> None:
         """Wait for a model that has to be loaded; it stays loaded while the claim is held."""
-        with context.live.loading(self.observers.load(parsed.service.title)):
+        with context.live.wait_for_model(self.observers.load(parsed.service.title)):
             waiting = LoadingStream(context.connection, context.stream, self.timeouts)
             await waiting.wait_for(claim, parsed.decoded)
 
@@ -139,7 +139,7 @@ class Chat:
         may_retry, load = context.ticket.may_retry, self.observers.load(service.title)
         backend = service.fitting.learning_backend(known.model, known.window)
         if context.recorder is not None:
-            backend = context.recorder.behind(backend)
+            backend = context.recorder.wrap(backend)
         service.resize(known, self.process_count)
         broken = service.fitting.watch_prefix(known.model, prepared.plan)
         context.live.prefix_broken = broken
@@ -228,7 +228,7 @@ class TokenCount:
         except TemperError as error:
             await refuse(connection, error)
             return
-        await connection.respond(200, {}, self.front.counted(tokens))
+        await connection.respond(200, {}, self.front.encode_count(tokens))
 
 
 def _asking(

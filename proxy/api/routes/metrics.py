@@ -48,7 +48,7 @@ class _Metrics:
     async def read(self, request: Request) -> Response:
         """Return the metrics of all workers."""
         await asyncio.gather(*map(self._look_at, self.services))
-        self.meter.find_tool_servers(self._tool_servers())
+        self.meter.report_tool_servers(self._tool_servers())
         body, content_type = self.meter.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
@@ -66,4 +66,4 @@ class _Metrics:
         except TimeoutError:
             pass
         restarts = service.backend.restarts if isinstance(service.backend, Managed) else 0
-        self.meter.find(service.title, is_up=felt is Health.READY, restarts=restarts)
+        self.meter.report_backend(service.title, is_up=felt is Health.READY, restarts=restarts)

@@ -116,7 +116,7 @@ class Relay:
         load = self.observers.load(service.title)
         with service.lease() as claim:
             if claim is not None:
-                with live.loading(load):
+                with live.wait_for_model(load):
                     async with load_wait(claim, self.timeouts.load_wait):
                         await claim.wait_until_granted()
             service.resize(await service.look_up(passage.model), self.process_count)
@@ -126,7 +126,7 @@ class Relay:
                 with live.attempt(relayed.headers) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:
                         async for piece in answer:
-                            live.show()
+                            live.note_first_token()
                             yield piece
 
 

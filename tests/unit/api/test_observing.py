@@ -33,8 +33,8 @@ def test_requests_are_on_a_board_unless_nobody_wants_the_dashboard() -> None:
         assert recording.kept is not None
         assert board is not None
         recording.write(exchange(), number=1)
-        number = board.opened(LiveRequest("r"))
-        board.closed(number, LiveRequest("r").record())
+        number = board.open(LiveRequest("r"))
+        board.close(number, LiveRequest("r").record())
         assert board.rows()[0].has_exchange
     with open_observers(load_settings(None, {"ui": {"enabled": False}})) as observers:
         assert observers.board is None

@@ -8,6 +8,7 @@ from proxy.api.request_reader import (
     BodyLimits,
     RequestReader,
     client_key,
+    note_status,
     read_body,
     request_id,
     sender_of,
@@ -17,6 +18,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
+from proxy.observability.live_request import LiveRequest
+from proxy.observability.record import CLIENT_LEFT
 from tests.fakes.asgi import HandMadeClient
 
 
@@ -153,3 +156,33 @@ def test_a_body_may_say_that_it_is_not_compressed() -> None:
     assert (
         body_of(HandMadeClient(b"12345", headers={"content-encoding": "Identity"}), 5) == b"12345"
     )
+
+
+@pytest.mark.parametrize(("is_cancelled", "status"), [(False, 201), (True, CLIENT_LEFT)])
+def test_the_status_counts_once_the_whole_answer_was_sent(
+    *, is_cancelled: bool, status: int
+) -> None:
+    async def scene() -> list[int]:
+        live, connection = LiveRequest("req_1"), HandMadeClient(b"", "POST").connection
+        messages: list[Message] = [
+            {"type": "http.response.start", "status": 201, "headers": []},
+            {"type": "http.response.body", "body": b"", "more_body": True},
+            {"type": "http.response.body", "body": b""},
+        ]
+        seen: list[int] = []
+        for message in messages:
+            connection.is_cancelled = is_cancelled and message is messages[-1]
+            await connection.send(message)
+            note_status(live, connection)
+            seen.append(live.status)
+        return seen
+
+    assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, status]
+
+
+def test_a_status_that_was_noted_of_a_failure_stays() -> None:
+    live, connection = LiveRequest("req_1"), HandMadeClient().connection
+    live.status = 500
+    asyncio.run(connection.respond(200, {}, b"{}"))
+    note_status(live, connection)
+    assert live.status == 500

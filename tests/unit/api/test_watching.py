@@ -153,7 +153,7 @@ async def test_what_other_workers_count_is_told_though_nothing_happens_here(
         state = (await heard(feed))[0][1]
         assert (state["worker"], state["workers"], requests_in(state)) == (2, 2, 1)
         finish(asking(other))
-        (tmp_path / "requests-1.json").write_bytes(msgspec.json.encode(other.counted()))
+        (tmp_path / "requests-1.json").write_bytes(msgspec.json.encode(other.counts()))
         now[0] += 1.0
         assert requests_in(await until(feed, "totals")) == 2
 
@@ -235,7 +235,7 @@ async def test_tool_servers_and_calls_that_wait_are_told_when_they_change() -> N
         assert (await until(feed, "confirmations"))["confirmations"] == []
         await waiting
         live = asking(board)
-        live.ran(ToolRecord("fake", "drop", "1", 1, 0.0, 0.5, "done"))
+        live.end_call(ToolRecord("fake", "drop", "1", 1, 0.0, 0.5, "done"))
         finish(live)
         (card,) = listed((await until(feed, "tool_servers"))["tool_servers"])
         assert card["calls"] == 1

@@ -70,7 +70,7 @@ def test_a_member_that_is_spared_comes_last_until_it_may_be_tried(
 ) -> None:
     those = members()
     for _ in range(2):
-        those[0].breaker.failed(0)
+        those[0].breaker.record_failure(0)
     assert numbers(in_order(those, KEY, now), those) == order
 
 
@@ -79,7 +79,7 @@ def test_a_turn_keeps_its_member_even_if_that_is_full() -> None:
     those[2].slots = those[2].running = 1
     assert numbers(in_order(those, KEY, 0, those[2]), those) == [2, 0, 1]
     for _ in range(2):
-        those[2].breaker.failed(0)
+        those[2].breaker.record_failure(0)
     assert numbers(in_order(those, KEY, 1, those[2]), those) == [0, 1, 2]
 
 
@@ -89,17 +89,17 @@ DOWN = BackendUnavailable("b", "cannot be reached")
 LOADING = BackendUnavailable("b", "is still loading", loading=True)
 
 
-class Troupe:
+class FakeServers:
     """Scripted members, named so that the first is the one that the conversation likes best."""
 
-    def __init__(self, *plays: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
-        members = [ScriptedBackend(name=f"http://{number}") for number in range(len(plays))]
+    def __init__(self, *scripts: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
+        members = [ScriptedBackend(name=f"http://{number}") for number in range(len(scripts))]
         self.pool = Pool(members, PoolTimeouts(**pace))
         self.members: list[ScriptedBackend] = []
-        for standing, play in zip(self.order(), plays, strict=True):
+        for standing, script in zip(self.order(), scripts, strict=True):
             backend = standing.backend
             assert isinstance(backend, ScriptedBackend)
-            backend.scripts = play
+            backend.scripts = script
             self.members.append(backend)
 
     def order(self) -> list[Member]:
@@ -116,22 +116,22 @@ async def replied(backend: Backend, asked: Question | None = None) -> list[Reply
 
 
 def test_a_conversation_stays_with_one_member() -> None:
-    troupe = Troupe([HI] * 5, [], [])
+    servers = FakeServers([HI] * 5, [], [])
     for _ in range(5):
-        assert asyncio.run(replied(troupe.pool)) == HI
-    assert troupe.asked == [5, 0, 0]
+        assert asyncio.run(replied(servers.pool)) == HI
+    assert servers.asked == [5, 0, 0]
 
 
 def test_without_the_header_the_question_tells_the_conversation() -> None:
-    troupe = Troupe([HI] * 4, [HI] * 4)
+    servers = FakeServers([HI] * 4, [HI] * 4)
 
     async def scene() -> None:
         for _ in range(4):
-            async with aclosing(troupe.pool.ask(question(), {})) as reply:
+            async with aclosing(servers.pool.ask(question(), {})) as reply:
                 assert [event async for batch in reply for event in batch] == HI
 
     asyncio.run(scene())
-    assert sorted(troupe.asked) == [0, 4]
+    assert sorted(servers.asked) == [0, 4]
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_without_the_header_the_question_tells_the_conversation() -> None:
 def test_a_member_that_fails_before_it_says_anything_is_replaced(
     error: TemperError, begun: list[ReplyEvent]
 ) -> None:
-    troupe = Troupe([[*begun, error]], [HI], [])
-    pin = troupe.pool.pin()
+    servers = FakeServers([[*begun, error]], [HI], [])
+    pin = servers.pool.pin()
 
     assert asyncio.run(replied(pin)) == [*begun, *HI]
-    assert troupe.asked == [1, 1, 0]
-    assert pin.name == troupe.members[1].name
+    assert servers.asked == [1, 1, 0]
+    assert pin.name == servers.members[1].name
 
 
 @pytest.mark.parametrize(
@@ -168,61 +168,61 @@ def test_a_member_that_fails_before_it_says_anything_is_replaced(
     ],
 )
 def test_what_another_member_could_do_no_better_is_not_asked_again(error: TemperError) -> None:
-    troupe = Troupe([[error]], [HI])
+    servers = FakeServers([[error]], [HI])
 
     with pytest.raises(type(error)):
-        asyncio.run(replied(troupe.pool))
-    assert troupe.asked == [1, 0]
+        asyncio.run(replied(servers.pool))
+    assert servers.asked == [1, 0]
 
 
 def test_what_has_begun_is_not_begun_again() -> None:
-    troupe = Troupe([[ReplyStarted("1"), DOWN]], [HI])
+    servers = FakeServers([[ReplyStarted("1"), DOWN]], [HI])
 
     with pytest.raises(BackendUnavailable):
-        asyncio.run(replied(troupe.pool))
-    assert troupe.asked == [1, 0]
+        asyncio.run(replied(servers.pool))
+    assert servers.asked == [1, 0]
 
 
 def test_a_question_costs_two_members_at_most() -> None:
-    troupe = Troupe([[DOWN]], [[DOWN]], [HI])
+    servers = FakeServers([[DOWN]], [[DOWN]], [HI])
 
     with pytest.raises(BackendUnavailable):
-        asyncio.run(replied(troupe.pool))
-    assert troupe.asked == [1, 1, 0]
+        asyncio.run(replied(servers.pool))
+    assert servers.asked == [1, 1, 0]
 
 
 def test_a_turn_stays_where_it_was_answered() -> None:
-    troupe = Troupe([[DOWN], HI], [HI, HI])
-    pin = troupe.pool.pin()
+    servers = FakeServers([[DOWN], HI], [HI, HI])
+    pin = servers.pool.pin()
 
     async def scene() -> None:
         await replied(pin)
         await replied(pin)
 
     asyncio.run(scene())
-    assert troupe.asked == [1, 2]
+    assert servers.asked == [1, 2]
 
 
 def test_a_member_that_failed_twice_is_spared() -> None:
-    troupe = Troupe([[DOWN], [DOWN], HI], [HI] * 3)
+    servers = FakeServers([[DOWN], [DOWN], HI], [HI] * 3)
 
     async def scene() -> None:
         for _ in range(3):
-            await replied(troupe.pool)
+            await replied(servers.pool)
 
     asyncio.run(scene())
-    assert troupe.asked == [2, 3]
+    assert servers.asked == [2, 3]
 
 
 @pytest.mark.parametrize("error", [BackendRefused("b", 500, "no"), ContextOverflow("long", 5, 4)])
 def test_a_clients_fault_is_not_held_against_a_member(error: TemperError) -> None:
-    troupe = Troupe([[error]] * 3, [HI])
+    servers = FakeServers([[error]] * 3, [HI])
 
     for _ in range(3):
         with pytest.raises(type(error)):
-            asyncio.run(replied(troupe.pool))
-    assert all(member.breaker.state(0) is BreakerState.CLOSED for member in troupe.order())
-    assert troupe.asked == [3, 0]
+            asyncio.run(replied(servers.pool))
+    assert all(member.breaker.state(0) is BreakerState.CLOSED for member in servers.order())
+    assert servers.asked == [3, 0]
 
 
 class Endless(ScriptedBackend):
@@ -263,17 +263,17 @@ def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_has_room
 
 
 def test_while_all_load_a_question_waits() -> None:
-    troupe = Troupe([[LOADING], HI], [[LOADING]], load_wait=5.0, poll=0.001)
+    servers = FakeServers([[LOADING], HI], [[LOADING]], load_wait=5.0, poll=0.001)
 
-    assert asyncio.run(replied(troupe.pool)) == HI
-    assert troupe.asked == [2, 1]
+    assert asyncio.run(replied(servers.pool)) == HI
+    assert servers.asked == [2, 1]
 
 
 def test_who_loads_for_too_long_is_no_longer_waited_for() -> None:
-    troupe = Troupe([[LOADING]], [[LOADING]])
+    servers = FakeServers([[LOADING]], [[LOADING]])
 
     with pytest.raises(BackendUnavailable):
-        asyncio.run(replied(troupe.pool))
+        asyncio.run(replied(servers.pool))
 
 
 def described(*told: Description, process_count: int = 1) -> Description:
@@ -299,18 +299,18 @@ def test_what_one_member_lacks_the_pool_lacks() -> None:
 
 
 def test_members_are_counted_listed_and_felt_together() -> None:
-    troupe = Troupe([], [])
-    for member in troupe.members:
+    servers = FakeServers([], [])
+    for member in servers.members:
         member.counts = [7]
 
     async def scene() -> None:
-        pool = troupe.pool
+        pool = servers.pool
         assert await pool.count(question(), HEADERS) == 7
         assert await pool.count_texts(["a b"], HEADERS) == (2,)
         assert [model.id for model in await pool.models()] == ["one"]
         assert await pool.health() is Health.READY
-        troupe.members[0].state = Health.UNREACHABLE
-        troupe.members[1].state = Health.LOADING
+        servers.members[0].state = Health.UNREACHABLE
+        servers.members[1].state = Health.LOADING
         assert await pool.health() is Health.LOADING
         assert set(pool.name.split(", ")) == {"http://0", "http://1"}
         assert pool.pin().name == pool.name

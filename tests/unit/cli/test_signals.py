@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.cli.signals import ENDING, INTERRUPTED, handlers_kept, heeded, leave_when_signalled
+from proxy.cli.signals import (
+    ENDING,
+    INTERRUPTED,
+    ending_signals,
+    keep_handlers,
+    leave_when_signalled,
+)
 from tests.patience import PATIENCE_SECONDS
 
 SWALLOWING = """
@@ -24,7 +30,7 @@ except BaseException:
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    with handlers_kept():
+    with keep_handlers():
         yield
 
 
@@ -42,7 +48,7 @@ def test_a_signal_ends_a_process_whatever_it_catches(name: str) -> None:
 
 def test_what_a_shell_has_ignored_in_the_background_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    assert heeded() == (signal.SIGTERM,)
+    assert ending_signals() == (signal.SIGTERM,)
     leave_when_signalled()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
@@ -50,7 +56,7 @@ def test_what_a_shell_has_ignored_in_the_background_stays_ignored() -> None:
 
 def test_handlers_are_put_back_behind_a_block() -> None:
     before = [signal.getsignal(number) for number in ENDING]
-    with handlers_kept():
+    with keep_handlers():
         leave_when_signalled()
         assert [signal.getsignal(number) for number in ENDING] != before
     assert [signal.getsignal(number) for number in ENDING] == before

@@ -8,9 +8,9 @@ from proxy.doctor.checks import (
     MACHINE,
     descriptors,
     examine,
-    judge,
     judge_descriptors,
     judge_memory,
+    judge_tool_servers,
     memory,
     reachability,
 )
@@ -88,14 +88,14 @@ def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> I
 def test_tool_servers_are_judged(
     servers: tuple[InspectedServer, ...], window: int | None, status: Status, words: str
 ) -> None:
-    found = judge(servers, window)
+    found = judge_tool_servers(servers, window)
     assert found.status is status
     assert words in found.said
 
 
 def test_what_is_odd_about_definitions_is_told() -> None:
     odd = InspectedServer(ServerSpec("a"), "ready", warnings=("has no tool 'x'",))
-    assert judge((odd,), None).said == "a has no tool 'x'"
+    assert judge_tool_servers((odd,), None).said == "a has no tool 'x'"
 
 
 pytestmark = pytest.mark.anyio

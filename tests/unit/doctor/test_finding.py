@@ -1,13 +1,13 @@
-from proxy.doctor.finding import Status, doubtful, fine, skipped, wrong
+from proxy.doctor.finding import Status, fail, ok, skip, warn
 
 
 def test_what_is_not_fine_comes_with_a_remedy() -> None:
-    assert (fine("a").status, fine("a").remedy) == (Status.OK, "")
-    assert (doubtful("a", "b").status, doubtful("a", "b").remedy) == (Status.WARN, "b")
-    assert (wrong("a", "b").status, wrong("a", "b").remedy) == (Status.FAIL, "b")
-    assert skipped("a").status is Status.SKIPPED
+    assert (ok("a").status, ok("a").remedy) == (Status.OK, "")
+    assert (warn("a", "b").status, warn("a", "b").remedy) == (Status.WARN, "b")
+    assert (fail("a", "b").status, fail("a", "b").remedy) == (Status.FAIL, "b")
+    assert skip("a").status is Status.SKIPPED
 
 
 def test_figures_add_up() -> None:
-    found = fine("a").measuring(window=1).measuring(calls="at once")
+    found = ok("a").with_figures(window=1).with_figures(calls="at once")
     assert (found.said, found.measured) == ("a", {"window": 1, "calls": "at once"})

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.doctor.finding import Examined, doubtful, fine, skipped, wrong
+from proxy.doctor.finding import Examined, fail, ok, skip, warn
 from proxy.doctor.report import (
     document,
     is_well,
     line,
-    redacted,
+    redact,
     summary,
     tried_document,
     tried_model,
@@ -30,10 +30,10 @@ from proxy.profiles.recognition import Evidence, Recognition
 from proxy.settings import Settings
 from proxy.state.tried_models import TriedModel, digest
 
-WELL = Examined("one", fine("well"), "m")
-DOUBTFUL = Examined("two", doubtful("hm", "do this"), "m")
-ILL = Examined("three", wrong("ill", "do that"), "m")
-UNKNOWN = Examined("four", skipped("cannot tell"), "m")
+WELL = Examined("one", ok("well"), "m")
+DOUBTFUL = Examined("two", warn("hm", "do this"), "m")
+ILL = Examined("three", fail("ill", "do that"), "m")
+UNKNOWN = Examined("four", skip("cannot tell"), "m")
 
 
 def test_a_line_holds_the_finding_and_the_remedy_below() -> None:
@@ -44,7 +44,7 @@ def test_a_line_holds_the_finding_and_the_remedy_below() -> None:
 
 
 def test_the_first_finding_of_a_model_has_its_name_above() -> None:
-    of_the_machine = Examined("open files", fine("well"))
+    of_the_machine = Examined("open files", ok("well"))
     assert line(WELL, [of_the_machine]).plain.split() == ["m", "ok", "one", "well"]
     assert line(of_the_machine).plain.split() == ["ok", "open", "files", "well"]
 
@@ -73,7 +73,7 @@ def test_programs_get_every_finding() -> None:
 
 
 def test_lines_to_be_copied_stand_as_they_are() -> None:
-    copied = Examined("four", fine("set this:", "a = 1\nb = 2"), "m")
+    copied = Examined("four", ok("set this:", "a = 1\nb = 2"), "m")
     assert line(copied, [WELL]).plain.endswith("set this:\n\na = 1\nb = 2\n")
 
 
@@ -88,7 +88,7 @@ def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
             "profile": {"folder": str(Path.home() / "profiles")},
         }
     )
-    found = Examined("forced call", wrong(f"the server said: bad key {CANARY}", "look"))
+    found = Examined("forced call", fail(f"the server said: bad key {CANARY}", "look"))
     write_bundle(tmp_path / "bundle.zip", settings, [found])
     with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
         contents = {name: archive.read(name).decode() for name in archive.namelist()}
@@ -103,7 +103,7 @@ def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
 def test_members_with_secret_names_are_hidden_at_any_depth() -> None:
     value = {"a": [{"X-Api-Key": "k", "b": 1}], "headers": {"x": "y"}, "token": ""}
     hidden = {"a": [{"X-Api-Key": "(hidden)", "b": 1}], "headers": "(hidden)", "token": ""}
-    assert redacted(value) == hidden  # type: ignore[arg-type]
+    assert redact(value) == hidden  # type: ignore[arg-type]
 
 
 def test_a_bundle_that_cannot_be_written_says_why(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_a_bundle_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 pytestmark = pytest.mark.anyio
 
 FOUND = (
-    Examined("version", fine("llama-server, build b1")),
-    Examined("window", fine("a").measuring(window=8192)),
-    Examined("forced call", fine("b").measuring(calls="at once")),
-    Examined("overflow", wrong("c", "d")),
-    Examined("speed", fine("e").measuring(writes_per_second=35.26)),
+    Examined("version", ok("llama-server, build b1")),
+    Examined("window", ok("a").with_figures(window=8192)),
+    Examined("forced call", ok("b").with_figures(calls="at once")),
+    Examined("overflow", fail("c", "d")),
+    Examined("speed", ok("e").with_figures(writes_per_second=35.26)),
 )
 
 

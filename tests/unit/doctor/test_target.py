@@ -1,12 +1,12 @@
 import httpx
 
-from proxy.doctor.target import Reached, count, member
+from proxy.doctor.target import ServerAnswer, count, member
 
 DOCUMENT = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3, "odd": True}}
 
 
-def reached(document: dict[str, object]) -> Reached:
-    return Reached(500, document, httpx.Headers())  # type: ignore[arg-type]
+def reached(document: dict[str, object]) -> ServerAnswer:
+    return ServerAnswer(500, document, httpx.Headers())  # type: ignore[arg-type]
 
 
 def test_a_member_is_found_by_keys_and_positions() -> None:

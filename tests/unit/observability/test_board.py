@@ -39,13 +39,13 @@ def a_board(most: int = 3) -> Board:
 
 def test_a_request_is_a_row_while_it_lives_and_when_it_is_over() -> None:
     board, living = a_board(), Living()
-    number = board.opened(living)
+    number = board.open(living)
     living.stage = Stage.QUEUED
-    board.advanced(number, Stage.QUEUED)
+    board.advance(number, Stage.QUEUED)
     (row,) = board.rows()
     assert (row.phase, row.client, row.id) == ("queued", "anna", f"{board.instance}-1")
     assert board.living() == (row,)
-    board.closed(number, RECORD)
+    board.close(number, RECORD)
     (row,) = board.rows()
     assert (row.phase, row.outcome) == ("over", "clean")
     assert board.living() == ()
@@ -53,12 +53,12 @@ def test_a_request_is_a_row_while_it_lives_and_when_it_is_over() -> None:
 
 def test_whoever_has_seen_a_change_is_told_of_later_ones_only() -> None:
     board = a_board()
-    first, second = (board.opened(Living()) for _ in range(2))
+    first, second = (board.open(Living()) for _ in range(2))
     seen = board.changes(0)
     assert [row.id for row in seen.rows] == [board.name_of(first), board.name_of(second)]
     assert board.changes(seen.number).rows == ()
-    board.advanced(first, Stage.READING)
-    board.advanced(first, Stage.STREAMING)
+    board.advance(first, Stage.READING)
+    board.advance(first, Stage.STREAMING)
     (row,) = board.changes(seen.number).rows
     assert row.id == board.name_of(first)
 
@@ -67,7 +67,7 @@ def test_a_slow_watcher_learns_that_rows_are_gone() -> None:
     board = a_board(most=1)
     seen = board.number
     for _ in range(2):
-        board.closed(board.opened(Living()), RECORD)
+        board.close(board.open(Living()), RECORD)
     assert board.changes(seen).is_lost
     assert not board.changes(board.number).is_lost
     assert board.row(1) is None
@@ -77,34 +77,34 @@ def test_a_slow_watcher_learns_that_rows_are_gone() -> None:
 def test_older_rows_are_read_from_where_the_newer_ones_end() -> None:
     board = a_board(most=9)
     for _ in range(5):
-        board.closed(board.opened(Living()), RECORD)
+        board.close(board.open(Living()), RECORD)
     assert [row.id for row in board.rows(2)] == [board.name_of(5), board.name_of(4)]
     assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
 
 
 def test_the_latest_rows_leave_out_nothing_that_lives() -> None:
     board = a_board(most=9)
-    stuck = board.opened(Living())
+    stuck = board.open(Living())
     for _ in range(5):
-        board.closed(board.opened(Living()), RECORD)
+        board.close(board.open(Living()), RECORD)
     assert [board.number_of(row.id) for row in board.latest(2)] == [6, 5, stuck]
 
 
 def test_where_more_has_changed_than_was_asked_for_no_row_is_made() -> None:
     board = a_board(most=9)
     for _ in range(3):
-        board.closed(board.opened(Living()), RECORD)
+        board.close(board.open(Living()), RECORD)
     assert len(board.changes(0, 3).rows) == 3
     assert (board.changes(0, 2).rows, board.changes(0, 2).is_lost) == ((), True)
 
 
 def test_a_living_request_can_be_cancelled_once_it_is_known_how() -> None:
     board, living = a_board(), Living()
-    number = board.opened(living)
+    number = board.open(living)
     assert board.cancel(number) is True
     living.can_be_cancelled = False
     assert board.cancel(number) is False
-    board.closed(number, RECORD)
+    board.close(number, RECORD)
     assert board.cancel(number) is False
     assert len(living.cancelled) == 2
 
@@ -112,8 +112,8 @@ def test_a_living_request_can_be_cancelled_once_it_is_known_how() -> None:
 def test_a_row_says_whether_its_exchange_is_kept() -> None:
     kept = set[int]()
     board = Board(has_exchange=kept.__contains__)
-    number = board.opened(Living())
-    board.closed(number, RECORD)
+    number = board.open(Living())
+    board.close(number, RECORD)
     assert not board.rows()[0].has_exchange
     kept.add(number)
     assert board.rows()[0].has_exchange
@@ -137,15 +137,15 @@ def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
     for step in steps:
         if step < 40 or not alive:
             living = Living()
-            alive[board.opened(living)] = living
+            alive[board.open(living)] = living
         else:
             number = chance.choice([*alive])
             if step < 80:
                 alive[number].stage = STAGES[step % len(STAGES)]
-                board.advanced(number, alive[number].stage)
+                board.advance(number, alive[number].stage)
             else:
                 del alive[number]
-                board.closed(number, RECORD)
+                board.close(number, RECORD)
                 over += 1
     rows = board.rows()
     numbers = [board.number_of(row.id) or 0 for row in rows]

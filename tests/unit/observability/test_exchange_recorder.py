@@ -75,7 +75,7 @@ async def batches_of(*events: ReplyEvent) -> ReplyEvents:
 
 def listened(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> None:
     """Put a question to a backend behind a recorder."""
-    backend = recorder.behind(ScriptedBackend([list(script)]))
+    backend = recorder.wrap(ScriptedBackend([list(script)]))
 
     async def ask() -> list[ReplyEvent]:
         return [event async for batch in backend.ask(QUESTION, {}) for event in batch]
@@ -140,7 +140,7 @@ def test_a_failure_is_kept_as_its_word() -> None:
 
 def test_the_backend_is_the_same_in_all_else() -> None:
     backend = ScriptedBackend()
-    taped = ExchangeRecorder().behind(backend)
+    taped = ExchangeRecorder().wrap(backend)
     assert taped.name == backend.name
     assert asyncio.run(taped.health()) is backend.state
 
@@ -151,7 +151,9 @@ def test_an_exchange_holds_what_it_takes_to_judge_again() -> None:
     events: list[ReplyEvent] = [TextDelta("He"), TextDelta("llo"), call, ReplyFinished("stop")]
 
     async def run() -> list[ReplyEvent]:
-        return [event async for batch in recorder.before(batches_of(*events)) for event in batch]
+        return [
+            event async for batch in recorder.record_answer(batches_of(*events)) for event in batch
+        ]
 
     assert asyncio.run(run()) == events
     kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy(is_strict=True)), RECORD)
@@ -184,7 +186,7 @@ def test_what_is_kept_of_one_exchange_is_bounded(
         if where == "generation":
             recorder.note(["text", "x"])
         else:
-            asyncio.run(anext(recorder.before(batches_of(TextDelta("x")))))
+            asyncio.run(anext(recorder.record_answer(batches_of(TextDelta("x")))))
     recorder.note(["text", "x"])
     assert not recorder.is_whole
     kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD)

@@ -45,7 +45,7 @@ def test_counts_and_buckets_equal_what_the_metrics_count(
         history.take(record, now)
         metrics.take(record)
     seen = Exposition.read(metrics.exposition("")[0].decode())
-    told = totals_of([history.counted()], now)
+    told = totals_of([history.counts()], now)
     for name in ("one", "two", "other"):
         counts = told.start.get(name, Counts())
         for outcome in Outcome:
@@ -70,7 +70,7 @@ def test_the_share_of_the_cache_is_of_those_whose_backend_told() -> None:
     history = History()
     history.take(replace(RECORD, tokens=Tokens(100, 80, 1)), 0.0)
     history.take(replace(RECORD, tokens=Tokens(100, None, 1)), 0.0)
-    counts = totals_of([history.counted()], 0.0).start["one"]
+    counts = totals_of([history.counts()], 0.0).start["one"]
     assert (counts.prompt, counts.measured, counts.cached) == (200, 100, 80)
 
 
@@ -78,7 +78,7 @@ def test_what_is_older_than_an_hour_counts_since_the_start_only() -> None:
     history = History()
     history.take(RECORD, 0.0)
     history.take(RECORD, 3000.0)
-    told = totals_of([history.counted()], 3700.0)
+    told = totals_of([history.counts()], 3700.0)
     assert (told.hour[""].requests, told.start[""].requests) == (1, 2)
 
 
@@ -86,8 +86,8 @@ def test_there_are_never_more_services_and_buckets_than_that() -> None:
     history = History()
     for number in range(500):
         history.take(replace(RECORD, service=f"s{number}", first_token=0.1), number * 5.0)
-    assert len(totals_of([history.counted()], 2500.0).start) <= 66
-    assert totals_of([history.counted()], 2500.0).start["other"].requests > 400
+    assert len(totals_of([history.counts()], 2500.0).start) <= 66
+    assert totals_of([history.counts()], 2500.0).start["other"].requests > 400
     assert len(history.points(2500.0)) <= BUCKETS
     for _ in range(1000):
         history.take(replace(RECORD, first_token=9.0), 2500.0)
@@ -96,8 +96,8 @@ def test_there_are_never_more_services_and_buckets_than_that() -> None:
 
 def test_a_quiet_bucket_knows_who_was_still_running() -> None:
     history = History()
-    history.crowd(2, 1, 1.0)
-    history.crowd(1, 0, 2.0)
+    history.note_load(2, 1, 1.0)
+    history.note_load(1, 0, 2.0)
     before, now = history.points(60.0)
     assert (before.running, before.waiting) == (2, 1)
     assert (now.at, now.running, now.waiting) == (60, 1, 0)
@@ -111,8 +111,8 @@ def test_a_percentile_is_a_value_that_was_there(share: float, value: float) -> N
 
 def test_whoever_is_served_at_once_has_not_waited() -> None:
     history = History()
-    history.crowd(0, 1, 1.0)
-    history.crowd(1, 0, 1.001)
+    history.note_load(0, 1, 1.0)
+    history.note_load(1, 0, 1.001)
     (point,) = history.points(2.0)
     assert (point.running, point.waiting) == (1, 0)
 
@@ -121,9 +121,9 @@ def test_what_was_told_before_stays_as_it_was() -> None:
     history = History()
     history.take(RECORD, 58.0)
     history.take(RECORD, 60.0)  # in another bucket, of another minute
-    told = history.counted()
+    told = history.counts()
     history.take(RECORD, 61.0)
     assert [minute for minute, _ in told.minutes] == [0, 1]
     assert [counts["one"].requests for _, counts in told.minutes] == [1, 1]
     assert told.start["one"].requests == 2
-    assert history.counted().start["one"].requests == 3
+    assert history.counts().start["one"].requests == 3

@@ -1,11 +1,9 @@
-import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
-from starlette.types import Message
 
 from proxy import errors
 from proxy.context.prefix import PrefixBroken
@@ -73,8 +71,8 @@ def test_moments_become_durations() -> None:
     account.wait(None)
     account.admit(0.0)
     run_attempts(account, None)
-    account.show()
-    account.show()
+    account.note_first_token()
+    account.note_first_token()
     account.facts = (AskedFact("as_asked"),)
     account.status = 200
     record = account.record()
@@ -135,7 +133,7 @@ def test_a_client_that_left_had_come_so_far() -> None:
     run_attempts(account, None)
     account.facts = (AskedFact("as_asked"), AskedFact("nudged"))
     assert account.record().left is Phase.BETWEEN_ATTEMPTS
-    account.show()
+    account.note_first_token()
     assert account.record().left is Phase.STREAMING
 
 
@@ -155,7 +153,7 @@ def test_the_crowd_is_followed_and_left_from_wherever_one_stands() -> None:
 def test_waiting_for_the_model_is_waiting_as_well() -> None:
     crowd = Crowd()
     account = an_account()
-    with account.loading(crowd):
+    with account.wait_for_model(crowd):
         assert crowd.waiting == 1
     account.wait(crowd)
     account.admit(0.0)
@@ -165,7 +163,7 @@ def test_waiting_for_the_model_is_waiting_as_well() -> None:
 
 def test_whoever_was_never_admitted_waited_to_the_end() -> None:
     loading = an_account()
-    with suppress(BackendTimedOut), loading.loading(None):
+    with suppress(BackendTimedOut), loading.wait_for_model(None):
         raise BackendTimedOut("b", "was slow")
     record = loading.record()
     assert (record.queued, record.seconds, record.overhead) == (1.0, 3.0, 2.0)
@@ -208,30 +206,6 @@ def test_every_failure_has_its_word(error: TemperError, word: str) -> None:
     assert word_for(error) == word
 
 
-def test_the_status_counts_once_the_whole_answer_was_sent() -> None:
-    async def scene() -> list[int]:
-        sent: list[Message] = []
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        account = LiveRequest("req_1")
-        noting = account.noting(send)
-        messages: list[Message] = [
-            {"type": "http.response.start", "status": 201},
-            {"type": "http.response.body", "more_body": True},
-            {"type": "http.response.body"},
-        ]
-        seen: list[int] = []
-        for message in messages:
-            await noting(message)
-            seen.append(account.status)
-        assert len(sent) == 3
-        return seen
-
-    assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, 201]
-
-
 def test_a_slot_that_was_given_back_may_be_waited_for_again() -> None:
     crowd, live = Crowd(), LiveRequest("r", clock=iter(range(100)).__next__)
     live.wait(crowd)  # joined at 1
@@ -256,14 +230,14 @@ def test_whoever_leaves_while_tools_run_waits_for_nothing() -> None:
 
 def test_a_call_has_its_place_in_the_trace_and_in_time() -> None:
     live = LiveRequest("r", trace_of(""), clock=iter(range(100)).__next__)
-    sent = live.call("1", "find")
-    live.ran(ToolRecord("search", "find", "1", 1, 7.0, 0.5, "done"))
-    live.ran(ToolRecord("search", "find", "2", 1, 8.0, 0.5, "done"))
+    sent = live.begin_call("1", "find")
+    live.end_call(ToolRecord("search", "find", "1", 1, 7.0, 0.5, "done"))
+    live.end_call(ToolRecord("search", "find", "2", 1, 8.0, 0.5, "done"))
     first, second = live.record().tools
     assert (first.begun, second.begun) == (7.0, 8.0)
     assert f"-{first.span_id:016x}-" in str(sent["traceparent"])
     assert second.span_id == 0
-    assert LiveRequest("r").call("1", "find") == {}
+    assert LiveRequest("r").begin_call("1", "find") == {}
 
 
 def test_a_board_is_told_of_each_turning_point() -> None:
@@ -277,21 +251,21 @@ def test_a_board_is_told_of_each_turning_point() -> None:
 
     seen = [phase()]
     account.asked = ASKED
-    with account.loading(None):
+    with account.wait_for_model(None):
         seen.append(phase())
     account.wait(None)
     seen.append(phase())
     account.admit(0.0)
-    account.read(PromptProgress(total=8, cached=0, processed=2))
+    account.note_progress(PromptProgress(total=8, cached=0, processed=2))
     seen.append(phase())
     run_attempts(account, None, None)
     seen.append(phase())
-    account.call("1", "read")
+    account.begin_call("1", "read")
     seen.append(phase())
     assert [tool.seconds for tool in board.rows()[0].tools] == [None]
-    account.ran(ToolRecord("files", "read", "1", 1, 15.0, 3.0, "done"))
+    account.end_call(ToolRecord("files", "read", "1", 1, 15.0, 3.0, "done"))
     assert board.rows()[0].tools[0].status == "done"
-    account.show()
+    account.note_first_token()
     seen.append(phase())
     account.prefix_broken = PrefixBroken(1, "rewritten")
     record = account.record()
@@ -315,10 +289,10 @@ def test_how_much_of_a_prompt_was_read_is_news_once_a_second() -> None:
     account = LiveRequest("r", clock=lambda: now[0], link=BoardLink(board))
     changes = board.number
     for processed in range(10):
-        account.read(PromptProgress(total=10, cached=0, processed=processed))
+        account.note_progress(PromptProgress(total=10, cached=0, processed=processed))
     assert board.number == changes + 1
     now[0] += 1.0
-    account.read(PromptProgress(total=0, cached=0, processed=10))
+    account.note_progress(PromptProgress(total=0, cached=0, processed=10))
     assert board.number == changes + 2
     assert account.snapshot()[1:] == (Stage.RECEIVING, 1.0)
 
@@ -339,17 +313,7 @@ def test_it_is_cancelled_as_if_its_client_had_left(*, leaves: bool) -> None:
     account = LiveRequest("r", link=link)
     assert account.cancel() is leaves
     assert left == [True] * leaves
-
-    async def answer() -> None:
-        async def send(_: Message) -> None:
-            pass
-
-        noted = account.noting(send)
-        await noted({"type": "http.response.start", "status": 200, "headers": []})
-        await noted({"type": "http.response.body", "body": b"", "more_body": False})
-
-    asyncio.run(answer())
-    assert account.record().status == (CLIENT_LEFT if leaves else 200)
+    assert account.record().status == CLIENT_LEFT
     assert not LiveRequest("r").cancel()
 
 
@@ -357,18 +321,18 @@ def test_a_request_waits_for_a_person_while_any_of_its_calls_does() -> None:
     board = Board()
     live = LiveRequest("r", clock=iter(range(100)).__next__, link=BoardLink(board))
     live.ask_person("1", "search", "delete")
-    live.call("2", "find")
+    live.begin_call("2", "find")
     record, stage, _ = live.snapshot()
     assert stage is Stage.WAITING_FOR_PERSON
     assert [(one.server, one.name, one.status) for one in record.tools] == [
         ("search", "delete", "waiting"),
         ("", "find", "running"),
     ]
-    live.ran(ToolRecord("search", "find", "2", 1, 7.0, 0.5, "done"))
+    live.end_call(ToolRecord("search", "find", "2", 1, 7.0, 0.5, "done"))
     assert live.snapshot()[1] is Stage.WAITING_FOR_PERSON
-    live.call("1", "delete")
+    live.begin_call("1", "delete")
     assert live.snapshot()[1] is Stage.RUNNING_TOOL
-    live.ran(ToolRecord("search", "delete", "1", 1, 9.0, 0.5, "done", waited=3.0))
+    live.end_call(ToolRecord("search", "delete", "1", 1, 9.0, 0.5, "done", waited=3.0))
     done = live.record().tools[1]
     assert (done.waited, done.begun, done.span_id != 0) == (3.0, 9.0, True)
 

@@ -153,7 +153,7 @@ def test_a_backend_is_up_or_not() -> None:
     metrics = Metrics()
     metrics.follow(["a"])
     for is_up in (True, False):
-        metrics.find("a", is_up=is_up, restarts=2)
+        metrics.report_backend("a", is_up=is_up, restarts=2)
         seen = Exposition.read(metrics.exposition("")[0].decode())
         assert seen.value("temper_backend_up", model="a") == is_up
         assert seen.value("temper_backend_restarts", model="a") == 2
@@ -209,11 +209,11 @@ def test_calls_of_tools_are_counted_by_their_server_and_rounds_by_model() -> Non
 
 def test_a_tool_server_is_up_or_not() -> None:
     metrics = Metrics()
-    metrics.find_tool_servers({"search": True, "time": False})
+    metrics.report_tool_servers({"search": True, "time": False})
     seen = Exposition.read(metrics.exposition("")[0].decode())
     assert seen.value("temper_tool_server_up", server="search") == 1
     assert seen.value("temper_tool_server_up", server="time") == 0
-    metrics.find_tool_servers({"time": True})
+    metrics.report_tool_servers({"time": True})
     told = metrics.exposition("")[0].decode()
     assert Exposition.read(told).value("temper_tool_server_up", server="time") == 1
     assert "search" not in told
@@ -221,10 +221,10 @@ def test_a_tool_server_is_up_or_not() -> None:
 
 def test_the_store_that_replicas_share_is_up_or_not_and_its_failures_count() -> None:
     metrics = Metrics()
-    metrics.find_state("127.0.0.1:6379", is_up=True)
-    metrics.find_state("127.0.0.1:6379", is_up=False)
+    metrics.report_state("127.0.0.1:6379", is_up=True)
+    metrics.report_state("127.0.0.1:6379", is_up=False)
     for _ in range(2):
-        metrics.fail_state("claim")
+        metrics.count_state_error("claim")
     seen = Exposition.read(metrics.exposition("")[0].decode())
     assert seen.value("temper_state_up", server="127.0.0.1:6379") == 0
     assert seen.value("temper_state_errors_total", operation="claim") == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proxy.observability.history import Counted, Counts, History, totals_of
+from proxy.observability.history import Counts, History, ProcessCounts, totals_of
 from proxy.observability.peer_workers import (
     BoardAnswer,
     BoardQuestion,
@@ -22,11 +22,11 @@ from tests.fakes.sockets import all_that_comes
 RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=502, service="one")
 
 
-def counted(*moments: float) -> Counted:
+def counted(*moments: float) -> ProcessCounts:
     history = History()
     for moment in moments:
         history.take(RECORD, moment)
-    return history.counted()
+    return history.counts()
 
 
 @pytest.fixture

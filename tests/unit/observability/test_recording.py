@@ -26,22 +26,22 @@ CANARY = "cAnArY-93"
 @pytest.mark.parametrize("text", [CANARY, f"before {CANARY} after", f"{CANARY}{CANARY}"])
 def test_a_known_secret_is_found_wherever_it_stands(text: str) -> None:
     value: JsonValue = {"a": [{"b": text}], "c": 5, "d": None}
-    redacted = Redaction([CANARY]).value(value)
+    redacted = Redaction([CANARY]).redact(value)
     assert CANARY not in str(redacted)
     assert redacted == {"a": [{"b": text.replace(CANARY, REDACTED)}], "c": 5, "d": None}
 
 
 def test_the_longer_of_two_secrets_is_taken_whole() -> None:
-    assert Redaction(["abcd", "abcdefgh"]).text("abcdefgh") == REDACTED
+    assert Redaction(["abcd", "abcdefgh"]).redact_text("abcdefgh") == REDACTED
 
 
 def test_more_secrets_may_become_known() -> None:
-    redaction = Redaction([CANARY]).knowing("another-one", "")
-    assert redaction.text(f"{CANARY} another-one") == f"{REDACTED} {REDACTED}"
+    redaction = Redaction([CANARY]).with_secrets("another-one", "")
+    assert redaction.redact_text(f"{CANARY} another-one") == f"{REDACTED} {REDACTED}"
 
 
 def test_what_is_too_short_to_be_a_secret_is_none() -> None:
-    assert Redaction(["", "a", "key"]).text("a key") == "a key"
+    assert Redaction(["", "a", "key"]).redact_text("a key") == "a key"
 
 
 @pytest.mark.parametrize(
@@ -64,21 +64,21 @@ def test_what_is_too_short_to_be_a_secret_is_none() -> None:
 )
 def test_what_stands_under_a_telling_name_is_redacted(name: str) -> None:
     redaction = Redaction([])
-    assert redaction.value({name: "anything"}) == {name: REDACTED}
-    assert "anything" not in redaction.text(f'{{"{name}": "anything"}}')
-    assert "anything" not in redaction.text(f'{{\\"{name}\\":\\"anything\\"}}')
-    assert "anything" not in redaction.text(f"{name} = 'anything'")
+    assert redaction.redact({name: "anything"}) == {name: REDACTED}
+    assert "anything" not in redaction.redact_text(f'{{"{name}": "anything"}}')
+    assert "anything" not in redaction.redact_text(f'{{\\"{name}\\":\\"anything\\"}}')
+    assert "anything" not in redaction.redact_text(f"{name} = 'anything'")
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "tokens", "keyboard", "secretary", "name", "key"])
 def test_what_only_looks_like_a_telling_name_is_not(name: str) -> None:
-    assert Redaction([]).value({name: "kept"}) == {name: "kept"}
-    assert Redaction([]).text(f'{{"{name}": "kept"}}') == f'{{"{name}": "kept"}}'
+    assert Redaction([]).redact({name: "kept"}) == {name: "kept"}
+    assert Redaction([]).redact_text(f'{{"{name}": "kept"}}') == f'{{"{name}": "kept"}}'
 
 
 def test_a_schema_that_has_such_a_property_stays_whole() -> None:
     schema: JsonValue = {"properties": {"password": {"type": "string"}}, "required": ["password"]}
-    assert Redaction([]).value(schema) == schema
+    assert Redaction([]).redact(schema) == schema
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_schema_that_has_such_a_property_stays_whole() -> None:
     ],
 )
 def test_what_has_the_form_of_a_key_is_redacted(text: str, expected: str) -> None:
-    assert Redaction([]).text(text) == expected
+    assert Redaction([]).redact_text(text) == expected
 
 
 def test_the_oldest_make_room_for_the_latest() -> None:

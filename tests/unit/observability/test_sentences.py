@@ -18,20 +18,20 @@ from proxy.observability.sentences import (
     ERRORS,
     attempt_sentence,
     cut,
-    escaped,
-    in_few_words,
+    escape,
     problem_sentence,
     sentences,
+    summarize,
     visible_json,
 )
 
 
 def test_printable_text_of_any_script_is_left_alone() -> None:
-    assert escaped("naïve 日本語 🙂") == "naïve 日本語 🙂"
+    assert escape("naïve 日本語 🙂") == "naïve 日本語 🙂"
 
 
 def test_what_could_steer_a_terminal_or_begin_a_line_is_shown() -> None:
-    assert escaped("a\nb\x1b[31m\u202e\\") == r"a\nb\x1b[31m\u202e\\"
+    assert escape("a\nb\x1b[31m\u202e\\") == r"a\nb\x1b[31m\u202e\\"
 
 
 def test_json_hides_nothing_and_stays_the_same_value() -> None:
@@ -137,12 +137,12 @@ def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
     ],
 )
 def test_a_line_tells_it_in_a_few_words(happened: tuple[Fact, ...], words: str) -> None:
-    assert in_few_words(happened) == words
+    assert summarize(happened) == words
 
 
 @pytest.mark.parametrize("defect", Defect)
 def test_every_defect_has_few_words(defect: Defect) -> None:
-    told = in_few_words((facts.RejectedReply(defect.value),))
+    told = summarize((facts.RejectedReply(defect.value),))
     assert len(told.split()) > 2
     assert "_" not in told
 
@@ -150,7 +150,7 @@ def test_every_defect_has_few_words(defect: Defect) -> None:
 @pytest.mark.parametrize("fact", [one for one, _ in TOLD], ids=repr)
 def test_whatever_is_told_has_few_words_too(fact: Fact) -> None:
     has_words = fact.words() is not None
-    assert bool(in_few_words((fact,))) is (has_words and not isinstance(fact, facts.Omitted))
+    assert bool(summarize((fact,))) is (has_words and not isinstance(fact, facts.Omitted))
 
 
 def test_every_kind_of_fact_has_its_words() -> None:

@@ -310,9 +310,9 @@ class World:
             case "leave":
                 self.obey(self.swapping.leave(self.places.pop(which), self.now))
             case "loaded":
-                self.obey(self.swapping.loaded(self.starting.pop(which), self.now))
+                self.obey(self.swapping.note_loaded(self.starting.pop(which), self.now))
             case "stopped":
-                self.obey(self.swapping.stopped(self.stopping.pop(which), self.now))
+                self.obey(self.swapping.note_stopped(self.stopping.pop(which), self.now))
             case _:
                 self.obey(self.swapping.look(self.now))
 
@@ -333,9 +333,9 @@ def test_whatever_happens_the_budget_is_kept_and_everybody_is_served(choices: li
         if not world.places:
             break
         if world.starting:
-            world.obey(world.swapping.loaded(world.starting.pop(0), world.now))
+            world.obey(world.swapping.note_loaded(world.starting.pop(0), world.now))
         elif world.stopping:
-            world.obey(world.swapping.stopped(world.stopping.pop(0), world.now))
+            world.obey(world.swapping.note_stopped(world.stopping.pop(0), world.now))
         else:
             served = next(one for one in world.places if one.is_served)
             world.places.remove(served)
@@ -350,7 +350,7 @@ def test_a_model_that_waits_knows_whose_requests_are_in_its_way() -> None:
     used, _ = swapping.ask("a", 0.0)
     assert swapping.in_the_way_of("a") == ()
     assert swapping.in_the_way_of("b") == ("a",)
-    swapping.loaded("a", 1.0)
+    swapping.note_loaded("a", 1.0)
     assert swapping.in_the_way_of("b") == ("a",)
     swapping.leave(used, 2.0)
     assert swapping.in_the_way_of("b") == ()

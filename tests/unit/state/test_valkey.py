@@ -31,10 +31,10 @@ class Heard:
     failed: list[str] = field(default_factory=list)
     now: float = 0.0
 
-    def find_state(self, server: str, *, is_up: bool) -> None:
+    def report_state(self, server: str, *, is_up: bool) -> None:
         self.states.append((server, is_up))
 
-    def fail_state(self, operation: str) -> None:
+    def count_state_error(self, operation: str) -> None:
         self.failed.append(operation)
 
     def clock(self) -> float:
