@@ -52,7 +52,6 @@ class Agent(Generic[Deps, Output]):
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        """Check what can be checked before anything is asked."""
         for place, problem in contradictions(self.workflow):
             raise ValueError(f"workflow.{place}: {problem}")
         if all(isinstance(one, Toolset) for one in self._groups):  # servers may not have begun

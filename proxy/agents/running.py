@@ -173,7 +173,6 @@ class Running(Generic[Output]):
         return self._doing.uncancel() > 0
 
     async def _carry(self) -> None:
-        """Have the model and the tools work until the run is over."""
         task, opened = self._task, self._task.model.opened
         with opened.budget.request() as ticket:
             async with opened.lease(task.request()) as parsed:

@@ -21,7 +21,7 @@ from proxy.conversation import json
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_with_origins
-from proxy.settings.launch_values import usable_repository
+from proxy.settings.values import usable_repository
 
 CLIENTS = ("claude-code", "codex")
 

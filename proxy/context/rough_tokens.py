@@ -47,7 +47,6 @@ def is_within(text: str, limit: int) -> bool:
 
 
 def _end(text: str, limit: int) -> int:
-    """Return where the first `limit` tokens of a text end."""
     found = _first(max(0, limit)).match(text)
     return found.end() if found else 0
 

@@ -56,7 +56,6 @@ class Tiered:
 
 
 def _apply(cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Write the history as the cuts have left it."""
     sent: list[Message | None] = list(messages)
     first = len(sent)
     for unit in cuts.folded:

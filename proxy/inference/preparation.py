@@ -187,7 +187,6 @@ def begin(
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
-    """Decide what to tell a model before it goes on calling tools."""
     offer, rounds = plan.offer, rounds_since_user(plan.request.messages)
     if is_last:
         notes = (demand_last_answer(rounds.made),) if rounds.made else ()
@@ -245,7 +244,6 @@ def _without_tools(offer: OfferedTools | None, traits: Traits) -> OfferedTools |
 
 
 def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool | None:
-    """Make the tool for answers, if there is use for it."""
     is_due = policy.traits.offers_respond and text_policy is TextPolicy.AUTO
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
     is_contract = policy.traits.convention in _CONTRACTS

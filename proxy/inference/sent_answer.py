@@ -191,7 +191,6 @@ class SentAnswer:
         return shown
 
     def _continuation(self, calls: Sequence[ToolCall]) -> ToolCall | None:
-        """Find the call that goes on with the open one."""
         open_call = self.open_call
         if open_call is None:
             return None

@@ -342,7 +342,6 @@ class Turn:
         )
 
     def _schema(self) -> JsonObject | None:
-        """Describe the only output that the constrained attempt allows."""
         offer = self._prepared.offer
         if offer is None or self._attempt.kind is not AttemptKind.CONSTRAINED:
             return None

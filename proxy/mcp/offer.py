@@ -86,7 +86,6 @@ def _ready_tools(source: ToolSource) -> list[ServedTool]:
 def _wanted_by(
     policy: OfferPolicy, source: ToolSource, wanted: WantedTools
 ) -> Collection[ServedTool]:
-    """Return the tools that one entry of a request asks for."""
     if not wanted.server:
         # agents declare one in every request: without the server they do without the tool
         server, name = policy.hosted[wanted.kind]

@@ -284,7 +284,6 @@ def _usage_in(batch: Sequence[ReplyEvent]) -> tuple[int, UsageReported] | None:
 
 
 def _remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Keep a value as the latest of at most so many."""
     kept[key] = value
     if len(kept) > most:
         kept.popitem(last=False)

@@ -132,7 +132,6 @@ def nothing_to_serve() -> InvalidConfiguration:
 
 @asynccontextmanager
 async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
-    """Connect to a server that somebody else looks after."""
     named = settings.backend.kind
     kind = None if named == "auto" else Kind(named)
     async with _connect(settings, address_of(settings, url), kind) as backend:
@@ -158,7 +157,6 @@ async def _connect_to_servers(
 async def _start_server(
     settings: Settings, on_stage: StageListener
 ) -> AsyncGenerator[Backend, None]:
-    """Look after a llama-server for the model that is configured."""
     async with (
         keep_going(settings, settings.model, on_stage) as server,
         connect_managed(settings, settings.model, server) as backend,

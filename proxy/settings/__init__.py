@@ -4,8 +4,8 @@ Only `cli`, `api` and `serving` read settings; everything below them receives va
 knows what a setting is used for, and no message or representation ever shows a secret.
 
 `Settings` stands here. Its parts are in `sections`, of several models in `models`, of tool servers
-in `tool_servers`, of what replicas share in `shared_state`, made of kinds of `values` and
-`launch_values`; `sources` says where each value comes from.
+in `tool_servers`, of what replicas share in `shared_state`, made of kinds of `values`;
+`sources` says where each value comes from.
 """
 
 from collections.abc import Iterator, Mapping

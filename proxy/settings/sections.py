@@ -10,19 +10,16 @@ from pydantic import (
     Field,
 )
 
-from proxy.settings.launch_values import (
+from proxy.settings.values import (
     Arguments,
     CacheType,
-    Layers,
-    ValueCacheType,
-)
-from proxy.settings.values import (
     Collector,
     Count,
     Duration,
     File,
     Headers,
     Key,
+    Layers,
     Name,
     OneUrl,
     Origin,
@@ -30,6 +27,7 @@ from proxy.settings.values import (
     Seconds,
     Share,
     Url,
+    ValueCacheType,
     not_a_truth_value,
 )
 

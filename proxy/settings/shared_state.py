@@ -88,6 +88,5 @@ def state_contradictions(state: State) -> Iterator[Contradiction]:
 
 
 def _is_here(url: SecretStr) -> bool:
-    """Whether an address is a socket or this machine's."""
     parts = urlsplit(url.get_secret_value())
     return parts.scheme == "unix" or is_loopback(parts.hostname or "")

@@ -312,7 +312,6 @@ class Run:
     def _conclude(
         self, batch: Sequence[ReplyEvent], reason: str, defect: str | None
     ) -> Sequence[ReplyEvent]:
-        """Decide what becomes of a reply that is complete."""
         self._reply = self._heard.finish(reason)
         self._forget()
         calls = _calls_of(self._reply)

@@ -93,7 +93,6 @@ class Execution:
         return replace(outcome, seconds=time.monotonic() - started)
 
     async def _call_safely(self, tool: FunctionTool, call: ToolCall) -> Outcome:
-        """Call a tool; whatever it raises is a result."""
         try:
             return await self._call(tool, call)
         except (WrongArguments, ToolRetry) as error:

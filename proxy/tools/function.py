@@ -81,7 +81,6 @@ class FunctionTool:
         return self.spec.name
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Call the function, as if it were no tool."""
         return self.function(*args, **kwargs)
 
 
@@ -145,5 +144,4 @@ def _spec(name: str, description: str, parameters: JsonObject) -> Tool:
 
 
 def _nameable(name: str) -> str:
-    """Make of a name one that every engine takes."""
     return _UNNAMEABLE.sub("_", name)[:_LONGEST_NAME]

@@ -121,7 +121,6 @@ def _resolve_hint(function: Function, parameter: inspect.Parameter) -> object:
 
 
 def _inner(function: Function) -> Function:
-    """Return the function that a partial one stands for."""
     while isinstance(function, partial):
         function = function.func
     return function

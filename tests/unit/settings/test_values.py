@@ -1,7 +1,73 @@
 import pytest
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
+from proxy.errors import InvalidConfiguration
+from proxy.settings import load_settings
 from proxy.settings.values import Count, Duration, Headers, Key, Name, Origin, Url
+
+
+def refusal(**model: object) -> str:
+    with pytest.raises(InvalidConfiguration) as raised:
+        load_settings(None, {"model": model})
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(("written", "layers"), [("auto", "auto"), ("12", 12), (0, 0)])
+def test_layers_are_a_number_or_left_to_the_server(written: object, layers: object) -> None:
+    assert load_settings(None, {"model": {"gpu_layers": written}}).model.gpu_layers == layers
+
+
+@pytest.mark.parametrize("written", ["all", "-1", True, 1.5])
+def test_other_layers_are_refused(written: object) -> None:
+    assert "should be auto or a number of layers" in refusal(gpu_layers=written)
+
+
+def test_a_quantised_cache_for_values_needs_flash_attention() -> None:
+    problem = refusal(cache_type_v="q8_0", flash_attention="off")
+    assert "model.cache_type_v: a quantised V cache needs flash attention" in problem
+    fine = {"cache_type_k": "q8_0", "cache_type_v": "bf16", "flash_attention": "off"}
+    assert load_settings(None, {"model": fine}).model.cache_type_k == "q8_0"
+    assert load_settings(None, {"model": {"cache_type_v": "q8_0"}}).model.cache_type_v == "q8_0"
+
+
+def test_an_unknown_cache_type_is_refused_with_those_there_are() -> None:
+    assert "'q8_0'" in refusal(cache_type_k="q9")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["--port", "9"], "--port: set port"),
+        (["-t", "4", "-c=1"], "-c: set context_tokens"),
+        (["--api-key", "canary"], "Temper makes a key of its own"),
+        (["--hf-token=canary"], "set HF_TOKEN in the environment"),
+    ],
+)
+def test_arguments_that_are_tempers_own_are_refused_without_showing_secrets(
+    arguments: list[str], remedy: str
+) -> None:
+    problem = refusal(extra_arguments=arguments)
+    assert remedy in problem
+    assert "canary" not in problem
+
+
+def test_other_arguments_are_passed_on() -> None:
+    arguments = ["-t", "4", "--mlock"]
+    given = load_settings(None, {"model": {"extra_arguments": arguments}})
+    assert given.model.extra_arguments == arguments
+
+
+@pytest.mark.parametrize("name", ["owner/name", "owner/na.me-1:Q4_K_M"])
+def test_a_repository_has_an_owner_and_a_name(name: str) -> None:
+    assert load_settings(None, {"model": {"hf_repo": name}}).model.source == name
+    assert "should be like owner/name" in refusal(hf_repo=name.replace("/", " "))
+
+
+def test_there_is_only_one_server() -> None:
+    assert "model.hf_repo: cannot be combined with model.path" in refusal(path="x", hf_repo="a/b")
+    two = {"model": {"hf_repo": "a/b"}, "backend": {"url": "http://127.0.0.1:1"}}
+    with pytest.raises(InvalidConfiguration, match=r"combined with model\.hf_repo"):
+        load_settings(None, two)
 
 
 @pytest.mark.parametrize(
