@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from proxy.agents.sdk import ENGINE, SdkRequests, is_over, plain
-from proxy.backends.refusals import as_error, streamed_refusal
+from proxy.backends.refusals import as_error, read_streamed_refusal
 from proxy.context.compaction import Compaction, NoCompaction
 from proxy.context.tokens import TokenBook
 from proxy.conversation import json
@@ -179,7 +179,7 @@ class GuardedTurn:
         else:
             deltas = []
         if failed:
-            deltas += self.fail(as_error(ENGINE, streamed_refusal(failed[0])))
+            deltas += self.fail(as_error(ENGINE, read_streamed_refusal(failed[0])))
         return deltas
 
     def _show(self, events: Sequence[ReplyEvent]) -> list[JsonObject]:

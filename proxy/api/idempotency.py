@@ -86,7 +86,7 @@ class SharedAnswer:
     @property
     def _is_good(self) -> bool:
         """Whether an answer that has ended has ended well."""
-        return ended_well(self._messages, self.is_complete)
+        return is_shareable(self._messages, self.is_complete)
 
     def begin(self, endpoint: Endpoint, scope: Scope, body: bytes, clock: Clock) -> None:
         """Have it made, for as long as anybody follows; a first follower has to come at once."""
@@ -249,7 +249,7 @@ class Idempotency:
         return age <= self._memory.seconds and answer.size <= self._memory.bytes_of_one
 
 
-def ended_well(messages: Sequence[Message], is_complete: IsComplete) -> bool:
+def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
     """Whether the messages of an answer that has ended are one that others may get, too."""
     if not messages or messages[0]["status"] != 200:
         return False

@@ -8,7 +8,7 @@ import respx
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends import connection_pool, transport
 from proxy.backends.connection_pool import BrokenOff, ConnectionPoolError, NotHttp, NotReached
-from proxy.backends.transport import BackendClient, Document, Timeouts, translated_errors
+from proxy.backends.transport import BackendClient, Document, Timeouts, translate_errors
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
@@ -61,7 +61,7 @@ def test_the_walk_over_the_errors_is_complete() -> None:
 def test_no_error_of_what_is_below_gets_out(kind: type[Exception], *, mid_reply: bool) -> None:
     with (
         pytest.raises(BackendFailed) as caught,
-        translated_errors("http://host", mid_reply=mid_reply),
+        translate_errors("http://host", mid_reply=mid_reply),
     ):
         raise instance(kind)
 
@@ -89,24 +89,24 @@ def test_no_error_of_what_is_below_gets_out(kind: type[Exception], *, mid_reply:
 def test_an_error_becomes_what_it_means(
     kind: type[Exception], meaning: type[BackendFailed]
 ) -> None:
-    with pytest.raises(meaning), translated_errors("http://host"):
+    with pytest.raises(meaning), translate_errors("http://host"):
         raise instance(kind)
 
 
 @pytest.mark.parametrize("kind", [httpx.ConnectError, NotReached, BrokenOff, httpx.ReadError])
 def test_a_backend_that_has_not_read_the_request_was_not_reached(kind: type[Exception]) -> None:
-    with pytest.raises(BackendUnavailable) as raised, translated_errors("http://host"):
+    with pytest.raises(BackendUnavailable) as raised, translate_errors("http://host"):
         raise BrokenOff(is_unread=True) if kind is BrokenOff else instance(kind)
     assert raised.value.is_unreached is (kind is not httpx.ReadError)
 
 
 def test_behind_the_head_a_violation_means_that_the_rest_is_missing() -> None:
-    with pytest.raises(BackendUnavailable), translated_errors("http://host", mid_reply=True):
+    with pytest.raises(BackendUnavailable), translate_errors("http://host", mid_reply=True):
         raise NotHttp("no chunk")
 
 
 def test_an_error_of_our_own_passes_through() -> None:
-    with pytest.raises(KeyError), translated_errors("http://host"):
+    with pytest.raises(KeyError), translate_errors("http://host"):
         raise KeyError("ours")
 
 
