@@ -116,7 +116,6 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def has_labels(self) -> bool:
-        """Whether the model was told to reply in labelled lines."""
         return ReActContract in map(type, self.syntaxes)
 
     @property

@@ -108,7 +108,6 @@ def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
 
 
 def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, ...]:
-    """Leave out the last call if the model was stopped while it was writing it."""
     if _is_complete(reply, offer) or not reply.calls:
         return reply.calls
     *before, last = reply.calls

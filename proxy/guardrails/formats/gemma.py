@@ -140,8 +140,8 @@ def _read_call(cursor: Cursor) -> Reading:
     if isinstance(found, NotACall) or not found.closed:
         return NotACall(Reason.BROKEN)
     yield from cursor.whitespace()
-    is_closed = yield from cursor.one_of(_CLOSERS)
-    return Calls(found.calls, bool(is_closed))
+    closer = yield from cursor.one_of(_CLOSERS)
+    return Calls(found.calls, bool(closer))
 
 
 def _read_braced(cursor: Cursor, name: str) -> Waiting[Calls | NotACall]:

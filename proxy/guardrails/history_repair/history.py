@@ -51,7 +51,6 @@ def heal_members(message: Message, facts: list[Fact]) -> Message:
 
 
 def _has_plain_calls(message: Message) -> bool:
-    """Return whether every call plainly has its type and arguments that are JSON text."""
     count = len(message.calls)
     return (
         len(_TYPE.findall(message.source)) == count

@@ -45,7 +45,6 @@ class Siblings:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known that next to no later call counts."""
         return self._objection is not None or bool(self._refused_row)
 
     def hear(self, words: str) -> None:
@@ -166,7 +165,7 @@ class Ahead:
     text: str
     is_all: bool
 
-    def find_sequel(self, found: Found, begun: Beginning) -> Sequel | None:
+    def find_sequel(self, found: Found, beginning: Beginning) -> Sequel | None:
         """Tell how the line goes on; None where more text is needed.
 
         Where one sentence ended before the call and another begins behind it, the call stands in
@@ -178,10 +177,10 @@ class Ahead:
             return None
         is_sentence = self.text[0].isalpha() and not self.text[0].islower()
         if found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip():
-            is_in_words = begun.is_apart and not begun.is_sentence_start and not is_sentence
+            is_in_words = beginning.is_apart and not beginning.is_sentence_start and not is_sentence
             is_mentioned = _is_verb(word) or self.text[0] in CLOSING_QUOTES
             return Sequel.WORDS if is_in_words or is_mentioned else Sequel.APART
-        if not begun.is_sentence_start:
+        if not beginning.is_sentence_start:
             return Sequel.WORDS
         if is_sentence:
             return Sequel.APART
@@ -189,7 +188,7 @@ class Ahead:
             return None
         return Sequel.OPEN
 
-    def may_stand_apart(self, found: Found, begun: Beginning) -> bool:
+    def may_stand_apart(self, found: Found, beginning: Beginning) -> bool:
         """Return whether a call may begin the reply although the words behind it may go with it.
 
         It has to be more than a tag, and the words no part of a sentence with it.
@@ -198,11 +197,10 @@ class Ahead:
         continues = self.text[0] in _CONTINUES or _is_verb(word) or word in _CONJUNCTIONS
         is_more = "{" in found.source or found.source.count("</") > 1
         is_more = is_more or all(call.arguments for call in found.calls)
-        return begun.begins_reply and is_more and not continues
+        return beginning.begins_reply and is_more and not continues
 
     @property
     def joint(self) -> str:
-        """What joins the call to another one that may follow it."""
         found = _JOINT.match(self.text)
         return found[0] if found else ""
 

@@ -11,18 +11,9 @@ _WORD = re.compile(r"\w+")
 # What syntaxes of calls put between a name, the members and their values, besides marks.
 _LABELS = frozenset(
     (
-        *(
-            "arguments",
-            "args",
-            "arg_key",
-            "arg_value",
-            "parameter",
-            "parameters",
-            "kwargs",
-            "input",
-        ),
-        *("name", "function", "tool", "tool_name", "tool_call", "invoke", "call", "type", "key"),
-        *("string", "number", "boolean", "value"),
+        *("arguments", "args", "arg_key", "arg_value", "parameter", "parameters", "kwargs"),
+        *("input", "name", "function", "tool", "tool_name", "tool_call", "invoke", "call", "type"),
+        *("key", "string", "number", "boolean", "value"),
     )
 )
 _MOST_WORDS = 40
@@ -59,7 +50,6 @@ def _is_repeated(call: WrittenCall, texts: Sequence[str]) -> bool:
 
 
 def _find_ends(name: str, text: str) -> Iterator[int]:
-    """Yield where a name ends in a text."""
     place = text.find(name)
     while place >= 0:
         place += len(name)

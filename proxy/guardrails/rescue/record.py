@@ -51,7 +51,6 @@ class Report:
         return held
 
     def keep_held(self) -> None:
-        """Let what is held back be prose."""
         self._spoken += self._held
         self._held.clear()
 
@@ -71,12 +70,12 @@ class Report:
 
 
 class Record:
-    """The decisions about one reply; `begun` is the place of the last opening."""
+    """The decisions about one reply; `beginning` is the place of the last opening."""
 
     def __init__(self, offered: Collection[str]) -> None:
         self.surroundings = Surroundings()
         self.siblings = Siblings(offered)
-        self.begun = Beginning()
+        self.beginning = Beginning()
         self.room = MOST_CALLS
         self._report = Report()
         self._row: list[Joined] = []
@@ -84,7 +83,7 @@ class Record:
     @property
     def is_doubtful(self) -> bool:
         """Whether what is being read will hardly count, or not before others do."""
-        return self.begun.is_example or self.siblings.is_settled or bool(self._row)
+        return self.beginning.is_example or self.siblings.is_settled or bool(self._row)
 
     def places(self, *, is_first: bool) -> set[Place]:
         """Tell where a call stands that begins here."""
@@ -98,7 +97,7 @@ class Record:
     def begin(self, literal: str, *, is_first: bool) -> None:
         """Take note of the place of an opening."""
         around = self.surroundings
-        self.begun = Beginning(
+        self.beginning = Beginning(
             literal,
             is_first=is_first,
             begins_reply=not (self.siblings.has_spoken or self._row),
@@ -122,7 +121,7 @@ class Record:
         waits = [one.found for one in self._row if not one.found.is_marked]
         if waits and waits[0].calls == found.calls:
             self.drop()
-        self.siblings.accept(found, self.begun.opening)
+        self.siblings.accept(found, self.beginning.opening)
         self.join(found)
         if not self.siblings.must_end_reply:
             self.release()
@@ -192,7 +191,6 @@ class Record:
             self.surroundings.pass_prose(space)
 
     def say_blindly(self, text: str) -> None:
-        """Report prose behind which nothing is looked for."""
         self.drop()
         self._report.say(text)
 

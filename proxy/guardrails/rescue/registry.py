@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from proxy.guardrails.formats.gemma import BareGemma, BareGemmaInText, Gemma
-from proxy.guardrails.formats.hermes import Hermes
+from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.formats.mistral import Mistral
 from proxy.guardrails.formats.react import ReAct
 from proxy.guardrails.rescue.marks import INVENTED_RESULTS
@@ -36,12 +36,12 @@ from proxy.guardrails.rescue.syntaxes.named_json import (
 from proxy.guardrails.rescue.syntaxes.plain_json import BareJson, FencedJson, UnopenedJson
 from proxy.guardrails.rescue.syntaxes.pythonic import MarkedPython, PythonList, PythonReply
 from proxy.guardrails.rescue.syntaxes.xml_tags import (
-    AttributedTags,
-    FunctionTags,
-    Invoke,
+    ATTRIBUTED_TAGS,
+    FUNCTION_TAGS,
+    INVOKE,
+    QWEN_CODER,
     KimiK3,
     NamedTags,
-    QwenCoder,
 )
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
@@ -83,11 +83,11 @@ class RepeatedResult(Syntax):
 
 
 _MARKED: tuple[Syntax, ...] = (
-    Hermes(),
-    QwenCoder(),
+    HERMES,
+    QWEN_CODER,
     ArgumentPairs(),
-    Invoke(),
-    FunctionTags(),
+    INVOKE,
+    FUNCTION_TAGS,
     Gemma(),
     Mistral(),
     KIMI,
@@ -102,7 +102,7 @@ _MARKED: tuple[Syntax, ...] = (
     MarkedPython(),
     Apertus(),
     NamedTags(),
-    AttributedTags(),
+    ATTRIBUTED_TAGS,
     FunctionaryHeader(),
     SuffixedPairs(),
     ToolsTag(),

@@ -208,7 +208,7 @@ class Scanner:
             return True
         syntax = attempt.syntax
         found = Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
-        if self._record.begun.is_example:
+        if self._record.beginning.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
             self._record.show(source)
         elif outcome.is_bare and not self._may_be_bare(found):
@@ -219,15 +219,15 @@ class Scanner:
 
     def _may_be_bare(self, found: Found) -> bool:
         """Return whether plain calls may count: behind a sentence it has to announce an act."""
-        begun = self._record.begun
-        if not begun.is_inline:
-            return not begun.is_account
-        return begun.announces_act([call.name for call in found.calls]) and self._is_fit(found)
+        beginning = self._record.beginning
+        if not beginning.is_inline:
+            return not beginning.is_account
+        return beginning.announces_act([call.name for call in found.calls]) and self._is_fit(found)
 
     def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
         self._patience -= min(len(source) // _TIRING, self._patience) * is_marked
-        if is_marked and is_broken and self._record.begun.is_example:
+        if is_marked and is_broken and self._record.beginning.is_example:
             self._record.siblings.show_example()
             self._record.show(source)
             return
@@ -237,8 +237,8 @@ class Scanner:
 
     def _accept_or_wait(self, found: Found, *, is_doubtful: bool) -> None:
         """Decide about calls as far as what stands before them can tell."""
-        objection = self._record.siblings.object_to(found, self._record.begun.opening)
-        if is_doubtful and not self._record.begun.is_first:
+        objection = self._record.siblings.object_to(found, self._record.beginning.opening)
+        if is_doubtful and not self._record.beginning.is_first:
             self._record.refuse(Reason.NOT_A_CALL, found.source)
         elif objection is not None:
             self._record.refuse_call(objection, found)
@@ -330,7 +330,7 @@ class Scanner:
 
     def _leave_unmarked(self, found: Found, gap: str, literal: str) -> None:
         """Keep an unmarked call with which the reply began for the marked one behind it."""
-        is_first = self._record.begun.is_first and self._record.begun.opening != _FENCE
+        is_first = self._record.beginning.is_first and self._record.beginning.opening != _FENCE
         if (
             is_first
             and self._openings.is_any_marked(literal)
@@ -343,7 +343,7 @@ class Scanner:
     def _leave_marked(self, state: AfterCall, found: Found, gap: str) -> bool:
         """Decide about a marked call that something stands behind on its line."""
         ahead = Ahead(*self._cursor.glimpse(SIGHT))
-        sequel = ahead.find_sequel(found, self._record.begun)
+        sequel = ahead.find_sequel(found, self._record.beginning)
         mark: str | None = ""
         if sequel is Sequel.OPEN and (joint := ahead.joint):
             mark = self._cursor.here(self._openings.in_prose, len(joint))
@@ -363,12 +363,12 @@ class Scanner:
 
     def _may_join(self, literal: str, joint: str) -> bool:
         """Whether a call may wait for the one behind `joint`: words join only like to like."""
-        is_like = literal == self._record.begun.opening or not any(map(str.isalpha, joint))
+        is_like = literal == self._record.beginning.opening or not any(map(str.isalpha, joint))
         return is_like and self._openings.is_any_marked(literal)
 
     def _is_apart(self, found: Found, ahead: Ahead) -> bool:
         """Whether a call counts although words follow: fit for its tool, alone on its line."""
-        may = ahead.may_stand_apart(found, self._record.begun) and self._is_fit(found)
+        may = ahead.may_stand_apart(found, self._record.beginning) and self._is_fit(found)
         return may and not self._openings.are_in(ahead.line)
 
     def _is_fit(self, found: Found) -> bool:

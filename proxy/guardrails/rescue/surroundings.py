@@ -164,7 +164,6 @@ class Surroundings:
 
     @property
     def is_next_line_quoted(self) -> bool:
-        """Whether a call on the next line would be quoted."""
         return self._is_in_code or self._is_in_document or self._is_still_quoted
 
     @property

@@ -165,7 +165,6 @@ class SchemaNode:
         return (others if known is None else [known]) + each
 
     def at(self, link: Link) -> list[int]:
-        """Return the nodes that follow over a link."""
         return self.links.get(link, [])
 
     def followers(self) -> Iterator[int]:

@@ -51,7 +51,6 @@ class Violation:
 
     @property
     def is_absence(self) -> bool:
-        """Whether something is required that is not there."""
         return self.expected == _ABSENT
 
     def __str__(self) -> str:

@@ -231,7 +231,6 @@ class Reading:
         return is_marker(content)
 
     def _is_object(self, content: str) -> bool:
-        """Return whether a string holds the arguments as JSON."""
         is_object = content.startswith("{") and any(f'\\"{key}\\"' in content for key in self._keys)
         self.has_key |= is_object
         return is_object
@@ -254,7 +253,6 @@ class Reading:
 
     @property
     def _is_nested(self) -> bool:
-        """Whether this place is within a value."""
         return self._level is not None and self._depth > self._level
 
     # Keys and values.

@@ -79,7 +79,6 @@ def begins_marker(written: str, *, is_first: bool) -> bool:
 
 
 def is_about_calls(written: str, *, is_tag: bool = False) -> bool:
-    """Return whether a mark says that it is about a call."""
     parts = _parts(written)
     return not _OF_CALLS.isdisjoint(parts) or (is_tag and not _OF_ARGUMENTS.isdisjoint(parts))
 

@@ -213,7 +213,6 @@ def _is_no_definition(item: JsonObject) -> bool:
 
 
 def _is_schema(value: JsonValue) -> bool:
-    """Return whether parameters are declared and not given."""
     return isinstance(value, dict) and value.get("type") == "object" and value.keys() <= _SCHEMA
 
 

@@ -179,8 +179,8 @@ class Tagged(Syntax):
             cursor.rewind()
             cursor.advance(len(opening))
             return NotACall(Reason.NOT_A_CALL)
-        is_closed = yield from cursor.one_of(literals_of(*self._wrapper_ends))
-        return Calls(tuple(calls), bool(is_closed))
+        closer = yield from cursor.one_of(literals_of(*self._wrapper_ends))
+        return Calls(tuple(calls), bool(closer))
 
     def _read_bare(self, cursor: Cursor, opening: str) -> Reading:
         call = _CallReader(cursor, self._elements[opening], self._around)

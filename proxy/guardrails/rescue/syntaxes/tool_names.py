@@ -242,8 +242,8 @@ class ToolAttributes(Syntax):
             arguments[key] = unescape_entities(value)
             yield from cursor.whitespace()
         name = mark[1:-1]
-        is_closed = yield from cursor.one_of(literals_of("/>", f"></{name}>"))
-        if not arguments or not is_closed:
+        closer = yield from cursor.one_of(literals_of("/>", f"></{name}>"))
+        if not arguments or not closer:
             return NotACall(Reason.NOT_A_CALL)
         return Calls((WrittenCall(name, arguments),))
 

@@ -21,67 +21,57 @@ from proxy.guardrails.rescue.values.reader import read_value, read_whole
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
-
-class FunctionTags(Tagged):
-    """Functions and parameters as tags with a name attribute, the space often missing."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "function_tags",
-            [
-                Element(
-                    call,
-                    "</function>",
-                    ("<param name=", "<paramname="),
-                    "</param>",
-                    others={"<parameter name=": "</parameter>"},
-                )
-                for call in ("<function name=", "<functionname=")
-            ],
-            {"<tool_call>": "</tool_call>", "<function_calls>": "</function_calls>"},
+# Functions and parameters as tags with a name attribute, the space often missing.
+FUNCTION_TAGS = Tagged(
+    "function_tags",
+    [
+        Element(
+            call,
+            "</function>",
+            ("<param name=", "<paramname="),
+            "</param>",
+            others={"<parameter name=": "</parameter>"},
         )
+        for call in ("<function name=", "<functionname=")
+    ],
+    {"<tool_call>": "</tool_call>", "<function_calls>": "</function_calls>"},
+)
 
 
-class AttributedTags(Tagged):
-    """Calls whose tag has the tool's name as an attribute; JSON or parameters stand between."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "attributed_tags",
-            [
-                Element(
-                    f"<{tag} name=",
-                    f"</{tag}>",
-                    ("<parameter name=", "<parameter="),
-                    "</parameter>",
-                    "<",
-                    others={"<param name=": "</param>", "<arg name=": "</arg>"},
-                )
-                for tag in ("tool_call", "function_call", "tool_use", "tool")
-            ],
-            {"<tool_calls>": "</tool_calls>", "<function_calls>": "</function_calls>"},
+# Calls whose tag has the tool's name as an attribute; JSON or parameters stand between.
+ATTRIBUTED_TAGS = Tagged(
+    "attributed_tags",
+    [
+        Element(
+            f"<{tag} name=",
+            f"</{tag}>",
+            ("<parameter name=", "<parameter="),
+            "</parameter>",
+            "<",
+            others={"<param name=": "</param>", "<arg name=": "</arg>"},
         )
+        for tag in ("tool_call", "function_call", "tool_use", "tool")
+    ],
+    {"<tool_calls>": "</tool_calls>", "<function_calls>": "</function_calls>"},
+)
 
 
-class QwenCoder(Tagged):
-    """Functions and parameters as tags, with or without `<tool_call>` around them."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "qwen_coder",
-            (
-                Element(
-                    "<function=",
-                    "</function>",
-                    ("<parameter=", "<parameter name="),
-                    "</parameter>",
-                    "<",
-                    has_lines=True,
-                    others={"<param=": "</param>"},
-                ),
-            ),
-            {"<tool_call>": "</tool_call>", "<seed:tool_call>": "</seed:tool_call>"},
-        )
+# Functions and parameters as tags, with or without `<tool_call>` around them.
+QWEN_CODER = Tagged(
+    "qwen_coder",
+    (
+        Element(
+            "<function=",
+            "</function>",
+            ("<parameter=", "<parameter name="),
+            "</parameter>",
+            "<",
+            has_lines=True,
+            others={"<param=": "</param>"},
+        ),
+    ),
+    {"<tool_call>": "</tool_call>", "<seed:tool_call>": "</seed:tool_call>"},
+)
 
 
 _NAMESPACES = (
@@ -124,18 +114,14 @@ def _invocation(before: str, namespace: str) -> Element:
     )
 
 
-class Invoke(Tagged):
-    """Invocations and parameters as tags with attributes, with or without a wrapper."""
-
-    def __init__(self) -> None:
-        elements = [_invocation("", namespace) for namespace in _NAMESPACES]
-        super().__init__(
-            "invoke",
-            [*elements, _invocation(_MINIMAX, "")],
-            _INVOKE_WRAPPERS,
-            _INVOKE_NOISE,
-            is_empty_doubtful=True,
-        )
+# Invocations and parameters as tags with attributes, with or without a wrapper.
+INVOKE = Tagged(
+    "invoke",
+    [*(_invocation("", one) for one in _NAMESPACES), _invocation(_MINIMAX, "")],
+    _INVOKE_WRAPPERS,
+    _INVOKE_NOISE,
+    is_empty_doubtful=True,
+)
 
 
 _ENVELOPES = ("tool_call", "tool_use", "function_call", "tool", "invoke")
@@ -213,8 +199,8 @@ class KimiK3(Syntax):
         while name and (yield from cursor.literal(_ARGUMENT)):
             key, attributes = yield from _read_head(cursor)
             text = yield from cursor.take_until(_ARGUMENT_END)
-            is_ended = yield from cursor.one_of(_ARGUMENT_END)
-            if not key or not is_ended or _begins_element(text):
+            closer = yield from cursor.one_of(_ARGUMENT_END)
+            if not key or not closer or _begins_element(text):
                 return NotACall(Reason.BROKEN)
             arguments[key] = _parse_typed(text, attributes)
             yield from cursor.whitespace()

@@ -178,7 +178,6 @@ class Cursor:
     # The source of a reading.
 
     def begin(self) -> None:
-        """Remember everything passed from here on."""
         self._mark = self._position
         self._passed.clear()
 

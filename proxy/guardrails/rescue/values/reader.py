@@ -347,7 +347,6 @@ class _ValueReader:
         return self._open.pop().container
 
     def _lacks_bracket(self) -> Waiting[bool]:
-        """Return whether the value is over although its last bracket is missing."""
         while (end := self._cursor.here(self._ends)) is None:
             yield
         return bool(end) and len(self._open) == 1

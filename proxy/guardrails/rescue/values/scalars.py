@@ -170,7 +170,6 @@ def _is_at(cursor: Cursor, marks: Literals) -> Waiting[bool]:
 
 
 def _is_before_key(cursor: Cursor) -> Waiting[bool]:
-    """Return whether the comma that comes next has a key behind it."""
     while True:
         text, is_all = cursor.glimpse(_SIGHT)
         if is_all or not _KEY_BEGINS.fullmatch(text):

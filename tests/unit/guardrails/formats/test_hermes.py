@@ -1,12 +1,12 @@
 import pytest
 
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.hermes import Hermes, HermesConvention
+from proxy.guardrails.formats.hermes import HERMES, HermesConvention
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from tests.fakes.arrivals import read_syntax
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, retold
 
-HERMES = HermesConvention()
+CONVENTION = HermesConvention()
 DESCRIPTION = """# Tools
 
 <tools>
@@ -27,13 +27,13 @@ You get the results between <tool_response> tags.%s"""
 def test_tools_are_described_between_tags() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = RESPOND.source.decode() + "\n"
-    assert HERMES.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
-    assert HERMES.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+    assert CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
 def test_each_call_stands_between_tags_of_its_own() -> None:
     calls = [ToolCall("a", "send", '{"to": "</tool_call>"}'), ToolCall("b", "wait", "{}")]
-    assert HERMES.write_calls("Sending.", calls) == (
+    assert CONVENTION.write_calls("Sending.", calls) == (
         "Sending.\n\n"
         '<tool_call>\n{"name": "send", "arguments": {"to": "\\u003c/tool_call>"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "wait", "arguments": {}}\n</tool_call>'
@@ -41,34 +41,36 @@ def test_each_call_stands_between_tags_of_its_own() -> None:
 
 
 def test_a_result_is_text_or_the_structure_that_it_is() -> None:
-    assert HERMES.write_result("send", "a", "a </tool_response>") == (
+    assert CONVENTION.write_result("send", "a", "a </tool_response>") == (
         '<tool_response>\n{"name": "send", "content": "a \\u003c/tool_response>"}\n</tool_response>'
     )
-    assert HERMES.write_result("send", "a", ' {"ok": 1} ') == (
+    assert CONVENTION.write_result("send", "a", ' {"ok": 1} ') == (
         '<tool_response>\n{"name": "send", "content": {"ok": 1}}\n</tool_response>'
     )
 
 
 def test_a_call_that_is_its_own_argument_is_read_as_one() -> None:
     """Models repeat a call in its own arguments; a tool that really takes one loses it."""
-    (call,) = retold(HERMES, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}'))
+    (call,) = retold(
+        CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
+    )
     assert call.arguments == {"to": "x"}
 
 
 def test_space_around_a_name_is_lost() -> None:
-    (call,) = retold(HERMES, ToolCall("a", " send ", "{}"))
+    (call,) = retold(CONVENTION, ToolCall("a", " send ", "{}"))
     assert call.name == "send"
 
 
 def test_arguments_deeper_than_the_reader_goes_are_not_read_again() -> None:
     deep = '{"a":' * 62 + "1" + "}" * 62
-    assert retold(HERMES, ToolCall("a", "send", deep))
-    assert not retold(HERMES, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
+    assert retold(CONVENTION, ToolCall("a", "send", deep))
+    assert not retold(CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
 
 
 def test_calls_behind_an_open_quotation_are_not_read_again() -> None:
-    assert retold(HERMES, ToolCall("a", "send", "{}"), text='"') != []
-    assert retold(HERMES, ToolCall("a", "send", "{}"), text="```sh\nls") == []
+    assert retold(CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
+    assert retold(CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []
 
 
 SHIP = '{"name": "ship", "arguments": {"to": "</tool_call>"}}'
@@ -88,23 +90,23 @@ CALL = WrittenCall("ship", {"to": "</tool_call>"})
     ],
 )
 def test_calls_stand_between_tags(inside: str, count: int) -> None:
-    result = read_syntax(Hermes(), f"<tool_call>{inside}</tool_call>\nrest")
+    result = read_syntax(HERMES, f"<tool_call>{inside}</tool_call>\nrest")
     assert result == (Calls((CALL,) * count), "\nrest")
 
 
 @pytest.mark.parametrize("end", ["", "\n", "<tool_call>", "<|im_end|>", "</tool"])
 def test_the_closing_tag_may_be_missing(end: str) -> None:
-    result = read_syntax(Hermes(), f"<tool_call>\n{SHIP}{end}")
+    result = read_syntax(HERMES, f"<tool_call>\n{SHIP}{end}")
     assert result == (Calls((CALL,), closed=False), end.strip())
 
 
 def test_brackets_missing_before_the_end_of_the_text_leave_the_call_open() -> None:
-    result, _ = read_syntax(Hermes(), f"<tool_call>{SHIP[:-1]}")
+    result, _ = read_syntax(HERMES, f"<tool_call>{SHIP[:-1]}")
     assert result == Calls((CALL,), closed=False)
 
 
 def test_a_name_alone_is_a_call_without_arguments() -> None:
-    result, _ = read_syntax(Hermes(), '<tool_call>{"name": "now"}</tool_call>')
+    result, _ = read_syntax(HERMES, '<tool_call>{"name": "now"}</tool_call>')
     assert result == Calls((WrittenCall("now", {}),))
 
 
@@ -120,26 +122,26 @@ def test_a_name_alone_is_a_call_without_arguments() -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(Hermes(), text)[0] == NotACall(reason)
+    assert read_syntax(HERMES, text)[0] == NotACall(reason)
 
 
 @pytest.mark.parametrize("closer", ["</tool>", "</function>", "</minimax:tool_call>"])
 def test_a_wrong_closing_tag_is_as_good_as_the_right_one(closer: str) -> None:
-    result = read_syntax(Hermes(), '<tool_call>{"name": "f", "arguments": {}}' + closer)
+    result = read_syntax(HERMES, '<tool_call>{"name": "f", "arguments": {}}' + closer)
     assert result == (Calls((WrittenCall("f", {}),)), "")
 
 
 @pytest.mark.parametrize("closer", ["</", "</tool", "</ tool>", f"</{'a' * 50}>"])
 def test_what_is_no_closing_tag_leaves_the_call_open(closer: str) -> None:
-    result = read_syntax(Hermes(), '<tool_call>{"name": "f", "arguments": {}}' + closer)
+    result = read_syntax(HERMES, '<tool_call>{"name": "f", "arguments": {}}' + closer)
     assert result == (Calls((WrittenCall("f", {}),), closed=False), closer)
 
 
 def test_a_list_needs_no_closing_tag() -> None:
-    result = read_syntax(Hermes(), '<tool_call>[{"name": "f", "arguments": {}}]\nSo.')[0]
+    result = read_syntax(HERMES, '<tool_call>[{"name": "f", "arguments": {}}]\nSo.')[0]
     assert result == Calls((WrittenCall("f", {}),))
 
 
 def test_the_name_may_be_the_only_key() -> None:
-    result = read_syntax(Hermes(), '<tool_call>{"f": {"a": 1}}</tool_call>')[0]
+    result = read_syntax(HERMES, '<tool_call>{"f": {"a": 1}}</tool_call>')[0]
     assert result == Calls((WrittenCall("f", {"a": 1}),))

@@ -1,15 +1,15 @@
 from collections.abc import Sequence
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.formats.hermes import Hermes
+from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText
 from proxy.guardrails.rescue.modes import Beginning, OpeningAttempt
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.plain_json import BareJson
-from proxy.guardrails.rescue.syntaxes.xml_tags import QwenCoder
+from proxy.guardrails.rescue.syntaxes.xml_tags import QWEN_CODER
 from proxy.guardrails.rescue.values.cursor import Cursor
 
-BOTH: Sequence[tuple[str, Syntax]] = (("<tool_call>", Hermes()), ("<tool_call>", QwenCoder()))
+BOTH: Sequence[tuple[str, Syntax]] = (("<tool_call>", HERMES), ("<tool_call>", QWEN_CODER))
 
 
 def test_the_first_candidate_that_finds_a_call_counts() -> None:

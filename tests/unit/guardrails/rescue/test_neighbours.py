@@ -146,19 +146,19 @@ def call(source: str = SOURCE, **arguments: str) -> Found:
     return Found("x", (WrittenCall("look", dict(arguments)),), source, is_marked=True, closed=True)
 
 
-def sequel(text: str, source: str = SOURCE, begun: Beginning = START) -> Sequel | None:
+def sequel(text: str, source: str = SOURCE, beginning: Beginning = START) -> Sequel | None:
     """Tell how a line goes on."""
-    return Ahead(text, is_all=True).find_sequel(call(source), begun)
+    return Ahead(text, is_all=True).find_sequel(call(source), beginning)
 
 
 def test_a_new_sentence_stands_apart() -> None:
     assert sequel("Then more.") is Sequel.APART
-    assert sequel("Then more.", begun=WITHIN) is Sequel.WORDS
+    assert sequel("Then more.", beginning=WITHIN) is Sequel.WORDS
 
 
 def test_lower_words_behind_the_beginning_of_a_sentence_do_not_tell() -> None:
     assert sequel("and more") is Sequel.OPEN
-    assert sequel("and more", begun=WITHIN) is Sequel.WORDS
+    assert sequel("and more", beginning=WITHIN) is Sequel.WORDS
 
 
 @pytest.mark.parametrize("source", [TOKEN, SOURCE.replace("{", "\n{")])

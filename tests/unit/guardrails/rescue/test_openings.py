@@ -2,17 +2,17 @@
 
 import pytest
 
-from proxy.guardrails.formats.hermes import Hermes
+from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.formats.mistral import Mistral
 from proxy.guardrails.rescue.marks import LONGEST_CLOSER, closer_in
 from proxy.guardrails.rescue.openings import Openings, openings_of
 from proxy.guardrails.rescue.syntax import Place
 from proxy.guardrails.rescue.syntaxes.plain_json import BareJson
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
-from proxy.guardrails.rescue.syntaxes.xml_tags import QwenCoder
+from proxy.guardrails.rescue.syntaxes.xml_tags import QWEN_CODER
 from tests.fakes.playbook import make_tool
 
-BARE, HERMES, MISTRAL, QWEN = BareJson(), Hermes(), Mistral(), QwenCoder()
+BARE, HERMES, MISTRAL, QWEN = BareJson(), HERMES, Mistral(), QWEN_CODER
 
 
 def test_syntaxes_that_share_an_opening_keep_their_order() -> None:
@@ -76,7 +76,7 @@ def test_an_undecided_mark_needs_more_text() -> None:
 
 
 def test_the_openings_of_one_clients_tools_join_the_others() -> None:
-    joined = openings_of((Hermes(),), syntaxes_for((make_tool("look", {}),)))
+    joined = openings_of((HERMES,), syntaxes_for((make_tool("look", {}),)))
     text = "look <look>"
     assert [one.find(text, 0, is_finished=True) for one in (joined.first, joined.in_prose)] == [
         0,

@@ -1,13 +1,13 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.formats.hermes import Hermes
+from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.rescue.syntaxes.marked_json import MarkedJson
 from proxy.guardrails.rescue.syntaxes.plain_json import BareJson, FencedJson, UnopenedJson
-from proxy.guardrails.rescue.syntaxes.xml_tags import QwenCoder
+from proxy.guardrails.rescue.syntaxes.xml_tags import QWEN_CODER
 from tests.fakes.arrivals import chunkings, read_syntax, scan
 
 PING = '{"name": "ping", "parameters": {"host": "a"}}'
@@ -82,9 +82,7 @@ def test_a_fence_may_hold_python_calls_if_it_says_so() -> None:
     assert read_syntax(FencedJson(), "```tool_code\nx = 1\n```")[0] == NotACall(Reason.NOT_A_CALL)
 
 
-MARKED = FencedJson(
-    (Hermes(), QwenCoder(), MarkedJson("granite", ("<function_call>",)), BareJson())
-)
+MARKED = FencedJson((HERMES, QWEN_CODER, MarkedJson("granite", ("<function_call>",)), BareJson()))
 TAGGED = "<tool_call><function=ping><parameter=host>```</parameter></function></tool_call>"
 
 

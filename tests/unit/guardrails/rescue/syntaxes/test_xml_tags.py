@@ -4,12 +4,12 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.rescue.syntaxes.xml_tags import (
-    AttributedTags,
-    FunctionTags,
-    Invoke,
+    ATTRIBUTED_TAGS,
+    FUNCTION_TAGS,
+    INVOKE,
+    QWEN_CODER,
     KimiK3,
     NamedTags,
-    QwenCoder,
 )
 from tests.fakes.arrivals import read_syntax
 
@@ -17,7 +17,7 @@ from tests.fakes.arrivals import read_syntax
 @pytest.mark.parametrize("space", [" ", ""])
 def test_the_space_before_the_name_may_be_missing(space: str) -> None:
     text = f'<function{space}name="f"><param{space}name="a">1 < 2</param></function> x'
-    assert read_syntax(FunctionTags(), text) == (Calls((WrittenCall("f", {"a": "1 < 2"}),)), " x")
+    assert read_syntax(FUNCTION_TAGS, text) == (Calls((WrittenCall("f", {"a": "1 < 2"}),)), " x")
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def test_the_space_before_the_name_may_be_missing(space: str) -> None:
     ],
 )
 def test_other_tags_may_have_the_name_as_well(text: str) -> None:
-    assert read_syntax(AttributedTags(), text) == (Calls((WrittenCall("f", {"a": "1"}),)), "")
+    assert read_syntax(ATTRIBUTED_TAGS, text) == (Calls((WrittenCall("f", {"a": "1"}),)), "")
 
 
 def test_parameters_may_be_spelled_out() -> None:
     text = '<function name="f"><parameter name="a">1</parameter></function>'
-    assert read_syntax(FunctionTags(), text)[0] == Calls((WrittenCall("f", {"a": "1"}),))
+    assert read_syntax(FUNCTION_TAGS, text)[0] == Calls((WrittenCall("f", {"a": "1"}),))
 
 
 def edit(**arguments: JsonValue) -> Calls:
@@ -47,41 +47,41 @@ def test_parameters_stand_in_tags_of_their_own() -> None:
         "<tool_call>\n<function=edit>\n<parameter=path>\na.py\n</parameter>\n"
         "<parameter=line>\n12\n</parameter>\n</function>\n</tool_call>\nrest"
     )
-    assert read_syntax(QwenCoder(), text) == (edit(path="a.py", line="12"), "\nrest")
+    assert read_syntax(QWEN_CODER, text) == (edit(path="a.py", line="12"), "\nrest")
 
 
 def test_the_wrapper_may_be_missing() -> None:
     text = "<function=edit><parameter=path>a.py</parameter></function>\n</tool_call>"
-    assert read_syntax(QwenCoder(), text) == (edit(path="a.py"), "\n</tool_call>")
+    assert read_syntax(QWEN_CODER, text) == (edit(path="a.py"), "\n</tool_call>")
 
 
 def test_one_wrapper_may_hold_several_functions() -> None:
     text = "<tool_call><function=now></function>\n<function=now></function></tool_call>"
     call = WrittenCall("now", {})
-    assert read_syntax(QwenCoder(), text) == (Calls((call, call)), "")
+    assert read_syntax(QWEN_CODER, text) == (Calls((call, call)), "")
 
 
 def test_names_may_be_quoted_or_padded() -> None:
     text = '<function="edit" ><parameter="path" >a.py</parameter></function>'
-    assert read_syntax(QwenCoder(), text) == (edit(path="a.py"), "")
+    assert read_syntax(QWEN_CODER, text) == (edit(path="a.py"), "")
 
 
 def test_a_value_keeps_all_but_one_newline_at_either_end() -> None:
     text = "<function=edit><parameter=text>\n\n  x < y\n\n</parameter></function>"
-    assert read_syntax(QwenCoder(), text)[0] == edit(text="\n  x < y\n")
+    assert read_syntax(QWEN_CODER, text)[0] == edit(text="\n  x < y\n")
 
 
 @pytest.mark.parametrize("written", ["\nx", "x\n", "\nx\n", "x"])
 def test_a_line_end_at_a_mark_may_be_forgotten(written: str) -> None:
     text = f"<function=edit><parameter=text>{written}</parameter></function>"
-    assert read_syntax(QwenCoder(), text)[0] == edit(text="x")
+    assert read_syntax(QWEN_CODER, text)[0] == edit(text="x")
 
 
 def test_of_two_values_for_one_parameter_none_is_chosen() -> None:
     parameters = "<parameter=a>1</parameter><parameter=a>{}</parameter>"
     text = f"<function=edit>{parameters}</function>"
-    assert read_syntax(QwenCoder(), text.format(1))[0] == edit(a="1")
-    assert read_syntax(QwenCoder(), text.format(2))[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text.format(1))[0] == edit(a="1")
+    assert read_syntax(QWEN_CODER, text.format(2))[0] == NotACall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,19 @@ def test_of_two_values_for_one_parameter_none_is_chosen() -> None:
     [('{"a": 1}</function>', True), ('\n{"a": 1</function>', True), ('{"a": 1}', False)],
 )
 def test_all_arguments_may_be_one_json_object(body: str, closed: bool) -> None:
-    result = read_syntax(QwenCoder(), f"<function=edit>{body}")
+    result = read_syntax(QWEN_CODER, f"<function=edit>{body}")
     assert result == (Calls(edit(a=1).calls, closed), "")
 
 
 def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
     value = "a</parameter> b"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
-    assert read_syntax(QwenCoder(), text) == (edit(a=value), "")
+    assert read_syntax(QWEN_CODER, text) == (edit(a=value), "")
 
 
 def test_seed_has_a_wrapper_of_its_own() -> None:
     text = "<seed:tool_call><function=edit></function></seed:tool_call>"
-    assert read_syntax(QwenCoder(), text) == (edit(), "")
+    assert read_syntax(QWEN_CODER, text) == (edit(), "")
 
 
 @pytest.mark.parametrize(
@@ -113,37 +113,37 @@ def test_seed_has_a_wrapper_of_its_own() -> None:
 )
 def test_the_end_of_a_parameter_may_be_missing_where_the_next_mark_follows(end: str) -> None:
     text = f"<tool_call><function=edit><parameter=a>1{end}"
-    assert read_syntax(QwenCoder(), text) == (edit(a="1", b="2"), "")
+    assert read_syntax(QWEN_CODER, text) == (edit(a="1", b="2"), "")
 
 
 def test_the_end_of_a_function_may_be_missing_where_its_wrapper_ends() -> None:
     text = "<tool_call><function=edit><parameter=a>1</parameter>\n</tool_call>"
-    assert read_syntax(QwenCoder(), text) == (edit(a="1"), "")
+    assert read_syntax(QWEN_CODER, text) == (edit(a="1"), "")
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n<tool_call>", "</function>", "</function>\n"])
 def test_the_end_of_the_wrapper_may_be_missing(end: str) -> None:
     text = f"<tool_call><function=edit><parameter=a>1</parameter>{end}"
-    result, _ = read_syntax(QwenCoder(), text)
+    result, _ = read_syntax(QWEN_CODER, text)
     assert result == Calls(edit(a="1").calls, closed=False)
 
 
 @pytest.mark.parametrize("end", ["", "<function=now></function>", "</tool_call>"])
 def test_the_end_of_a_function_may_be_missing(end: str) -> None:
     text = f"<function=edit><parameter=a>1</parameter>{end}"
-    assert read_syntax(QwenCoder(), text) == (Calls(edit(a="1").calls, closed=False), end)
+    assert read_syntax(QWEN_CODER, text) == (Calls(edit(a="1").calls, closed=False), end)
 
 
 def test_marks_inside_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
     value = "x </function>\n y </tool_call>\n</tool_call> z"
     text = f"<tool_call><function=edit><parameter=a>{value}</parameter></function></tool_call>"
-    assert read_syntax(QwenCoder(), text) == (edit(a=value), "")
+    assert read_syntax(QWEN_CODER, text) == (edit(a=value), "")
 
 
 def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong() -> None:
     value = "a <parameter=x>1</parameter> b"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
-    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong(
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(QwenCoder(), text)[0] == NotACall(reason)
+    assert read_syntax(QWEN_CODER, text)[0] == NotACall(reason)
 
 
 @pytest.mark.parametrize(
@@ -180,31 +180,31 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
 )
 def test_parameters_may_be_spelled_otherwise(body: str) -> None:
     text = f"<function=edit>{body}</function>"
-    assert read_syntax(QwenCoder(), text)[0] == Calls((WrittenCall("edit", {"a": "1"}),))
+    assert read_syntax(QWEN_CODER, text)[0] == Calls((WrittenCall("edit", {"a": "1"}),))
 
 
 def test_the_bracket_of_the_first_tag_may_be_forgotten_at_the_end_of_its_line() -> None:
     text = "<function=edit\n<parameter=a>1</parameter></function>"
-    assert read_syntax(QwenCoder(), text)[0] == Calls((WrittenCall("edit", {"a": "1"}),))
+    assert read_syntax(QWEN_CODER, text)[0] == Calls((WrittenCall("edit", {"a": "1"}),))
 
 
 def test_all_inner_marks_may_be_missing_at_the_end_of_the_reply() -> None:
     text = "<tool_call><function=edit><parameter=a>1\n</tool_call>"
-    found = read_syntax(QwenCoder(), text)[0]
+    found = read_syntax(QWEN_CODER, text)[0]
     assert found == Calls((WrittenCall("edit", {"a": "1"}),), closed=False)
-    assert isinstance(read_syntax(QwenCoder(), f"{text} x")[0], NotACall)
+    assert isinstance(read_syntax(QWEN_CODER, f"{text} x")[0], NotACall)
     doubtful = "<tool_call><function=edit><parameter=a>1</parameter> 2</tool_call>"
-    assert isinstance(read_syntax(QwenCoder(), doubtful)[0], NotACall)
+    assert isinstance(read_syntax(QWEN_CODER, doubtful)[0], NotACall)
 
 
 def test_a_call_without_arguments_and_mark_counts_in_a_wrapper() -> None:
     text = "<tool_call><function=edit></tool_call>"
-    assert read_syntax(QwenCoder(), text)[0] == Calls((WrittenCall("edit", {}),))
+    assert read_syntax(QWEN_CODER, text)[0] == Calls((WrittenCall("edit", {}),))
 
 
 def test_a_tag_of_the_grammar_is_no_argument() -> None:
     text = "<function=edit><parameter>a=1</parameter></function>"
-    assert isinstance(read_syntax(QwenCoder(), text)[0], NotACall)
+    assert isinstance(read_syntax(QWEN_CODER, text)[0], NotACall)
 
 
 @pytest.mark.parametrize(
@@ -213,51 +213,51 @@ def test_a_tag_of_the_grammar_is_no_argument() -> None:
 @pytest.mark.parametrize("end", ["<parameter=b>2</parameter></function>", "</function>"])
 def test_a_value_without_end_does_not_run_into_another_call(second: str, end: str) -> None:
     text = f"<function=edit><parameter=a>1\n{second}{end}</tool_call>"
-    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("tag", ["tool_call", "tool_calls", "function_call", "invoke", "param"])
 def test_a_tag_of_any_grammar_is_no_argument(tag: str) -> None:
     text = f"<function=edit><{tag}>x</{tag}></function>"
-    assert isinstance(read_syntax(QwenCoder(), text)[0], NotACall)
+    assert isinstance(read_syntax(QWEN_CODER, text)[0], NotACall)
 
 
 def test_a_tag_named_like_the_argument_does_not_swallow_another_call() -> None:
     text = "<function=edit><a>1<function=edit><a>2</a></function>"
-    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
     nested = "<function=edit><a>1<a>2</a></function>"
-    assert read_syntax(QwenCoder(), nested)[0] == edit(a="1<a>2")
+    assert read_syntax(QWEN_CODER, nested)[0] == edit(a="1<a>2")
 
 
 def test_the_first_characters_of_a_tag_are_text() -> None:
     value = "a <parameter= b <parameter\n=c"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
-    assert read_syntax(QwenCoder(), text)[0] == edit(a=value)
+    assert read_syntax(QWEN_CODER, text)[0] == edit(a=value)
 
 
 def test_both_closing_marks_are_text_where_the_line_goes_on_to_both() -> None:
     value = "a</parameter></function> b"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
-    assert read_syntax(QwenCoder(), text) == (edit(a=value), "")
+    assert read_syntax(QWEN_CODER, text) == (edit(a=value), "")
     cut = "<function=edit><parameter=a>a</parameter></function> b"
-    assert read_syntax(QwenCoder(), cut) == (edit(a="a"), " b")
+    assert read_syntax(QWEN_CODER, cut) == (edit(a="a"), " b")
 
 
 def test_a_call_end_is_none_if_more_values_end_behind_it_than_begin() -> None:
     value = "a</function><function=b> c"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
-    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
     whole = "a</function><function=b><parameter=c>1</parameter></function> d"
     text = f"<function=edit><parameter=a>{whole}</parameter></function>"
-    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
 
 
 def test_a_value_right_behind_its_tag_keeps_its_line_end() -> None:
     path, body = "<parameter=path>a.py</parameter>", "<parameter=text>x\n</parameter>"
     text = f"<seed:tool_call><function=edit>{path}{body}</function></seed:tool_call>"
-    assert read_syntax(QwenCoder(), text)[0] == edit(path="a.py", text="x\n")
+    assert read_syntax(QWEN_CODER, text)[0] == edit(path="a.py", text="x\n")
     several = "<function=edit><parameter=text>x\ny\n</parameter></function>"
-    assert read_syntax(QwenCoder(), several)[0] == edit(text="x\ny\n")
+    assert read_syntax(QWEN_CODER, several)[0] == edit(text="x\ny\n")
 
 
 BAR = "\uff5c"
@@ -281,7 +281,7 @@ def parameter(text: str, namespace: str = "", more: str = "") -> str:
 )
 def test_tags_may_stand_in_a_namespace(namespace: str) -> None:
     text = invocation(namespace, f"\n{parameter('a<b>c', namespace)}\n")
-    assert read_syntax(Invoke(), f"{text} x") == (Calls((pack(box="a<b>c"),)), " x")
+    assert read_syntax(INVOKE, f"{text} x") == (Calls((pack(box="a<b>c"),)), " x")
 
 
 @pytest.mark.parametrize(
@@ -298,18 +298,18 @@ def test_tags_may_stand_in_a_namespace(namespace: str) -> None:
 )
 def test_a_wrapper_may_hold_several_calls(start: str, end: str) -> None:
     text = start + invocation() + "\n" + invocation("", parameter("1")) + end
-    assert read_syntax(Invoke(), text) == (Calls((pack(), pack(box="1"))), "")
+    assert read_syntax(INVOKE, text) == (Calls((pack(), pack(box="1"))), "")
 
 
 def test_the_end_of_the_wrapper_of_invocations_may_be_missing() -> None:
     text = "<function_calls>" + invocation("", parameter("1"))
-    assert read_syntax(Invoke(), text) == (Calls((pack(box="1"),), closed=False), "")
+    assert read_syntax(INVOKE, text) == (Calls((pack(box="1"),), closed=False), "")
 
 
 def test_an_attribute_tells_what_is_no_string() -> None:
     def boxed(text: str, kind: str) -> Calls | NotACall:
         written = parameter(text, "", f' string="{kind}"')
-        return read_syntax(Invoke(), invocation("", written))[0]
+        return read_syntax(INVOKE, invocation("", written))[0]
 
     assert boxed("[1, 2]", "false") == Calls((pack(box=[1, 2]),))
     assert boxed("[1, 2]", "true") == Calls((pack(box="[1, 2]"),))
@@ -331,23 +331,23 @@ def test_a_single_parameter_may_hold_all_arguments(
     written: str, more: str, expected: WrittenCall
 ) -> None:
     text = f'<parameter name="arguments"{more}>{written}</parameter>'
-    assert read_syntax(Invoke(), invocation("", text))[0] == Calls((expected,))
+    assert read_syntax(INVOKE, invocation("", text))[0] == Calls((expected,))
 
 
 def test_tags_may_be_named_like_their_parameters() -> None:
-    assert read_syntax(Invoke(), invocation("", "<box>a</box>\n<lid>b</lid>"))[0] == Calls(
+    assert read_syntax(INVOKE, invocation("", "<box>a</box>\n<lid>b</lid>"))[0] == Calls(
         (pack(box="a", lid="b"),)
     )
     mark = "]<]minimax[>["
     text = f'{mark}<tool_call>\n{mark}<invoke name="pack">{mark}<box>a{mark}</box>'
     text += f"{mark}</invoke>\n{mark}</tool_call>"
-    assert read_syntax(Invoke(), text) == (Calls((pack(box="a"),)), "")
+    assert read_syntax(INVOKE, text) == (Calls((pack(box="a"),)), "")
 
 
 def test_a_call_without_arguments_is_doubtful_without_a_wrapper_and_lines_of_its_own() -> None:
-    assert read_syntax(Invoke(), invocation()) == (Calls((pack(),), is_doubtful=True), "")
-    assert read_syntax(Invoke(), invocation("", "\n")) == (Calls((pack(),)), "")
-    assert read_syntax(Invoke(), invocation("", "\n")[:-1])[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(INVOKE, invocation()) == (Calls((pack(),), is_doubtful=True), "")
+    assert read_syntax(INVOKE, invocation("", "\n")) == (Calls((pack(),)), "")
+    assert read_syntax(INVOKE, invocation("", "\n")[:-1])[0] == NotACall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either(
     written: str, value: str
 ) -> None:
     text = invocation("", parameter(written))
-    assert read_syntax(Invoke(), text)[0] == Calls((pack(box=value),))
+    assert read_syntax(INVOKE, text)[0] == Calls((pack(box=value),))
 
 
 @pytest.mark.parametrize(
@@ -374,17 +374,17 @@ def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either(
     ],
 )
 def test_anything_else_is_no_invocation(text: str, reason: Reason) -> None:
-    assert read_syntax(Invoke(), text)[0] == NotACall(reason)
+    assert read_syntax(INVOKE, text)[0] == NotACall(reason)
 
 
 def test_an_opening_that_is_no_call_is_given_up_at_once() -> None:
-    result = read_syntax(Invoke(), "<tool_call>\n<function_calls>x")
+    result = read_syntax(INVOKE, "<tool_call>\n<function_calls>x")
     assert result == (NotACall(Reason.NOT_A_CALL), "\n<function_calls>x")
 
 
 def test_the_namespace_may_be_forgotten_in_closing_tags() -> None:
     text = '<invoke name="pack"><parameter name="box">1</parameter></invoke>'
-    assert read_syntax(Invoke(), text)[0] == Calls((WrittenCall("pack", {"box": "1"}),))
+    assert read_syntax(INVOKE, text)[0] == Calls((WrittenCall("pack", {"box": "1"}),))
 
 
 def test_a_token_before_every_tag_allows_elements_within_elements() -> None:
@@ -392,26 +392,26 @@ def test_a_token_before_every_tag_allows_elements_within_elements() -> None:
     text = f'{at}<tool_call>{at}<invoke name="pack">{at}<box>{at}<item>a{at}</item>{at}<item>b'
     text += f"{at}</item>{at}</box>{at}<by>x{at}</by>{at}</invoke>{at}</tool_call>"
     call = WrittenCall("pack", {"box": {"item": ["a", "b"]}, "by": "x"})
-    assert read_syntax(Invoke(), text)[0] == Calls((call,))
+    assert read_syntax(INVOKE, text)[0] == Calls((call,))
     broken = text.replace(f"{at}</box>", "")
-    assert isinstance(read_syntax(Invoke(), broken)[0], NotACall)
+    assert isinstance(read_syntax(INVOKE, broken)[0], NotACall)
 
 
 def test_a_call_without_closing_mark_may_end_in_its_object() -> None:
-    result = read_syntax(Invoke(), '<invoke name="pack">{"a": 1} x')
+    result = read_syntax(INVOKE, '<invoke name="pack">{"a": 1} x')
     assert result == (Calls((WrittenCall("pack", {"a": 1}),), closed=False), "x")
 
 
 def test_a_typed_value_may_be_null() -> None:
     text = f'<{DSML}invoke name="f"><{DSML}parameter name="a" string="false">null'
     text += f"</{DSML}parameter></{DSML}invoke>"
-    assert read_syntax(Invoke(), text)[0] == Calls((WrittenCall("f", {"a": None}),))
+    assert read_syntax(INVOKE, text)[0] == Calls((WrittenCall("f", {"a": None}),))
 
 
 def test_a_forgotten_namespace_does_not_end_the_value_of_another_call() -> None:
     inner = '<invoke name="g"><parameter name="b">2</parameter></invoke>'
     text = f'<{DSML}invoke name="f"><{DSML}parameter name="a">{inner}</{DSML}invoke>'
-    assert isinstance(read_syntax(Invoke(), text)[0], NotACall)
+    assert isinstance(read_syntax(INVOKE, text)[0], NotACall)
 
 
 CALL = WrittenCall("look", {"at": "x"})
