@@ -23,7 +23,8 @@ def mark(_signal: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, mark)
+
     from proxy.__main__ import main
 
-    signal.signal(signal.SIGUSR1, mark)
     main()

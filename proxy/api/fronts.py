@@ -41,7 +41,7 @@ class ReplicaState(Protocol):
 class WrittenStore(ResponseStore, Protocol):
     """A store of responses that takes a while to keep one."""
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         """Wait until everything that was kept is there for others."""
 
 

@@ -86,7 +86,7 @@ class WaitForWriting:
 
         async def send_when_written(message: Message) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                await self.file.written()
+                await self.file.flush()
             await connection.send(message)
 
         await serve(self.endpoint, connection.behind(send=send_when_written))

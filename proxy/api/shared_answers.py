@@ -111,7 +111,7 @@ class SharedAnswers:
             await connection.send(message)
 
         try:
-            async with claim.held():
+            async with claim.hold():
                 await serve(endpoint, connection.behind(send=note))
         finally:
             body = b"".join(message.get("body", b"") for message in messages)

@@ -20,7 +20,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
-from proxy.dialects.openai_chat.tool_rounds import told
+from proxy.dialects.openai_chat.tool_rounds import describe_rounds
 from proxy.engine import Headers, converse
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Fact, ToolRan
@@ -177,7 +177,7 @@ class ToolRun:
         added = self._run.added
         last = added[-1]
         is_answer = last.role == "assistant" and not last.calls
-        return [*batch[:-1], told(added[:-1] if is_answer else added), batch[-1]]
+        return [*batch[:-1], describe_rounds(added[:-1] if is_answer else added), batch[-1]]
 
     def cut_off(self) -> Sequence[ReplyEvent]:
         """Return the end of an answer that flowed until its time was over, without any call."""

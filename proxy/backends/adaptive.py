@@ -41,7 +41,7 @@ class AdaptiveEngine(OpenAICompatible):
     def __init__(
         self, connection: BackendClient, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(connection, self._directives_known)
+        super().__init__(connection, self._write_directives)
         self._counter = TokenCounter(connection)
         self._kind = ANY_ENGINE
         self._clock = clock
@@ -76,7 +76,6 @@ class AdaptiveEngine(OpenAICompatible):
         return await self._counter.count_chat(self.body_of(question), headers)
 
     async def models(self) -> tuple[Model, ...]:
-        """List the models it serves."""
         served = await super().models()
         self._recognise(served)
         return served
@@ -115,7 +114,7 @@ class AdaptiveEngine(OpenAICompatible):
             logger.info("%s is %s", self.name, kind.name)
         self._kind = kind
 
-    def _directives_known(self, question: Question) -> JsonObject:
+    def _write_directives(self, question: Question) -> JsonObject:
         return directives_without(question, self._lacks(question.request.model))
 
     def _lacks(self, model: str) -> frozenset[Capability]:

@@ -78,7 +78,7 @@ def _digest(parts: Iterator[bytes] | Sequence[bytes]) -> str:
     return digest.hexdigest()
 
 
-def ranked(key: str, names: Sequence[str]) -> list[str]:
+def rank(key: str, names: Sequence[str]) -> list[str]:
     """Order members for a conversation, the best first (rendezvous hashing).
 
     The order of the others does not change when one comes or goes, so only its own conversations

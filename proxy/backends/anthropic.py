@@ -41,7 +41,6 @@ _USUAL_PAUSE = 5  # seconds, where it does not say how long
 
 
 def meaning(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
-    """Return the error that a refusal means for us."""
     if refusal.status == OVERLOADED or refusal.error.get("type") == _OVERLOADED_TYPE:
         seconds = refusal.retry_after.strip()
         pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
@@ -102,7 +101,6 @@ class Anthropic(HttpBackend):
         return await self._counter.count_messages(body, headers)
 
     async def models(self) -> tuple[Model, ...]:
-        """List the models it serves."""
         self._listed = self.listed(await self.fetch(_ALL_MODELS))
         return self._listed
 

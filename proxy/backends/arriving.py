@@ -41,7 +41,6 @@ class Unpacked:
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return self._line.status
 
     @property
@@ -50,7 +49,6 @@ class Unpacked:
         return self._line.is_over
 
     def header(self, name: bytes) -> str:
-        """Return a header, empty where it is missing."""
         return self._line.header(name)
 
     async def receive(self, deadline: float) -> bytes:

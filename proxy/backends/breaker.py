@@ -53,11 +53,11 @@ class Breaker:
         """Note that a request is put; exactly one of the three below has to follow."""
         self._is_tried = self.state(now) is BreakerState.HALF_OPEN
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """Note that the server answered."""
         self._failures, self._open_for, self._is_tried = 0, 0.0, False
 
-    def failed(self, now: float) -> None:
+    def record_failure(self, now: float) -> None:
         """Note that the server failed."""
         self._is_tried = False
         if self.state(now) is BreakerState.OPEN:
@@ -67,6 +67,6 @@ class Breaker:
             self._open_for = min(self.longest, self._open_for * 2 or self.cooldown)
             self._open_until = now + self._open_for
 
-    def gave_up(self) -> None:
+    def record_abandoned(self) -> None:
         """Note that nobody waited for the answer."""
         self._is_tried = False

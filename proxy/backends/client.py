@@ -145,23 +145,18 @@ class BackendWrapper:
         return self._backend.relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
         return await self._backend.count(question, headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
-        """Tell how many tokens each text has on its own; None if unknown, never raises."""
         return await self._backend.count_texts(texts, headers)
 
     async def models(self) -> tuple[Model, ...]:
-        """List the models it serves."""
         return await self._backend.models()
 
     async def describe(self, model: str) -> Description:
-        """Tell what it knows of the model that a request names; never raises."""
         return await self._backend.describe(model)
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
         return await self._backend.health()

@@ -134,7 +134,7 @@ class TokenCounter:
             return None
         if status in _MISSING:
             self._missing_until[path] = _now() + self._patience.missing
-        return _read(document) if 200 <= status < 300 else None
+        return _parse_object(document) if 200 <= status < 300 else None
 
     def _is_missing(self, path: str) -> bool:
         return _now() < self._missing_until.get(path, 0.0)
@@ -159,7 +159,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _read(document: bytes) -> JsonObject | None:
+def _parse_object(document: bytes) -> JsonObject | None:
     try:
         found = json.parse(document)
     except ValueError:

@@ -78,9 +78,9 @@ async def kind_at(connection: BackendClient, patience: float | None = None) -> K
     if engine_of(entries) is not ANY_ENGINE:
         return Kind.OPENAI
     # a llamafile, or a llama-server behind something that lists its models
-    if not _PROPERTIES_OF_ONE.isdisjoint(await _asked(connection, PROPERTIES, patience)):
+    if not _PROPERTIES_OF_ONE.isdisjoint(await _ask_object(connection, PROPERTIES, patience)):
         return Kind.LLAMA_SERVER
-    if isinstance((await _asked(connection, OLLAMA_VERSION, patience)).get("version"), str):
+    if isinstance((await _ask_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
         return Kind.OLLAMA
     wants_key = listed.status in (401, 403) and bool(said)
     return Kind.OPENAI if served is not None or wants_key else None
@@ -143,7 +143,7 @@ def _host_and_port(where: str) -> tuple[str, int | None]:
         return parts.hostname or "", None
 
 
-async def _asked(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
+async def _ask_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
     try:
         document = await connection.get(path, patience=patience)
     except BackendFailed:
@@ -191,17 +191,14 @@ class DetectedBackend:
 
     @property
     def name(self) -> str:
-        """The address."""
         return self._connection.name
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._connection.close()
 
     def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         known = self._adapter
         if known is None:
             return self._ask(question, headers, sink)
@@ -211,32 +208,28 @@ class DetectedBackend:
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
         """Put a question to whatever it is."""
-        adapter = await self._known()
+        adapter = await self._find_adapter()
         async with aclosing(adapter.ask(question, headers, sink)) as batches:
             async for batch in batches:
                 yield batch
 
     async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
-        async with aclosing((await self._known()).relay(passage, headers)) as pieces:
+        async with aclosing((await self._find_adapter()).relay(passage, headers)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
         adapter = self._adapter
         return None if adapter is None else await adapter.count(question, headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
-        """Tell how many tokens each text has on its own; None if unknown, never raises."""
         adapter = self._adapter
         return None if adapter is None else await adapter.count_texts(texts, headers)
 
     async def models(self) -> tuple[Model, ...]:
-        """List the models it serves."""
-        return await (await self._known()).models()
+        return await (await self._find_adapter()).models()
 
     async def describe(self, model: str) -> Description:
         """Tell what it knows of a model, after a look at what answers now; never raises."""
@@ -249,14 +242,13 @@ class DetectedBackend:
         return await adapter.describe(model)
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
         try:
-            adapter = await self._known()
+            adapter = await self._find_adapter()
         except BackendFailed:
             return Health.UNREACHABLE
         return await adapter.health()
 
-    async def _known(self) -> Backend:
+    async def _find_adapter(self) -> Backend:
         """Return the adapter; raises BackendUnavailable while nothing ever answered.
 
         A server that is there and too busy to say what it is gets what every engine understands.

@@ -157,11 +157,9 @@ class HttpBackend(ABC):
 
     @property
     def name(self) -> str:
-        """The engine's address."""
         return self._connection.name
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._connection.close()
 
     @abstractmethod
@@ -187,7 +185,6 @@ class HttpBackend(ABC):
     async def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         attempt = await self.prepare(question)
         while True:
             try:
@@ -254,7 +251,6 @@ class HttpBackend(ABC):
         return None
 
     async def models(self) -> tuple[Model, ...]:
-        """List the models it serves."""
         return self.listed(await self.fetch(MODELS))
 
     def listed(

@@ -109,7 +109,7 @@ class LlamaServer(OpenAICompatible):
 
     async def prepare(self, question: Question) -> Attempt:
         asked = acceptable(question)
-        now = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time() if self._load_wait else 0.0
         return Attempt(CHAT, self.body_of(asked), question, asked, began_at=now)
 
     async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt | ReplyUnreadable:
@@ -130,7 +130,6 @@ class LlamaServer(OpenAICompatible):
         return False
 
     async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         deadline = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
@@ -167,7 +166,6 @@ class LlamaServer(OpenAICompatible):
         return self._served
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
         match await self.probe(HEALTH):
             case 200:
                 return Health.READY

@@ -17,7 +17,7 @@ from proxy.backends.client import (
     Pieces,
 )
 from proxy.backends.http_backend import Attempt, HttpBackend, PieceReading, Reading
-from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
+from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -157,7 +157,7 @@ class Ollama(HttpBackend):
         shown = await self._models.show(name, afresh=True)
         window = await self._models.window(name)
         if shown is None:
-            identity = completed(name)
+            identity = complete_name(name)
             return Description((name,), window=window, is_provisional=True, identity=identity)
         self._warn(name, window)
         return Description(
@@ -166,12 +166,11 @@ class Ollama(HttpBackend):
             window=window,
             is_provisional=window is None,
             takes_tools=shown.can("tools"),
-            identity=completed(name),
+            identity=complete_name(name),
             engine="Ollama",
         )
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
         return Health.READY if await self.probe(VERSION) == 200 else Health.UNREACHABLE
 
     def _meant(self, model: str) -> str:

@@ -100,10 +100,10 @@ class OllamaModels:
 
         What the operator wants comes before what is loaded now: the next question changes that.
         """
-        wanted = self._wanted(name) or self._decided.get(name)
+        wanted = self._wanted_window(name) or self._decided.get(name)
         if wanted is not None:
             return wanted
-        running = (await self._running()).get(_tagged(name))
+        running = (await self._running()).get(_add_tag(name))
         if running is not None and running.window is not None:
             return running.window
         shown = self._shown.get(name)
@@ -118,17 +118,17 @@ class OllamaModels:
         """
         if name not in self._decided:
             running = await self._running()
-            loaded = running.get(_tagged(name))
+            loaded = running.get(_add_tag(name))
             own = loaded.window if loaded is not None else None
             if name in self._shown:  # other names there are too many of
                 if loaded is None:
                     self._ours.add(name)
-                wanted = self._wanted(name) or own or self._shown[name].fitting
+                wanted = self._wanted_window(name) or own or self._shown[name].fitting
                 return self._decided.setdefault(name, wanted)
             return self._num_ctx or own
         return self._decided[name]
 
-    def _wanted(self, name: str) -> int | None:
+    def _wanted_window(self, name: str) -> int | None:
         """Return what the operator wants, no more than the model was made for."""
         shown = self._shown.get(name)
         return _at_most(self._num_ctx, shown.trained if shown is not None else None)
@@ -151,7 +151,7 @@ class OllamaModels:
             return None
         for model in models:
             size = model.details.get("size")
-            if model.id == _tagged(name) and isinstance(size, int):
+            if model.id == _add_tag(name) and isinstance(size, int):
                 return await asyncio.to_thread(self._fitting, told, size)
         return None
 
@@ -161,7 +161,7 @@ class OllamaModels:
         except (BackendFailed, ContextOverflow):
             return {}
         return {
-            _tagged(one.id): _Running(_tokens(one.details.get("context_length")))
+            _add_tag(one.id): _Running(_tokens(one.details.get("context_length")))
             for one in found or ()
         }
 
@@ -193,14 +193,14 @@ def _preset(parameters: str) -> int | None:
     return None
 
 
-def _tagged(name: str) -> str:
+def _add_tag(name: str) -> str:
     """Return a name with its tag, as Ollama completes it."""
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
-def completed(name: str) -> str:
+def complete_name(name: str) -> str:
     """Write a name as Ollama understands it: its defaults filled in, upper case no different."""
-    tagged = _tagged(name).casefold()
+    tagged = _add_tag(name).casefold()
     host, slash, rest = tagged.rpartition("/")
     return rest if f"{host}{slash}" in _DEFAULT_PLACES else tagged
 

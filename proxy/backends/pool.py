@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from proxy.backends.affinity import PREFIX_HEADER, conversation_key, ranked
+from proxy.backends.affinity import PREFIX_HEADER, conversation_key, rank
 from proxy.backends.breaker import Breaker, BreakerState
 from proxy.backends.client import (
     Backend,
@@ -60,7 +60,7 @@ def in_order(
     next, and one that its breaker spares comes last: if all are spared, somebody has to be asked.
     """
     by_name = {member.backend.name: member for member in members}
-    order = [by_name[name] for name in ranked(key, list(by_name))]
+    order = [by_name[name] for name in rank(key, list(by_name))]
 
     def reluctance(member: Member) -> int:
         if not member.breaker.allows(now):
@@ -122,24 +122,20 @@ class Pool:
     async def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         async with aclosing(self.pin().ask(question, headers, sink)) as batches:
             async for batch in batches:
                 yield batch
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self.pin().relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
         member = self.order(_key(question, headers))[0]
         return await member.backend.count(question, headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
-        """Tell how many tokens each text has on its own; None if unknown, never raises."""
         member = self.order(headers.get(PREFIX_HEADER, ""))[0]
         return await member.backend.count_texts(texts, headers)
 
@@ -211,7 +207,7 @@ class Pool:
             return
         if await member.backend.health() is Health.READY:
             if before is BreakerState.HALF_OPEN:
-                member.breaker.succeeded()
+                member.breaker.record_success()
                 logger.info("%s is back", member.backend.name)
         else:
             _note_failure(member, self.clock())
@@ -235,16 +231,12 @@ class PinnedMember(BackendWrapper):
     def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-
         def put(backend: Backend) -> ReplyEvents:
             return backend.ask(question, headers, sink)
 
         return self._patiently(_key(question, headers), put, _says_something)
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
-
         def put(backend: Backend) -> Pieces:
             return backend.relay(passage, headers)
 
@@ -289,7 +281,7 @@ class PinnedMember(BackendWrapper):
                             if not has_begun and says_something(part):
                                 has_begun = True
                                 self._answered = member
-                                member.breaker.succeeded()
+                                member.breaker.record_success()
                             yield part
             except BackendFailed as error:
                 if has_begun or is_last or not _may_be_asked_elsewhere(error):
@@ -316,19 +308,19 @@ def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None
     try:
         yield
     except InvalidRequest:
-        member.breaker.succeeded()
+        member.breaker.record_success()
         raise
     except BackendFailed as error:
         if _is_its_fault(error):
             _note_failure(member, clock())
         else:
-            member.breaker.succeeded()
+            member.breaker.record_success()
         raise
     except BaseException:
-        member.breaker.gave_up()
+        member.breaker.record_abandoned()
         raise
     else:
-        member.breaker.succeeded()
+        member.breaker.record_success()
     finally:
         member.running -= 1
 
@@ -336,7 +328,7 @@ def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None
 def _note_failure(member: Member, now: float) -> None:
     """Count a failure of a member, and say so if it is spared from now on."""
     before = member.breaker.state(now)
-    member.breaker.failed(now)
+    member.breaker.record_failure(now)
     if before is BreakerState.CLOSED and not member.breaker.allows(now):
         logger.warning("%s is spared for a while", member.backend.name)
 

@@ -65,7 +65,6 @@ class ReplyReading:
         return self._chunks.go_on(run.sample, run.texts)
 
     def finish(self, parts: list[ReplyPart]) -> None:
-        """Append the parts that the end of the body completes."""
         if self._completion is not None:
             self._read(self._completion.decode(), parts)
         self._read_all(self._rest, parts)

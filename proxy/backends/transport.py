@@ -7,10 +7,11 @@ must not know what is asked or what an answer means.
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import TracebackType
 
 import httpx
 
@@ -163,7 +164,6 @@ class Answer:
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return self._arriving.status
 
     @property
@@ -279,46 +279,52 @@ class BackendClient:
         return self._root
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._pool is not None:
             self._pool.close()
         await self._client.aclose()
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self, path: str, body: bytes, headers: Mapping[str, str], *, may_pause: bool = False
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> "Posting":
         """Send a JSON body; leaving the context cancels what the backend still does.
 
         A backend that `may_pause` within its reply gets as much time there as before it.
         """
-        own = {**self._allowed(headers), "content-type": "application/json"}
-        timeouts = self._timeouts
-        idle = timeouts.first_byte if may_pause else timeouts.idle
-        deadline = asyncio.get_running_loop().time() + timeouts.first_byte
+        own = {**self._allow_headers(headers), "content-type": "application/json"}
+        idle = self._timeouts.first_byte if may_pause else self._timeouts.idle
+        return Posting(self, path, (own, body), idle)
+
+    async def open_answer(
+        self, path: str, content: tuple[Mapping[str, str], bytes], idle: float
+    ) -> tuple[Answer, Connection | httpx.Response]:
+        """Send a request; returns the answer, and what has to be released when it was read."""
+        deadline = asyncio.get_running_loop().time() + self._timeouts.first_byte
+        if self._pool is None:
+            response = await self._send("POST", path, content, deadline)
+            return self._answer(_ArrivingByHttpx(response), deadline, idle), response
+        own, body = content
         try:
-            if self._pool is None:
-                response = await self._send("POST", path, (own, body), deadline)
-                try:
-                    yield self._answer(_ArrivingByHttpx(response), deadline, idle)
-                finally:
-                    await response.aclose()
-                return
-            with translated_errors(self.name):
-                line = await self._pool.send(self._head(path, own, len(body)), body, deadline)
-            try:
-                yield self._answer(self._plain(line), deadline, idle)
-            finally:
-                self._pool.release(line)
-        except BackendSpokeNonsense as error:
-            error.sample = self.confidential.out_of(error.sample)
+            line = await self._pool.send(self._head(path, own, len(body)), body, deadline)
+        except _FAILURES as error:
+            raise _meaning(self.name, error, mid_reply=False) from error
+        try:
+            return self._answer(self._plain(line), deadline, idle), line
+        except BackendSpokeNonsense:
+            self._pool.release(line)
             raise
+
+    async def release(self, held: Connection | httpx.Response) -> None:
+        """Let go of an answer; what is not read of it is cancelled."""
+        if isinstance(held, httpx.Response):
+            await held.aclose()
+        elif self._pool is not None:
+            self._pool.release(held)
 
     async def get(self, path: str, *, patience: float | None = None) -> Document:
         """Fetch a small document, all of it within `patience` seconds."""
         within = self._timeouts.lookup if patience is None else patience
         deadline = asyncio.get_running_loop().time() + within
-        response = await self._send("GET", path, (self._allowed({}), b""), deadline)
+        response = await self._send("GET", path, (self._allow_headers({}), b""), deadline)
         try:
             arriving = _ArrivingByHttpx(response)
             answer = self._answer(arriving, deadline, within)
@@ -340,7 +346,7 @@ class BackendClient:
         confidential = self.confidential
         return Answer(self.name, arriving, deadline=deadline, idle=idle, confidential=confidential)
 
-    def _allowed(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         allowed = {name: headers[name] for name in self._forwarded if name in headers}
         return allowed | self._key
 
@@ -373,6 +379,49 @@ class BackendClient:
                 except (httpx.RemoteProtocolError, httpx.ReadError):
                     # a kept connection that the backend had closed meanwhile
                     return await self._client.send(request, stream=True)
+
+
+class Posting:
+    """A request that is on its way while the context is open; a generator would cost more."""
+
+    __slots__ = ("_client", "_content", "_held", "_idle", "_path")
+
+    def __init__(
+        self,
+        client: BackendClient,
+        path: str,
+        content: tuple[Mapping[str, str], bytes],
+        idle: float,
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._content = content
+        self._idle = idle
+        self._held: Connection | httpx.Response | None = None
+
+    async def __aenter__(self) -> Answer:
+        try:
+            answer, self._held = await self._client.open_answer(
+                self._path, self._content, self._idle
+            )
+        except BackendSpokeNonsense as error:
+            self._redact(error)
+            raise
+        return answer
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._held is not None:
+            await self._client.release(self._held)
+        if isinstance(error, BackendSpokeNonsense):
+            self._redact(error)
+
+    def _redact(self, error: BackendSpokeNonsense) -> None:
+        error.sample = self._client.confidential.out_of(error.sample)
 
 
 def _endpoint(address: httpx.URL, security: ssl.SSLContext | None) -> Endpoint:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 from rich.console import Console
 
-from proxy.api.event_loop import hurry, settle
+from proxy.api.event_loop import hurry, import_libraries, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
@@ -44,6 +44,7 @@ def serve(
 ) -> Work:
     """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
     hurry()
+    import_libraries()
     from proxy.api.server import run
     from proxy.api.workers import run_workers
     from proxy.cli.terminal import Terminal

@@ -130,7 +130,6 @@ class ReplyInProgress:
     _arguments: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, event: ReplyEvent) -> None:
-        """Take note of one event."""
         match event:
             case TextDelta(text):
                 self._text.append(text)
@@ -147,7 +146,6 @@ class ReplyInProgress:
                 pass
 
     def finish(self, reason: str) -> Reply:
-        """Return the whole reply."""
         calls = tuple(
             WrittenCall(started.name, "".join(self._arguments.get(index, ())), started.id)
             for index, started in sorted(self._started.items())

@@ -116,10 +116,10 @@ class ForeignHistory:
         """Add what the system, or the developer, says: at the start, or amid the conversation."""
         last = self._entries[-1] if self._entries else None
         if last is not None and last.role not in _SYSTEM_ROLES:
-            self._remind(last, _filled(texts))
+            self._remind(last, _drop_empty(texts))
         elif last is not None and self._joins_system:
-            self._add_to_last(_filled(texts))
-        elif said := _filled(texts):
+            self._add_to_last(_drop_empty(texts))
+        elif said := _drop_empty(texts):
             self._entries.append(Entry(role, [*said]))
 
     @property
@@ -132,21 +132,19 @@ class ForeignHistory:
         self._entries += entries
 
     def add_user(self, parts: Sequence[Part]) -> None:
-        """Add a message of the user."""
-        self._entries.append(Entry("user", _filled(parts)))
+        self._entries.append(Entry("user", _drop_empty(parts)))
 
     def add_assistant(
         self, parts: Sequence[Part], thoughts: Sequence[Text] = (), calls: Sequence[Call] = ()
     ) -> None:
-        """Add a message of the assistant."""
-        entry = Entry("assistant", _filled(parts), _filled(thoughts), tuple(calls))
+        entry = Entry("assistant", _drop_empty(parts), _drop_empty(thoughts), tuple(calls))
         self._entries.append(entry)
 
     def add_result(
         self, call_id: Text | None, parts: Sequence[Part], *, is_error: bool = False
     ) -> None:
         """Add the result of a tool call; without parts it is an empty text."""
-        said = _filled(parts)
+        said = _drop_empty(parts)
         self._entries.append(
             Entry("tool", _as_failure(said) if is_error else said, call_id=call_id)
         )
@@ -169,7 +167,7 @@ class ForeignHistory:
             self._entries.append(Entry("user", [reminder]))
 
 
-def _filled(parts: Sequence[AnyPart]) -> list[AnyPart]:
+def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
     """Leave out empty texts."""
     return [part for part in parts if isinstance(part, Medium) or part.text]
 

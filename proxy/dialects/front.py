@@ -194,7 +194,7 @@ class Front(Protocol):
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
         """Read a request of which only the tokens are asked for; raises as `decode` does."""
 
-    def counted(self, tokens: int) -> bytes:
+    def encode_count(self, tokens: int) -> bytes:
         """Return the body that reports how many tokens a request has."""
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:

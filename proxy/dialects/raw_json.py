@@ -150,7 +150,7 @@ def nodes_in(value: JsonObject, source: bytes, path: str = "") -> dict[str, Node
     }
 
 
-def needed(members: Mapping[str, Node], name: str, path: str) -> Node:
+def require(members: Mapping[str, Node], name: str, path: str) -> Node:
     """Return a member that has to be there."""
     if name not in members:
         raise InvalidRequest("Field required", f"{path}.{name}")

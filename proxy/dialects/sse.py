@@ -122,15 +122,15 @@ class EventDecoder:
 
 def encode_data(payload: bytes) -> bytes:
     """Write an event with `payload`, UTF-8, as its data."""
-    return DATA + _indented(payload, DATA) + END_OF_EVENT
+    return DATA + _indent(payload, DATA) + END_OF_EVENT
 
 
 def encode_comment(text: str) -> bytes:
     """Write a comment, which every client skips."""
-    return b": " + _indented(text.encode(), b": ") + END_OF_EVENT
+    return b": " + _indent(text.encode(), b": ") + END_OF_EVENT
 
 
-def _indented(payload: bytes, prefix: bytes) -> bytes:
+def _indent(payload: bytes, prefix: bytes) -> bytes:
     if b"\n" not in payload and b"\r" not in payload:
         return payload
     lines = payload.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")

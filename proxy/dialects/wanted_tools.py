@@ -60,7 +60,7 @@ def _of_tools(
     found = {
         place: wanted
         for place, tool in enumerate(tools)
-        if isinstance(tool, dict) and (wanted := _wanted(tool, f"{_TOOLS}.{place}", hosted))
+        if isinstance(tool, dict) and (wanted := _read_wanted(tool, f"{_TOOLS}.{place}", hosted))
     }
     raw = json.split_array(members[_TOOLS])
     left = [source for place, source in enumerate(raw) if place not in found]
@@ -71,7 +71,7 @@ def _of_tools(
     return [*found.values()]
 
 
-def _wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> WantedTools | None:
+def _read_wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> WantedTools | None:
     written = tool.get("type")
     if not isinstance(written, str):
         return None
@@ -90,10 +90,10 @@ def _server(tool: JsonObject, param: str) -> WantedTools:
     if not isinstance(label, str) or not label:
         problem = f"Expected the name of a tool server, got {kind(label)}."
         raise InvalidRequest(problem, f"{param}.server_label")
-    return WantedTools(param, label, _allowed(tool.get("allowed_tools"), param))
+    return WantedTools(param, label, _read_allowed(tool.get("allowed_tools"), param))
 
 
-def _allowed(value: JsonValue, param: str) -> tuple[str, ...] | None:
+def _read_allowed(value: JsonValue, param: str) -> tuple[str, ...] | None:
     """Read the names of tools: an array, or an object that has one."""
     names = value.get("tool_names") if isinstance(value, dict) else value
     if names is None:

@@ -134,10 +134,10 @@ def _problem(error: ErrorDetails) -> str:
             expected = _EXPECTED[other]
         case _:
             return error["msg"]
-    return f"Expected {expected}, got {_shown(error['input'])}."
+    return f"Expected {expected}, got {_show(error['input'])}."
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     match value:
         case str():
             cut = value if len(value) <= _LONGEST_QUOTE else f"{value[:_LONGEST_QUOTE]}..."

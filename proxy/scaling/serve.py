@@ -92,8 +92,6 @@ class WithoutId:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
-
         async def send_without_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [one for one in message["headers"] if one[0].lower() != _ID]

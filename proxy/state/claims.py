@@ -100,7 +100,7 @@ class OwnClaim:
         await self.store.release(self.place.name, self.value)
 
     @asynccontextmanager
-    async def held(self) -> AsyncGenerator[None]:
+    async def hold(self) -> AsyncGenerator[None]:
         """Renew the claim while the block runs."""
         renewing = asyncio.create_task(self._keep_renewing())
         try:
@@ -165,21 +165,21 @@ class Claims:
         place, *earlier = self._sealing.places("key", *name)
         for one in earlier:
             sealed = await self._store.look_up(one.name)
-            if (held := _opened(one, sealed)) is not None:
-                return _shared(held, fingerprint)
+            if (held := _open(one, sealed)) is not None:
+                return _answer_in(held, fingerprint)
         claim = Claim(self._replica, fingerprint)
         value = place.seal(_encode(claim), self._entropy(NONCE_BYTES))
         if await self._store.claim(place.name, value, self._times.claim):
             return OwnClaim(self._store, place, value, claim, self._times, self._entropy)
         sealed = await self._store.look_up(place.name)
-        if (held := _opened(place, sealed)) is not None:
-            return _shared(held, fingerprint)
+        if (held := _open(place, sealed)) is not None:
+            return _answer_in(held, fingerprint)
         if sealed is not None:  # nobody can have put that there who knows the secret
             await self._store.release(place.name, sealed)
         return None
 
 
-def _opened(place: SealedPlace, sealed: bytes | None) -> Claim | KeptAnswer | None:
+def _open(place: SealedPlace, sealed: bytes | None) -> Claim | KeptAnswer | None:
     """Return what is kept in a place; what cannot be read is not there."""
     told = place.open(sealed) if sealed is not None else None
     if told is None:
@@ -189,7 +189,7 @@ def _opened(place: SealedPlace, sealed: bytes | None) -> Claim | KeptAnswer | No
     return None
 
 
-def _shared(held: Claim | KeptAnswer, fingerprint: bytes) -> KeptAnswer | None:
+def _answer_in(held: Claim | KeptAnswer, fingerprint: bytes) -> KeptAnswer | None:
     if held.fingerprint != fingerprint:
         raise KeyReused
     return held if isinstance(held, KeptAnswer) else None

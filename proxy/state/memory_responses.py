@@ -37,7 +37,6 @@ class MemoryStore:
         self._lock = RLock()
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Keep a response, once, at the expense of those that were not used for longest."""
         with self._lock:
             if response.size > self._bounds.bytes or (owner, response.id) in self._entries:
                 return
@@ -50,7 +49,6 @@ class MemoryStore:
             self._evict()
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
-        """Return a response, and count that as a use of it and of all before it."""
         with self._lock:
             self._evict()
             self._use(owner, response_id)
@@ -58,7 +56,6 @@ class MemoryStore:
             return None if entry is None else entry.response
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return all items up to the end of a response; None if a part of them is not known."""
         with self._lock:
             if self.find(owner, response_id) is None:
                 return None
@@ -68,7 +65,6 @@ class MemoryStore:
             return [item for response in reversed(chain) for item in response.items]
 
     def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return what a response was made from, as far as it is known; None without a response."""
         with self._lock:
             found = self.find(owner, response_id)
             if found is None:
@@ -77,7 +73,6 @@ class MemoryStore:
             return [item for one in earlier for item in one.items] + [*found.inputs]
 
     def item(self, owner: str, item_id: str) -> bytes | None:
-        """Return an item by its own id, whichever response it belongs to."""
         with self._lock:
             self._evict()
             found = self._items.get((owner, item_id))
@@ -87,7 +82,6 @@ class MemoryStore:
             return found[1]
 
     def forget(self, owner: str, response_id: str) -> bool:
-        """Forget a response; reports whether there was one."""
         with self._lock:
             self._evict()
             if (owner, response_id) not in self._entries:

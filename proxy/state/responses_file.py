@@ -190,25 +190,21 @@ class ResponsesFile:
         self._unwritten[writing] = response.size
         writing.add_done_callback(lambda done: self._unwritten.pop(done, None))
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         """Wait until what was kept so far can be read by everybody, if that does not take long."""
         if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
             await asyncio.wait(unwritten, timeout=_PATIENCE)
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
-        """Return a response, and count that as a use of it and of all before it."""
         return self._read(lambda: self._table.find(owner, response_id))
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return all items up to the end of a response; None if a part of them is not known."""
         return self._read(lambda: self._table.history(owner, response_id))
 
     def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return what a response was made from, as far as it is known; None without a response."""
         return self._read(lambda: self._table.inputs(owner, response_id))
 
     def item(self, owner: str, item_id: str) -> bytes | None:
-        """Return an item by its own id, whichever response it belongs to."""
         return self._read(lambda: self._table.item(owner, item_id))
 
     def forget(self, owner: str, response_id: str) -> bool:

@@ -70,7 +70,6 @@ class ResponsesTable:
             self._evict()
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Keep a response, once, at the expense of those that were not used for longest."""
         if response.size > self._bounds.bytes:
             return
         whose = _digest(owner)
@@ -90,12 +89,9 @@ class ResponsesTable:
             self._evict()
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
-        """Return a response, and count that as a use of it and of all before it."""
         return self._read(owner, response_id, lambda chain: self._response(chain[0]))
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return all items up to the end of a response; None if a part of them is not known."""
-
         def join(chain: Sequence[_Found]) -> list[bytes] | None:
             if chain[-1].previous_id is not None:
                 return None
@@ -104,8 +100,6 @@ class ResponsesTable:
         return self._read(owner, response_id, join)
 
     def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return what a response was made from, as far as it is known; None without a response."""
-
         def join(chain: Sequence[_Found]) -> list[bytes]:
             latest, *earlier = map(self._response, chain)
             return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
@@ -113,7 +107,6 @@ class ResponsesTable:
         return self._read(owner, response_id, join)
 
     def item(self, owner: str, item_id: str) -> bytes | None:
-        """Return an item by its own id, whichever response it belongs to."""
         sought = item_id, _digest(owner), self._oldest
         found = self._connection.execute(_ITEM, sought).fetchone()
         if found is None:
@@ -122,7 +115,6 @@ class ResponsesTable:
         return self._read(owner, response_id, lambda _: bytes(item))
 
     def forget(self, owner: str, response_id: str) -> bool:
-        """Forget a response; reports whether there was one."""
         delete = "DELETE FROM responses WHERE owner = ? AND id = ?"
         with self._writing():
             self._evict()

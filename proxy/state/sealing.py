@@ -52,7 +52,7 @@ class Sealing:
     def __init__(self, secrets: Sequence[str], namespace: str) -> None:
         self._namespace = namespace
         self._keys = [
-            (_derived(secret, b"temper state: names"), AESGCM(_derived(secret, b"temper state")))
+            (_derive(secret, b"temper state: names"), AESGCM(_derive(secret, b"temper state")))
             for secret in secrets
         ]
 
@@ -64,7 +64,7 @@ class Sealing:
         )
 
 
-def _derived(secret: str, purpose: bytes) -> bytes:
+def _derive(secret: str, purpose: bytes) -> bytes:
     return HKDF(SHA256(), _KEY_BYTES, salt=None, info=purpose).derive(secret.encode())
 
 

@@ -58,7 +58,6 @@ class SharedResponses:
         self.is_usable = is_usable
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Keep a response, soon; see `written`."""
         if response.size > min(MOST_BYTES, self._bounds.bytes):
             self._keep_alone(owner, response, TOO_LARGE)
             return
@@ -66,25 +65,21 @@ class SharedResponses:
         self._unwritten.add(writing)
         writing.add_done_callback(self._unwritten.discard)
 
-    async def written(self) -> None:
-        """Wait until what was kept so far can be read by everybody, if that does not take long."""
+    async def flush(self) -> None:
         if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
             await asyncio.wait(unwritten, timeout=_PATIENCE)
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
-        """Return a response, and count that as a use of it and of all before it."""
         chain = self._ask(self._chain(owner, response_id))
         return chain[0] if chain else None
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return all items up to the end of a response; None if a part of them is not known."""
         chain = self._ask(self._chain(owner, response_id))
         if not chain or chain[-1].previous_id is not None:
             return None
         return [item for response in reversed(chain) for item in response.items]
 
     def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return what a response was made from, as far as it is known; None without a response."""
         chain = self._ask(self._chain(owner, response_id))
         if not chain:
             return None
@@ -92,12 +87,10 @@ class SharedResponses:
         return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
 
     def item(self, owner: str, item_id: str) -> bytes | None:
-        """Return an item by its own id, whichever response it belongs to."""
         here = self._alone.item(owner, item_id)
         return here if here is not None else self._ask(self._item(owner, item_id))
 
     def forget(self, owner: str, response_id: str) -> bool:
-        """Forget a response; reports whether there was one."""
         was_here = self._alone.forget(owner, response_id)
         names = [place.name for place in self._sealing.places("response", owner, response_id)]
         return self._ask(self._store.forget(names)) or was_here
@@ -117,9 +110,9 @@ class SharedResponses:
 
     async def _write(self, owner: str, response: StoredResponse) -> None:
         told = response.id.encode()
-        entries = self._sealed(_encode(response), "response", owner, response.id)
+        entries = self._seal(_encode(response), "response", owner, response.id)
         for item_id in _ids(response):
-            entries |= self._sealed(told, "item", owner, item_id)
+            entries |= self._seal(told, "item", owner, item_id)
         try:
             await self._store.keep(entries, self._bounds.seconds)
         except StateUnavailable:
@@ -176,7 +169,7 @@ class SharedResponses:
             with suppress(StateUnavailable):
                 await self._store.prolong(names, self._bounds.seconds)
 
-    def _sealed(self, told: bytes, *name: str) -> dict[str, bytes]:
+    def _seal(self, told: bytes, *name: str) -> dict[str, bytes]:
         place = self._sealing.places(*name)[0]
         return {place.name: place.seal(told, os.urandom(NONCE_BYTES))}
 

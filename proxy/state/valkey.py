@@ -143,33 +143,26 @@ class ValkeyStore:
                 return
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value if the name is free; reports whether it was."""
         life = _milliseconds(seconds)
         done = await self._write("claim", lambda: self._client.set(name, value, nx=True, px=life))
         return bool(done)
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value for longer, and again if it is gone; not in the place of another one."""
         return await self._put("renew", name, value, final=value, seconds=seconds)
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
-        """Keep `final` in the place of a value that may be gone; not in that of another one."""
         return await self._put("finish", name, value, final=final, seconds=seconds)
 
     async def release(self, name: str, value: bytes) -> None:
-        """Free a name, if the value is still the one that is kept."""
-
         def change(pipeline: Pipeline) -> None:
             pipeline.delete(name)
 
         await self._ask("release", lambda: self._while_kept(name, (value,), change))
 
     async def look_up(self, name: str) -> bytes | None:
-        """Return what is kept under a name."""
         return cast("bytes | None", await self._ask("look_up", lambda: self._client.get(name)))
 
     async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
-        """Keep values, all or none of them."""
         life = _milliseconds(seconds)
 
         async def keep() -> None:
@@ -181,13 +174,11 @@ class ValkeyStore:
         await self._write("keep", keep)
 
     async def use(self, name: str, seconds: float) -> bytes | None:
-        """Return what is kept under a name, and keep it for longer."""
         life = _milliseconds(seconds)
         found = await self._ask("use", lambda: self._client.getex(name, px=life))
         return cast("bytes | None", found)
 
     async def prolong(self, names: Sequence[str], seconds: float) -> None:
-        """Keep for longer what there is of these names."""
         life = _milliseconds(seconds)
 
         async def prolong() -> None:
@@ -199,7 +190,6 @@ class ValkeyStore:
         await self._ask("prolong", prolong)
 
     async def forget(self, names: Sequence[str]) -> bool:
-        """Forget what is kept under these names; reports whether there was anything."""
         return bool(await self._ask("forget", lambda: self._client.delete(*names)))
 
     async def _put(
@@ -259,21 +249,21 @@ class ValkeyStore:
             async with asyncio.timeout(self._patience):
                 answer = await command()
         except ResponseError as error:  # it answers, and will not
-            self._breaker.succeeded()
+            self._breaker.record_success()
             self._is_full = True
             self._listener.count_state_error(operation)
             self._tell(_FULL, error)
             raise StateUnavailable from error
         except (ValkeyError, OSError, TimeoutError) as error:
-            self._breaker.failed(self._clock())
+            self._breaker.record_failure(self._clock())
             self._has_failed.set()
             self._listener.count_state_error(operation)
             self._tell(_DOWN, error)
             raise StateUnavailable from error
         except BaseException:
-            self._breaker.gave_up()
+            self._breaker.record_abandoned()
             raise
-        self._breaker.succeeded()
+        self._breaker.record_success()
         self._tell(_BACK)
         return answer
 

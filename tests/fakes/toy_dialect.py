@@ -67,7 +67,7 @@ class Shouting:
 
     decode_count = decode
 
-    def counted(self, tokens: int) -> bytes:
+    def encode_count(self, tokens: int) -> bytes:
         return b"%d TOKENS" % tokens
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:

@@ -228,7 +228,7 @@ class TokenCount:
         except TemperError as error:
             await refuse(connection, error)
             return
-        await connection.respond(200, {}, self.front.counted(tokens))
+        await connection.respond(200, {}, self.front.encode_count(tokens))
 
 
 def _asking(

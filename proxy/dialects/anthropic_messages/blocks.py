@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from proxy.dialects.anthropic_messages.table import BLOCKS
 from proxy.dialects.foreign_history import Part, write_picture
-from proxy.dialects.raw_json import Node, Text, concatenate, needed, own_text
+from proxy.dialects.raw_json import Node, Text, concatenate, own_text, require
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
@@ -68,7 +68,7 @@ def blocks_of(content: Node | None) -> list[Block]:
     found: list[Block] = []
     for element in content.elements():
         members = element.members()
-        kind = needed(members, "type", element.path).text().text
+        kind = require(members, "type", element.path).text().text
         found.append(Block(kind, members, element.path))
     return found
 
@@ -96,28 +96,28 @@ def texts_of(block: Block, findings: Findings) -> list[Text]:
 
 
 def _text(block: Block, _: Findings) -> list[Part]:
-    return [needed(block.members, "text", block.path).text()]
+    return [require(block.members, "text", block.path).text()]
 
 
 def _image(block: Block, _: Findings) -> list[Part]:
-    source = needed(block.members, "source", block.path)
+    source = require(block.members, "source", block.path)
     members = source.members()
-    if needed(members, "type", source.path).value != _BINARY:
+    if require(members, "type", source.path).value != _BINARY:
         raise InvalidRequest(_NO_IMAGE, source.path)
-    kind = needed(members, "media_type", source.path).text()
-    data = needed(members, "data", source.path).text()
+    kind = require(members, "media_type", source.path).text()
+    data = require(members, "data", source.path).text()
     url = concatenate(own_text("data:"), kind, own_text(";base64,"), data)
     return [write_picture(url.source)]
 
 
 def _document(block: Block, findings: Findings) -> list[Part]:
-    source = needed(block.members, "source", block.path)
+    source = require(block.members, "source", block.path)
     members = source.members()
-    match needed(members, "type", source.path).value:
+    match require(members, "type", source.path).value:
         case "text":
-            parts: list[Part] = [needed(members, "data", source.path).text()]
+            parts: list[Part] = [require(members, "data", source.path).text()]
         case "content":
-            inner = blocks_of(needed(members, "content", source.path))
+            inner = blocks_of(require(members, "content", source.path))
             parts = [part for one in inner for part in parts_of(one, findings)]
         case _:
             raise InvalidRequest(_NO_DOCUMENT, source.path)
@@ -133,7 +133,7 @@ def _search_result(block: Block, findings: Findings) -> list[Part]:
 
 
 def _tool_reference(block: Block, findings: Findings) -> list[Part]:
-    name = needed(block.members, "tool_name", block.path).text()
+    name = require(block.members, "tool_name", block.path).text()
     findings.name(name.text)
     before, behind = _AVAILABLE
     return [concatenate(before, name, behind)]

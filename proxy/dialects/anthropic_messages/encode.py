@@ -230,7 +230,6 @@ class MessageStream:
         return PING
 
     def comment(self, text: str) -> bytes:
-        """Return a comment."""
         return sse.encode_comment(text)
 
     def end(self) -> bytes:
@@ -310,13 +309,11 @@ class MessageBuilder:
         self._reason = "stop"
 
     def add(self, event: ReplyEvent) -> None:
-        """Take note of one event."""
         if isinstance(event, ReplyFinished):
             self._reason = event.reason
         self._take(self._answer.steps(event))
 
     def build(self) -> bytes:
-        """Return the whole message."""
         self._take(self._answer.steps(ReplyFinished(self._reason)))
         content: list[JsonValue] = [self._block(*block) for block in self._blocks]
         message = {**self._terms.message(), "content": content, **self._answer.end(self._reason)}

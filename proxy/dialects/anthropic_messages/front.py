@@ -32,30 +32,27 @@ class MessagesFront:
     id_header: str = "request-id"
 
     def schemas(self) -> Schemas:
-        """Describe requests, answers, counts and errors."""
         return messages_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request; raises `InvalidRequest`."""
-        return self._decoded(decode_request(body), sender)
+        return self._answerable(decode_request(body), sender)
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
         """Read a request whose prompt is to be counted; raises `InvalidRequest`."""
-        return self._decoded(decode_request(body, is_count=True), sender)
+        return self._answerable(decode_request(body, is_count=True), sender)
 
-    def counted(self, tokens: int) -> bytes:
+    def encode_count(self, tokens: int) -> bytes:
         """Write how many tokens a prompt has, those that are cached included."""
         return json.dump({"input_tokens": tokens})
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
-        """Write an error as Anthropic's SDKs expect it."""
         return error_reply(problem, request_id)
 
     def is_complete(self, end: bytes) -> bool:
         """Return whether a stream ended with its last event."""
         return end.endswith(MESSAGE_STOP)
 
-    def _decoded(self, decoded: DecodedMessages, sender: Sender) -> Decoded:
+    def _answerable(self, decoded: DecodedMessages, sender: Sender) -> Decoded:
         answering = MessagesAnswering(decoded, self.stamp, sender.request_id)
         # a summary, and what has no tools to call, ends in prose
         is_summary = sender.headers.get(_CLASS_HEADER) == _COMPACTION
@@ -77,15 +74,12 @@ class MessagesAnswering:
     request_id: str
 
     def begin(self, first: ReplyEvent | None) -> MessageStream:
-        """Begin a stream."""
         return MessageStream(self._terms(first))
 
     def builder(self, first: ReplyEvent | None) -> MessageBuilder:
-        """Begin a whole message."""
         return MessageBuilder(self._terms(first))
 
     def new_call_id(self) -> str:
-        """Make the id of a tool call."""
         return f"toolu_{self.stamp.token()}"
 
     def _terms(self, first: ReplyEvent | None) -> MessageOptions:

@@ -15,7 +15,7 @@ from proxy.dialects.anthropic_messages.blocks import (
 )
 from proxy.dialects.anthropic_messages.tools import ToolSet
 from proxy.dialects.foreign_history import Call, Entry, ForeignHistory, Part, is_replayed
-from proxy.dialects.raw_json import Node, Text, needed, own_text
+from proxy.dialects.raw_json import Node, Text, own_text, require
 from proxy.facts import Omitted
 
 # Claude Code's first line; its version changes with the first text of the user, and so does the
@@ -58,7 +58,7 @@ def read_history(system: Node | None, messages: Node, tools: ToolSet) -> History
         if found is None:
             node = Node(value, source, f"{messages.path}.{position}")
             members = node.members()
-            role = needed(members, "role", node.path).text().text
+            role = require(members, "role", node.path).text().text
             blocks = blocks_of(members.get("content"))
             if role == _SYSTEM:  # what becomes of it depends on what stands before it
                 _read_system(history, blocks, tools, findings)
@@ -89,14 +89,14 @@ def _read_system(
             _change_tools(block, tools, findings)
             continue
         beside = Findings()
-        texts += map(_unbilled, texts_of(block, beside))
+        texts += map(_drop_billing_line, texts_of(block, beside))
         findings.omitted |= beside.omitted
         for name in beside.named:
             tools.add(name)
     history.add_system(texts)
 
 
-def _unbilled(text: Text) -> Text:
+def _drop_billing_line(text: Text) -> Text:
     """Leave out the line that tells Anthropic whom to bill."""
     if not text.text.startswith(_BILLING):
         return text
@@ -105,17 +105,17 @@ def _unbilled(text: Text) -> Text:
 
 def _change_tools(block: Block, tools: ToolSet, findings: Findings) -> None:
     """Offer a tool from here on, or no longer."""
-    tool = needed(block.members, "tool", block.path)
+    tool = require(block.members, "tool", block.path)
     members = tool.members()
-    match needed(members, "type", tool.path).value:
+    match require(members, "type", tool.path).value:
         case "tool_reference":
-            name = needed(members, "name", tool.path).text().text
+            name = require(members, "name", tool.path).text().text
             if block.kind == "tool_addition":
                 tools.add(name)
             else:
                 tools.remove(name)
         case "tool_definition" if block.kind == "tool_addition":
-            tools.define(needed(members, "definition", tool.path))
+            tools.define(require(members, "definition", tool.path))
         case _:
             findings.omit(block.kind)
 
@@ -156,7 +156,7 @@ def _read_assistant(history: ForeignHistory, blocks: list[Block], findings: Find
 
 
 def _call(block: Block) -> Call:
-    name = needed(block.members, "name", block.path).text()
+    name = require(block.members, "name", block.path).text()
     return Call(block.text("id"), name, as_arguments(block.members.get("input")))
 
 

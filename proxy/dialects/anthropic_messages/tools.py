@@ -15,7 +15,7 @@ from proxy.dialects.anthropic_messages.schema import Choice, MessagesRequest
 from proxy.dialects.anthropic_messages.table import TOOLS, family_of
 from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import check_name
-from proxy.dialects.raw_json import Node, needed
+from proxy.dialects.raw_json import Node, require
 from proxy.errors import InvalidRequest
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
@@ -40,7 +40,7 @@ class ToolSet:
         self.has_search = False
         deferred: list[str] = []
         for node in described:
-            tool, waits = _described(node)
+            tool, waits = _describe(node)
             if tool is None:
                 self.has_search = True
                 continue
@@ -63,7 +63,7 @@ class ToolSet:
 
     def define(self, node: Node) -> None:
         """Offer a tool that the history describes."""
-        tool, _ = _described(node)
+        tool, _ = _describe(node)
         if tool is not None:
             self._known[tool.name] = tool
             self.add(tool.name)
@@ -78,17 +78,17 @@ class ToolSet:
         return tuple(self._known[name] for name in self._offered)
 
 
-def _described(node: Node) -> _Described:
+def _describe(node: Node) -> _Described:
     """Read a tool; clients send the same ones with every request."""
     try:
-        return _read_described(node.source)
+        return _parse_description(node.source)
     except InvalidRequest as refused:
         place = (refused.param or _PLACE).removeprefix(_PLACE)
         raise InvalidRequest(refused.problem, node.path + place) from None
 
 
 @DocumentCache
-def _read_described(source: bytes) -> _Described:
+def _parse_description(source: bytes) -> _Described:
     node = Node(json.parse(source), source, _PLACE)
     members = node.members()
     if _is_search(members):
@@ -110,7 +110,7 @@ def _read_tool(node: Node, members: Mapping[str, Node]) -> Tool:
     tool_type = _type_of(members)
     if (remedy := TOOLS.remedy(family_of(tool_type))) is not None:
         raise InvalidRequest(f"Not supported: {tool_type!r}. {remedy}", f"{node.path}.type")
-    name = needed(members, "name", node.path).text()
+    name = require(members, "name", node.path).text()
     check_name(name.text, f"{node.path}.name")
     schema, strict = members.get("input_schema"), members.get("strict")
     source = write_tool(
@@ -135,10 +135,10 @@ def choice_in(checked: MessagesRequest, tools: tuple[Tool, ...]) -> ToolChoice:
         return ToolUse.AUTO
     if not tools and choice.type in ("any", "tool"):
         raise InvalidRequest("It asks for a tool call, but `tools` is empty.", "tool_choice")
-    return _named(choice, tools) if choice.type == "tool" else _USES[choice.type]
+    return _find_named(choice, tools) if choice.type == "tool" else _USES[choice.type]
 
 
-def _named(choice: Choice, tools: tuple[Tool, ...]) -> NamedTool:
+def _find_named(choice: Choice, tools: tuple[Tool, ...]) -> NamedTool:
     if choice.name is None:
         raise InvalidRequest("Field required", "tool_choice.name")
     names = [tool.name for tool in tools]

@@ -52,7 +52,6 @@ class LineReader:
         return parts
 
     def finish(self) -> list[ReplyPart]:
-        """Make sure that the end of the stream is the end of the reply."""
         if not self._is_ended:
             raise ValueError("the reply ended before finishing")
         return []

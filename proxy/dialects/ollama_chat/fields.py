@@ -173,7 +173,6 @@ def _thinking(name: str, value: JsonValue) -> JsonValue:
 
 
 def _write_thinking(body: _Body, thinking: Thinking, terms: ModelSettings) -> None:
-    """Say of thoughts what no field of the client's says; a switch counts more than an effort."""
     if thinking.is_on is False:
         body.members["think"] = False
     elif "think" not in body.members:

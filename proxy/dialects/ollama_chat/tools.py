@@ -29,11 +29,11 @@ _OF_NO_USE = frozenset(("$schema", "$id", "$comment", "title", "strict"))
 
 def encode_tool(tool: Tool) -> JsonValue:
     """Write a tool; the same source always gives the same bytes."""
-    return json.parse(_encoded(tool.source))
+    return json.parse(_encode(tool.source))
 
 
 @DocumentCache
-def _encoded(source: bytes) -> bytes:
+def _encode(source: bytes) -> bytes:
     document = json.parse(source)
     function = document.get("function") if isinstance(document, dict) else None
     assert isinstance(function, dict)  # noqa: S101 - as the request was checked
@@ -66,7 +66,7 @@ def _union(simple: JsonObject, alternatives: list[JsonValue]) -> JsonObject:
             properties |= _object(one["properties"])
     properties |= _object(simple.get("properties"))
     told = f"One of these forms: {json.dump_text(alternatives)}"
-    return {**_told(simple, told), "properties": properties}
+    return {**_add_words(simple, told), "properties": properties}
 
 
 class _Simplifier:
@@ -84,7 +84,7 @@ class _Simplifier:
         """Write a schema with the keywords that are kept."""
         if not isinstance(schema, dict):
             return {"description": "No value is valid here."} if schema is False else {}
-        whole, within = self._resolved(schema, within)
+        whole, within = self._resolve(schema, within)
         simple: JsonObject = {}
         for name, kinds in _KEPT.items():
             if isinstance(value := whole.get(name), kinds):
@@ -101,7 +101,7 @@ class _Simplifier:
         # an additional property is refused by the check, and no model ever thinks of one
         if rest.get("additionalProperties") is False:
             del rest["additionalProperties"]
-        return _told(simple, _in_words(rest)) if rest else simple
+        return _add_words(simple, _in_words(rest)) if rest else simple
 
     def _keyword(self, name: str, value: JsonValue, within: frozenset[str]) -> JsonValue:
         match value:
@@ -116,7 +116,7 @@ class _Simplifier:
             case _:
                 return value
 
-    def _resolved(
+    def _resolve(
         self, schema: JsonObject, within: frozenset[str]
     ) -> tuple[JsonObject, frozenset[str]]:
         """Put into one schema what it refers to and what it is made of."""
@@ -125,13 +125,13 @@ class _Simplifier:
         if isinstance(reference, str):
             target = None if reference in within else self._find(reference)
             if target is None:
-                return _told(whole, f"{_AS_IN}{reference}"), within
-            target, within = self._resolved(target, within | {reference})
+                return _add_words(whole, f"{_AS_IN}{reference}"), within
+            target, within = self._resolve(target, within | {reference})
             whole = {**target, **whole}
         parts = schema.get("allOf")
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, dict):
-                more, within = self._resolved(part, within)
+                more, within = self._resolve(part, within)
                 _merge(whole, more)
         return whole, within
 
@@ -156,7 +156,7 @@ def _merge(into: JsonObject, part: JsonObject) -> None:
             into.setdefault(name, value)
 
 
-def _told(schema: JsonObject, words: str) -> JsonObject:
+def _add_words(schema: JsonObject, words: str) -> JsonObject:
     """Add words to a description."""
     said = schema.get("description")
     return {**schema, "description": f"{said} ({words})" if isinstance(said, str) else words}

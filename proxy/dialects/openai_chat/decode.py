@@ -24,7 +24,7 @@ from proxy.dialects.openai_chat.schema import (
     validate,
 )
 from proxy.dialects.openai_chat.thinking import thinking_in
-from proxy.dialects.openai_chat.tool_rounds import expanded
+from proxy.dialects.openai_chat.tool_rounds import expand
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.temper_options import workflow_in
 from proxy.errors import InvalidRequest
@@ -35,7 +35,7 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
-    body, failed = expanded(body)
+    body, failed = expand(body)
     checked = validate(read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)

@@ -107,7 +107,6 @@ class ChunkEncoder:
         self._usage: UsageReported | None = None
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
-        """Return what events that follow each other are worth on the wire."""
         if len(events) == 1:
             return self.encode(events[0])
         if {*map(type, events)} == _ONLY_TEXTS:
@@ -152,7 +151,6 @@ class ChunkEncoder:
         return sse.encode_data(json.dump(error_object(problem)))
 
     def comment(self, text: str) -> bytes:
-        """Return a comment."""
         return sse.encode_comment(text)
 
     def end(self) -> bytes:
@@ -245,7 +243,6 @@ class CompletionBuilder:
     _rounds: list[JsonValue] = field(default_factory=list)
 
     def add(self, event: ReplyEvent) -> None:
-        """Take note of one event."""
         self._reply.add(event)
         match event:
             case TextDelta(logprobs=dict() as logprobs):

@@ -69,14 +69,14 @@ def fragment_in(data: str) -> Fragment | None:
         return None
     delta = choice.delta
     if delta.tool_calls is None:
-        return _said(delta)
+        return _fragment_of(delta)
     if delta.content or delta.reasoning_content or len(delta.tool_calls) != 1:
         return None
     (call,) = delta.tool_calls
     return ArgumentsFragment(call.index, call.function.arguments)
 
 
-def _said(delta: _Delta) -> Fragment | None:
+def _fragment_of(delta: _Delta) -> Fragment | None:
     if not delta.reasoning_content:
         return TextDelta(delta.content) if delta.content else None
     return None if delta.content else ReasoningDelta(delta.reasoning_content)

@@ -38,7 +38,6 @@ class ChatCatalogue:
         return {"object": "list", "data": [self.model(model) for model in models]}
 
     def model(self, model: ListedModel) -> JsonObject:
-        """Describe one model."""
         entry: JsonObject = {"created": 0, "owned_by": "temper", **model.details}
         return {**entry, "id": model.id, "object": "model"}
 
@@ -52,11 +51,9 @@ class ChatFront:
     id_header: str = "x-request-id"
 
     def schemas(self) -> Schemas:
-        """Describe requests, answers and counts."""
         return chat_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request; raises `InvalidRequest`. Who the `sender` is makes no difference."""
         del sender
         request = decode_request(body)
         return Decoded(request, ChatAnswering(request, self.stamp))
@@ -65,12 +62,10 @@ class ChatFront:
         """Read a request as if it were to be answered."""
         return self.decode(body, sender)
 
-    def counted(self, tokens: int) -> bytes:
-        """Return the body that reports how many tokens a request has."""
+    def encode_count(self, tokens: int) -> bytes:
         return count_object(tokens)
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
-        """Write an error as OpenAI's SDKs expect it."""
         return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
 
     def is_complete(self, end: bytes) -> bool:
@@ -86,15 +81,12 @@ class ChatAnswering:
     stamp: IdsAndClock
 
     def begin(self, first: ReplyEvent | None) -> ChunkEncoder:
-        """Begin a stream of chunks."""
         return ChunkEncoder(self._identity(first), self.request.include_usage)
 
     def builder(self, first: ReplyEvent | None) -> CompletionBuilder:
-        """Begin a whole completion."""
         return CompletionBuilder(self._identity(first))
 
     def new_call_id(self) -> str:
-        """Make the id of a tool call."""
         return f"call_{self.stamp.token()}"
 
     def _identity(self, first: ReplyEvent | None) -> Identity:

@@ -303,7 +303,7 @@ class ChunkDecoder:
         if not isinstance(choices, list):
             raise ValueError(f"choices are {kind(choices)}")
         if not self._is_started and (choices or chunk.get("id") or "prompt_progress" in chunk):
-            parts.append(_started(chunk))
+            parts.append(_read_start(chunk))
             self._is_started = True
         if not self._note(chunk, parts) and "choices" not in chunk:
             raise ValueError("a chunk says nothing known")
@@ -375,7 +375,7 @@ def _error(document: JsonObject) -> JsonObject:
     return {**found, "message": message if isinstance(message, str) else json.dump_text(message)}
 
 
-def _started(chunk: JsonObject) -> ReplyStarted:
+def _read_start(chunk: JsonObject) -> ReplyStarted:
     return ReplyStarted(
         id=_string(chunk.get("id")) or None,
         created=_count(chunk.get("created")) or None,

@@ -34,7 +34,7 @@ def thinking_in(fields: Mapping[str, bytes]) -> Thinking:
         return UNSAID
     effort = _value(fields, EFFORT)
     budget = _value(fields, BUDGET)
-    is_on = _switched(_variables(fields))
+    is_on = _find_switch(_variables(fields))
     if is_on is None and effort == _NO_EFFORT:
         is_on = False
     return Thinking(
@@ -59,14 +59,14 @@ def thinking_fields(
     if effort is not None and EFFORT not in fields:
         added[EFFORT] = effort
     variables = _variables(fields)
-    if thinking.is_on is not None and _switched(variables) is None:
+    if thinking.is_on is not None and _find_switch(variables) is None:
         added[VARIABLES] = {**variables, **dict.fromkeys(switches, thinking.is_on)}
     if takes_budget and thinking.budget is not None and BUDGET not in fields:
         added[BUDGET] = thinking.budget
     return added
 
 
-def _switched(variables: JsonObject) -> bool | None:
+def _find_switch(variables: JsonObject) -> bool | None:
     """Return how a client has set the switch, None where it has not."""
     told = (variables.get(name) for name in SWITCHES)
     return next((value for value in told if isinstance(value, bool)), None)

@@ -25,12 +25,12 @@ class Expanded(NamedTuple):
     failed: dict[int, bool]
 
 
-def told(messages: tuple[Message, ...]) -> RoundsTold:
+def describe_rounds(messages: tuple[Message, ...]) -> RoundsTold:
     """Tell a client of the messages of rounds."""
-    return RoundsTold(tuple(map(_told, messages)))
+    return RoundsTold(tuple(map(_describe, messages)))
 
 
-def expanded(body: bytes) -> Expanded:
+def expand(body: bytes) -> Expanded:
     """Put rounds of a history where they belong; a body without any stays as it is.
 
     Raises InvalidRequest for rounds that are no messages.
@@ -45,7 +45,7 @@ def expanded(body: bytes) -> Expanded:
     messages: list[bytes] = []
     failed: dict[int, bool] = {}
     for place, source in enumerate(sources):
-        for one in _unfolded(source, f"messages.{place}.{MEMBER}"):
+        for one in _unfold(source, f"messages.{place}.{MEMBER}"):
             flag = one.pop(_FAILED, b"") if one.get("role") == b'"tool"' else b""
             if flag in (b"true", b"false"):
                 failed[len(messages)] = flag == b"true"
@@ -56,7 +56,7 @@ def expanded(body: bytes) -> Expanded:
     return Expanded(json.join_object(members), failed)
 
 
-def _unfolded(source: bytes, param: str) -> list[dict[str, bytes]]:
+def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
     """Return a message with its rounds before it; nothing of it where it is no object."""
     if _MARK not in source:
         return [{}]
@@ -74,7 +74,7 @@ def _unfolded(source: bytes, param: str) -> list[dict[str, bytes]]:
     return [*found, members]
 
 
-def _told(message: Message) -> JsonObject:
+def _describe(message: Message) -> JsonObject:
     written = json.parse(message.source)
     assert isinstance(written, dict)  # noqa: S101 - it is a message of ours
     return written if message.failed is None else {**written, _FAILED: message.failed}

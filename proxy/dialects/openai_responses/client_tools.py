@@ -71,15 +71,15 @@ def flat_name(namespace: str | None, name: str) -> str:
 def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
     """Write a call as the client knows it, without the item's own id and status."""
     if origin.kind is Kind.FUNCTION:
-        named = _named("function_call", origin, call_id)
+        named = _begin_item("function_call", origin, call_id)
         return {**named, "arguments": arguments}
     if origin.kind is Kind.CUSTOM:
-        named = _named("custom_tool_call", origin, call_id)
+        named = _begin_item("custom_tool_call", origin, call_id)
         return {**named, "input": _input_in(arguments)}
     return _built_in_item(origin.kind, call_id, _object_in(arguments))
 
 
-def _named(item_type: str, origin: Origin, call_id: str) -> JsonObject:
+def _begin_item(item_type: str, origin: Origin, call_id: str) -> JsonObject:
     item: JsonObject = {"type": item_type, "call_id": call_id, "name": origin.name}
     return item if origin.namespace is None else {**item, "namespace": origin.namespace}
 
@@ -128,14 +128,14 @@ def arguments_in(item_type: str, members: Mapping[str, Node]) -> Text:
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
     if item_type not in _ASKED_IN:
-        return _written(members.get("arguments"))
+        return _arguments_text(members.get("arguments"))
     place, names = _ASKED_IN[item_type]
     asked = members[place].members() if place in members else {}
     kept = {name: asked[name].source for name in names if name in asked}
     return own_text(json.join_object(kept).decode())
 
 
-def _written(arguments: Node | None) -> Text:
+def _arguments_text(arguments: Node | None) -> Text:
     if arguments is None:
         return own_text("{}")
     if arguments.is_text:

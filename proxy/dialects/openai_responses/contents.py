@@ -6,7 +6,7 @@ from urllib.parse import unquote_to_bytes
 
 from proxy.conversation import json
 from proxy.dialects.foreign_history import Medium, Part, write_picture
-from proxy.dialects.raw_json import Node, Text, needed, own_text
+from proxy.dialects.raw_json import Node, Text, own_text, require
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -41,16 +41,16 @@ def _read_part(node: Node) -> Part | None:
     members = node.members()
     kind = members["type"].value if "type" in members else None
     if kind in _TEXTS:
-        return needed(members, "text", node.path).text()
+        return require(members, "text", node.path).text()
     match kind:
         case "refusal":
-            return needed(members, "refusal", node.path).text()
+            return require(members, "refusal", node.path).text()
         case "input_image":
             return _picture(members, node.path)
         case "input_file":
             return _file(members, node.path)
         case "input_audio":
-            source = needed(members, "input_audio", node.path).source
+            source = require(members, "input_audio", node.path).source
             return Medium(json.join_object({"type": b'"input_audio"', "input_audio": source}))
         case _:
             return members["text"].text() if "text" in members else None

@@ -36,14 +36,14 @@ class Inputs(NamedTuple):
 
 def read_inputs(fields: Mapping[str, Node], store: ResponseStore | None, owner: str) -> Inputs:
     """Read the items; raises `InvalidRequest` where there are none, or one cannot be found."""
-    own = [_resolved(node, store, owner) for node in _own_items(fields.get("input"))]
+    own = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
     earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
     if not own and not earlier and "instructions" not in fields:
         raise InvalidRequest(_NOTHING, "input")
     return Inputs([*earlier, *own], [node.source for node in own])
 
 
-def identified(items: Sequence[bytes], response_id: str) -> list[bytes]:
+def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
     """Give each item of a request an id by which it can be referred to, unless it has one."""
     token = response_id.removeprefix("resp_")
     return [_with_id(item, f"item_{token}_{place}") for place, item in enumerate(items)]
@@ -66,7 +66,7 @@ def _own_items(given: Node | None) -> list[Node]:
     return [Node(value, json.join_object(message), given.path)]
 
 
-def _resolved(node: Node, store: ResponseStore | None, owner: str) -> Node:
+def _resolve(node: Node, store: ResponseStore | None, owner: str) -> Node:
     """Replace a reference to an item by the item."""
     if not isinstance(node.value, dict) or node.value.get("type") != "item_reference":
         return node

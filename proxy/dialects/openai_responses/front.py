@@ -8,7 +8,7 @@ from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 from proxy.dialects.openai_chat.encode import count_object, error_object
-from proxy.dialects.openai_responses.decode import Read, decode_request, identified
+from proxy.dialects.openai_responses.decode import Read, add_ids, decode_request
 from proxy.dialects.openai_responses.response import Identity
 from proxy.dialects.openai_responses.schema import responses_schemas
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
@@ -30,25 +30,20 @@ class ResponsesFront:
     id_header: str = "x-request-id"
 
     def schemas(self) -> Schemas:
-        """Describe requests, answers, counts and errors."""
         return responses_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request; raises `InvalidRequest`."""
         read = decode_request(body, sender, self.store)
         answering = ResponseAnswering(read, self.stamp, self.store, sender.owner)
         return Decoded(read.request, answering, read.facts, read.accepts_prose, read.compaction)
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request as if it were to be answered."""
         return self.decode(body, sender)
 
-    def counted(self, tokens: int) -> bytes:
-        """Return the body that reports how many tokens a request has."""
+    def encode_count(self, tokens: int) -> bytes:
         return count_object(tokens)
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
-        """Write an error, which looks as in chat completions."""
         return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
 
     def is_complete(self, end: bytes) -> bool:
@@ -66,15 +61,12 @@ class ResponseAnswering:
     owner: str
 
     def begin(self, first: ReplyEvent | None) -> ResponseEncoder:
-        """Begin a stream."""
         return ResponseEncoder(self._answer(first))
 
     def builder(self, first: ReplyEvent | None) -> ResponseBuilder:
-        """Begin a whole answer."""
         return ResponseBuilder(self._answer(first))
 
     def new_call_id(self) -> str:
-        """Make the id of a tool call."""
         return f"call_{self.stamp.token()}"
 
     def _answer(self, first: ReplyEvent | None) -> Answer:
@@ -87,6 +79,6 @@ class ResponseAnswering:
         terms = self.read.terms
         if self.store is None or not terms.is_stored:
             return
-        inputs = identified(self.read.inputs, response_id)
+        inputs = add_ids(self.read.inputs, response_id)
         kept = StoredResponse(response_id, inputs, output, whole, terms.previous_id)
         self.store.keep(self.owner, kept)

@@ -15,7 +15,7 @@ from proxy.dialects.openai_responses.client_tools import arguments_in, flat_name
 from proxy.dialects.openai_responses.contents import is_failure, read_content, result_in, texts_in
 from proxy.dialects.openai_responses.table import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
-from proxy.dialects.raw_json import Node, Text, needed, own_text
+from proxy.dialects.raw_json import Node, Text, own_text, require
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -138,10 +138,10 @@ class ItemReader:
             self._history.extend(said[0].entries)
         elif said:
             parts = [item.spoken for item in said if item.spoken is not None]
-            self._history.extend(_entries_of(_joined(parts)))
+            self._history.extend(_entries_of(_join(parts)))
 
 
-def _joined(parts: Sequence[_Spoken]) -> _Spoken:
+def _join(parts: Sequence[_Spoken]) -> _Spoken:
     """Make one message of what the assistant says in a row."""
     return _Spoken(
         tuple(text for one in parts for text in one.thoughts),
@@ -177,7 +177,7 @@ def _spoken(spoken: _Spoken, facts: Sequence[Fact] = ()) -> _Item:
 
 
 def _role_in(members: dict[str, Node], path: str) -> str:
-    role = needed(members, "role", path).text().text
+    role = require(members, "role", path).text().text
     if role not in _ROLES:
         expected = ", ".join(_ROLES)
         raise InvalidRequest(f"Expected one of {expected}, got {role[:40]!r}.", f"{path}.role")
@@ -207,7 +207,7 @@ def _thoughts(members: Mapping[str, Node]) -> _Item:
 
 def _call(kind: str, members: dict[str, Node], path: str) -> Call:
     if kind in _NAMED_CALLS:
-        name = needed(members, "name", path).text()
+        name = require(members, "name", path).text()
         if "namespace" in members:
             name = own_text(flat_name(members["namespace"].text().text, name.text))
     else:
@@ -244,7 +244,7 @@ def remains_of(kind: str, members: Mapping[str, Node]) -> Text | None:
     values: JsonObject = {name: node.value for name, node in members.items()}
     match kind:
         case "file_search_call":
-            texts = [_found(one) for one in _objects(values.get("results"))]
+            texts = [_result_text(one) for one in _objects(values.get("results"))]
         case "code_interpreter_call":
             printed = [_string(one, "logs") for one in _objects(values.get("outputs"))]
             texts = [_string(values, "code"), *printed]
@@ -256,7 +256,7 @@ def remains_of(kind: str, members: Mapping[str, Node]) -> Text | None:
     return own_text(f"[{kind}]\n{text}") if text else None
 
 
-def _found(result: JsonObject) -> str:
+def _result_text(result: JsonObject) -> str:
     return "\n".join(filter(None, (_string(result, "filename"), _string(result, "text"))))
 
 

@@ -126,7 +126,6 @@ class OpenReasoning:
         return {**item, "status": status}
 
     def begin(self) -> list[Event]:
-        """Open the part."""
         self._parts = 1
         return [self._about_part("added")]
 
@@ -278,7 +277,7 @@ class Output:
         if not isinstance(item, OpenText):
             item = OpenText(f"msg_{self._token()}")
             begun = self._begin(item)
-        return begun + self._placed(item, item.add(text, logprobs))
+        return begun + self._at_place(item, item.add(text, logprobs))
 
     def _think(self, text: str) -> list[Event]:
         begun: list[Event] = []
@@ -288,7 +287,7 @@ class Output:
                 f"rs_{self._token()}", summarizes=self._terms.summarizes, signs=self._terms.signs
             )
             begun = self._begin(item)
-        return begun + self._placed(item, item.add(text))
+        return begun + self._at_place(item, item.add(text))
 
     def _call(self, index: int, call_id: str | None, name: str) -> list[Event]:
         origin = self._terms.origin_of(name)
@@ -299,7 +298,7 @@ class Output:
         call = self._open
         if not isinstance(call, OpenCall) or call.index != index:
             return []
-        return self._placed(call, call.add(text))
+        return self._at_place(call, call.add(text))
 
     def _begin(self, item: OpenItem) -> list[Event]:
         """Open an item; the one before it is done with that."""
@@ -309,7 +308,7 @@ class Output:
 
     def _announce(self, item: OpenItem) -> list[Event]:
         added: JsonObject = {**self._place(), "item": item.item(IN_PROGRESS)}
-        return [("response.output_item.added", added), *self._placed(item, item.begin())]
+        return [("response.output_item.added", added), *self._at_place(item, item.begin())]
 
     def _close_last(self, status: str) -> list[Event]:
         call = self._open
@@ -329,14 +328,14 @@ class Output:
         whole = item.item(status)
         done: Event = ("response.output_item.done", {**self._place(), "item": whole})
         held = self._announce(item) if _is_held(item) else []
-        events = [*held, *self._placed(item, item.end()), done]
+        events = [*held, *self._at_place(item, item.end()), done]
         self.done.append(json.dump(whole))
         return events
 
     def _place(self) -> JsonObject:
         return {"output_index": self.place}
 
-    def _placed(self, item: OpenItem, events: list[Event]) -> list[Event]:
+    def _at_place(self, item: OpenItem, events: list[Event]) -> list[Event]:
         place: JsonObject = {"item_id": item.id, **self._place()}
         return [(kind, {**place, **members}) for kind, members in events]
 

@@ -28,7 +28,6 @@ def retrieve(
 
 
 def delete(store: ResponseStore | None, owner: str, response_id: str) -> bytes | Problem:
-    """Forget a response."""
     if store is None or not store.forget(owner, response_id):
         return _missing(response_id)
     gone: JsonObject = {"id": response_id, "object": "response", "deleted": True}
@@ -61,7 +60,6 @@ def list_inputs(
 
 
 def cancel(response_id: str) -> Problem:
-    """Say why nothing can be cancelled."""
     problem = f"Only background responses can be cancelled, and {response_id[:80]!r} is none."
     return Problem(400, _KIND, f"{problem} To cancel one, close its connection.")
 
@@ -84,7 +82,7 @@ def _page(items: list[bytes], ids: list[str], *, has_more: bool) -> bytes:
     return json.join_object(
         {
             "object": b'"list"',
-            "data": json.join_array([_listed(item) for item in items]),
+            "data": json.join_array([_list_item(item) for item in items]),
             "first_id": json.dump(first),
             "last_id": json.dump(last),
             "has_more": json.dump(has_more),
@@ -92,7 +90,7 @@ def _page(items: list[bytes], ids: list[str], *, has_more: bool) -> bytes:
     )
 
 
-def _listed(item: bytes) -> bytes:
+def _list_item(item: bytes) -> bytes:
     """Write an item in full: clients may leave out the type of a message, and that of its text."""
     members = {"type": b'"message"', **json.split_object(item)}
     content = members.get("content", b"")

@@ -72,11 +72,11 @@ class Answer:
             case _:
                 return self.output.take(event)
 
-    def begun(self) -> bytes:
+    def start(self) -> bytes:
         """Return the object as it is at the start."""
         return self._object(State())
 
-    def ended(self) -> tuple[str, bytes]:
+    def finish(self) -> tuple[str, bytes]:
         """Return the status and the object of an answer that ended well, and keep them."""
         completed = int(self._now()) if self._status == COMPLETED else None
         usage = usage_of(self._usage)
@@ -85,7 +85,7 @@ class Answer:
         self._keep(tuple(self.output.done), whole)
         return self._status, whole
 
-    def failed(self, problem: Problem) -> bytes:
+    def fail_object(self, problem: Problem) -> bytes:
         """Return the object of an answer that broke off."""
         error = stream_error(problem)
         usage = None if self._usage is None else usage_of(self._usage)
@@ -103,7 +103,6 @@ class ResponseEncoder:
         self._number = 0
 
     def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
-        """Return what events that follow each other are worth on the wire."""
         written = [self._begin()]
         for event in events:
             if type(event) is TextDelta and (more := self._more_text(event)):
@@ -114,21 +113,20 @@ class ResponseEncoder:
 
     def keep_alive(self) -> bytes:
         """Return an event that says nothing new: Codex does not count comments as life."""
-        return self._begin() or self._lifecycle(_PROGRESS, self._answer.begun())
+        return self._begin() or self._lifecycle(_PROGRESS, self._answer.start())
 
     def comment(self, text: str) -> bytes:
-        """Return a comment."""
         return sse.encode_comment(text)
 
     def end(self) -> bytes:
         """Return the last event of an answer that ended well."""
         begun = self._begin()
-        status, whole = self._answer.ended()
+        status, whole = self._answer.finish()
         return begun + self._lifecycle(f"response.{status}", whole)
 
     def fail(self, problem: Problem) -> bytes:
         """Return the last event of an answer that broke off."""
-        return self._begin() + self._lifecycle("response.failed", self._answer.failed(problem))
+        return self._begin() + self._lifecycle("response.failed", self._answer.fail_object(problem))
 
     def _more_text(self, delta: TextDelta) -> bytes:
         """Write what most events are, more of a text that is open, at a third of the cost."""
@@ -144,7 +142,7 @@ class ResponseEncoder:
     def _begin(self) -> bytes:
         if self._number:
             return b""
-        begun = self._answer.begun()
+        begun = self._answer.start()
         return self._lifecycle("response.created", begun) + self._lifecycle(_PROGRESS, begun)
 
     def _lifecycle(self, kind: str, response: bytes) -> bytes:
@@ -169,9 +167,7 @@ class ResponseBuilder:
         self._answer = answer
 
     def add(self, event: ReplyEvent, /) -> None:
-        """Take note of one event."""
         self._answer.take(event)
 
     def build(self) -> bytes:
-        """Return the whole answer."""
-        return self._answer.ended()[1]
+        return self._answer.finish()[1]

@@ -20,7 +20,7 @@ from proxy.dialects.openai_responses.client_tools import (
     search,
 )
 from proxy.dialects.openai_responses.table import TOOLS
-from proxy.dialects.raw_json import Node, Text, concatenate, needed, own_text
+from proxy.dialects.raw_json import Node, Text, concatenate, own_text, require
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -111,8 +111,8 @@ def _found_in(node: Node) -> list[_Read]:
     try:
         found = _read_all(node.source)
     except InvalidRequest as refused:
-        raise InvalidRequest(refused.problem, _placed(refused.param or _TOOL, node)) from None
-    return [read._replace(path=_placed(read.path, node)) for read in found]
+        raise InvalidRequest(refused.problem, _path_in(refused.param or _TOOL, node)) from None
+    return [read._replace(path=_path_in(read.path, node)) for read in found]
 
 
 @DocumentCache
@@ -121,7 +121,7 @@ def _read_all(source: bytes) -> list[_Read]:
     return [one.read() for one in definitions]
 
 
-def _placed(path: str, node: Node) -> str:
+def _path_in(path: str, node: Node) -> str:
     """Return where something is in a request, from where it is in a tool."""
     return node.path + path.removeprefix(_TOOL)
 
@@ -139,10 +139,10 @@ class _Definition:
         """Return it as a function; raises `InvalidRequest`."""
         origin = self._origin()
         name = flat_name(origin.namespace, origin.name)
-        shown, strict = self._shown(), self.members.get("strict")
+        shown, strict = self._show(), self.members.get("strict")
         source = write_tool(
             own_text(name),
-            description=self._described(shown.description),
+            description=self._describe(shown.description),
             parameters=shown.parameters,
             strict=None if strict is None or self.kind is not Kind.FUNCTION else strict.source,
         )
@@ -152,11 +152,11 @@ class _Definition:
     def _origin(self) -> Origin:
         if self.kind not in (Kind.FUNCTION, Kind.CUSTOM):
             return Origin(self.kind, self.kind.value)
-        name = needed(self.members, "name", self.path).text().text
+        name = require(self.members, "name", self.path).text().text
         check_name(name, f"{self.path}.name")
         return Origin(self.kind, name, None if self.namespace is None else self.namespace.name)
 
-    def _shown(self) -> Shown:
+    def _show(self) -> Shown:
         match self.kind:
             case Kind.FUNCTION:
                 return function(self.members)
@@ -167,7 +167,7 @@ class _Definition:
             case _:
                 return built_in(self.kind, self.members, self.path)
 
-    def _described(self, description: Text | None) -> Text | None:
+    def _describe(self, description: Text | None) -> Text | None:
         """Put what is said of the namespace before what is said of its member."""
         common = None if self.namespace is None else self.namespace.description
         if common is None or description is None:
@@ -177,20 +177,20 @@ class _Definition:
 
 def _definitions_in(node: Node) -> list[_Definition]:
     members = node.members()
-    kind = needed(members, "type", node.path).text().text
+    kind = require(members, "type", node.path).text().text
     if kind != "namespace":
         return [_Definition(_kind_of(kind, node.path), members, node.path)]
-    name = needed(members, "name", node.path).text().text
+    name = require(members, "name", node.path).text().text
     namespace = _Namespace(
         name, members["description"].text() if "description" in members else None
     )
-    inner = needed(members, "tools", node.path).elements()
+    inner = require(members, "tools", node.path).elements()
     return [_member_of(namespace, one) for one in inner]
 
 
 def _member_of(namespace: _Namespace, node: Node) -> _Definition:
     members = node.members()
-    kind = needed(members, "type", node.path).text().text
+    kind = require(members, "type", node.path).text().text
     if kind not in ("function", "custom"):
         problem = "A namespace holds functions and custom tools only."
         raise InvalidRequest(problem, f"{node.path}.type")
@@ -236,9 +236,9 @@ def _read(node: Node, table: ToolTable) -> Choice:
     if node.is_text:
         return _word(node, _WORDS)
     members = node.members()
-    if needed(members, "type", _PARAM).value == "allowed_tools":
-        mode = _word(needed(members, "mode", _PARAM), frozenset(_MODES))
-        named = [_name_in(one, table) for one in needed(members, "tools", _PARAM).elements()]
+    if require(members, "type", _PARAM).value == "allowed_tools":
+        mode = _word(require(members, "mode", _PARAM), frozenset(_MODES))
+        named = [_name_in(one, table) for one in require(members, "tools", _PARAM).elements()]
         allowed = frozenset(name for name in named if name is not None)
         if not allowed:
             raise InvalidRequest("Expected at least one tool.", f"{_PARAM}.tools")
@@ -262,7 +262,7 @@ def _word(node: Node, known: frozenset[str]) -> Choice:
 def _name_in(node: Node, table: ToolTable) -> str | None:
     """Return the name under which a chosen tool is offered; None for one that was left out."""
     members = node.members()
-    kind = needed(members, "type", node.path).text().text
+    kind = require(members, "type", node.path).text().text
     if table.is_left_out(kind):
         return None
     if kind not in KINDS:
@@ -271,7 +271,7 @@ def _name_in(node: Node, table: ToolTable) -> str | None:
     if kind not in _NAMED:
         return _offered(kind, table, f"{node.path}.type")
     namespace = members["namespace"].text().text if "namespace" in members else None
-    name = needed(members, "name", node.path)
+    name = require(members, "name", node.path)
     return _offered(flat_name(namespace, name.text().text), table, name.path)
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -42,3 +43,27 @@ def test_what_lives_for_ever_is_not_looked_at_again(usual_threshold: int) -> Non
 def test_at_the_start_the_collector_hardly_looks(usual_threshold: int) -> None:
     hurry()
     assert gc.get_threshold()[0] > 100 * usual_threshold
+
+
+LIGHT = """
+import sys
+from proxy.api.event_loop import import_libraries
+import_libraries()
+import fastapi, httpx, pydantic
+assert "pygments" not in sys.modules and "httpx._main" not in sys.modules
+class Plain(pydantic.BaseModel):
+    pass
+assert Plain.__pydantic_complete__
+app = fastapi.FastAPI()
+@app.get("/items")
+def items(number: int = 7) -> list[int]:
+    return [number]
+print(app.openapi()["paths"]["/items"]["get"]["operationId"])
+"""
+
+
+def test_libraries_are_imported_without_what_a_server_does_not_use() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("items_items_get\n", "")

@@ -178,3 +178,11 @@ def test_the_status_counts_once_the_whole_answer_was_sent(
         return seen
 
     assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, status]
+
+
+def test_a_status_that_was_noted_of_a_failure_stays() -> None:
+    live, connection = LiveRequest("req_1"), HandMadeClient().connection
+    live.status = 500
+    asyncio.run(connection.respond(200, {}, b"{}"))
+    note_status(live, connection)
+    assert live.status == 500

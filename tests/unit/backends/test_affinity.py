@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.backends.affinity import PREFIX_HEADER, SESSION_HEADERS, conversation_key, ranked
+from proxy.backends.affinity import PREFIX_HEADER, SESSION_HEADERS, conversation_key, rank
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Request
@@ -108,16 +108,16 @@ MEMBERS = ["http://a", "http://b", "http://c", "http://d"]
 
 
 def test_conversations_spread_over_the_members() -> None:
-    first = [ranked(f"{number:016x}", MEMBERS)[0] for number in range(400)]
+    first = [rank(f"{number:016x}", MEMBERS)[0] for number in range(400)]
     assert all(60 < first.count(name) < 140 for name in MEMBERS)
 
 
 def test_the_order_of_the_members_in_the_settings_does_not_matter() -> None:
-    assert ranked(FIRST, MEMBERS) == ranked(FIRST, MEMBERS[::-1])
+    assert rank(FIRST, MEMBERS) == rank(FIRST, MEMBERS[::-1])
 
 
 def test_when_one_goes_only_its_own_conversations_move() -> None:
     for number in range(50):
-        order = ranked(f"{number:016x}", MEMBERS)
+        order = rank(f"{number:016x}", MEMBERS)
         left = [name for name in MEMBERS if name != order[1]]
-        assert ranked(f"{number:016x}", left) == [name for name in order if name != order[1]]
+        assert rank(f"{number:016x}", left) == [name for name in order if name != order[1]]

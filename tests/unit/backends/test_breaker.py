@@ -70,9 +70,9 @@ def test_a_breaker_follows_the_play(story: list[tuple[float, str | None, Breaker
             case "begin":
                 breaker.begin(now)
             case "succeeded":
-                breaker.succeeded()
+                breaker.record_success()
             case "failed":
-                breaker.failed(now)
+                breaker.record_failure(now)
             case _:
                 assert happened is None
         assert breaker.state(now) is state, f"at {now}"
@@ -82,9 +82,9 @@ def test_a_breaker_follows_the_play(story: list[tuple[float, str | None, Breaker
 
 def test_only_one_request_tries_a_server_that_has_cooled_down() -> None:
     breaker = Breaker(threshold=1, cooldown=2.0)
-    breaker.failed(0)
+    breaker.record_failure(0)
     assert breaker.allows(2)
     breaker.begin(2)
     assert not breaker.allows(2)
-    breaker.gave_up()
+    breaker.record_abandoned()
     assert breaker.allows(2)

@@ -8,7 +8,7 @@ import respx
 
 from proxy.backends.client import Model
 from proxy.backends.ollama import Ollama
-from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
+from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -273,4 +273,4 @@ def test_without_a_size_there_is_nothing_to_find() -> None:
     ],
 )
 def test_a_name_is_completed_as_ollama_does(written: str, meant: str) -> None:
-    assert completed(written) == meant
+    assert complete_name(written) == meant

@@ -70,7 +70,7 @@ def test_a_member_that_is_spared_comes_last_until_it_may_be_tried(
 ) -> None:
     those = members()
     for _ in range(2):
-        those[0].breaker.failed(0)
+        those[0].breaker.record_failure(0)
     assert numbers(in_order(those, KEY, now), those) == order
 
 
@@ -79,7 +79,7 @@ def test_a_turn_keeps_its_member_even_if_that_is_full() -> None:
     those[2].slots = those[2].running = 1
     assert numbers(in_order(those, KEY, 0, those[2]), those) == [2, 0, 1]
     for _ in range(2):
-        those[2].breaker.failed(0)
+        those[2].breaker.record_failure(0)
     assert numbers(in_order(those, KEY, 1, those[2]), those) == [0, 1, 2]
 
 

@@ -159,7 +159,7 @@ def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away() -> 
     async def scene() -> SharedStore:
         store = SharedStore()
         own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
-        async with own.held():
+        async with own.hold():
             store.is_down = True
             await until(lambda: store.asked.count("renew") >= 2)
             store.is_down = False
@@ -177,7 +177,7 @@ def test_a_claim_that_was_lost_is_not_renewed_any_more(caplog: pytest.LogCapture
     async def scene() -> None:
         store = SharedStore()
         own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
-        async with own.held():
+        async with own.hold():
             store.kept.clear()
             owned(await claims(store, "b").attempt(NAME, ASKED))
             await until(lambda: "has run out" in caplog.text)

@@ -133,7 +133,7 @@ def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
     async def answer() -> None:
         for one in responses:
             file.keep("me", one)
-            await file.written()
+            await file.flush()
 
     asyncio.run(answer())
 
@@ -290,7 +290,7 @@ def test_a_disk_that_is_too_slow_does_not_fill_the_memory(
             file.keep("me", one)
         assert lost == ["slow"]
         gate.set()
-        asyncio.run(file.written())
+        asyncio.run(file.flush())
         assert file.find("me", "r1") is not None
         assert file.find("me", "r2") is None
     assert "it takes too long" in caplog.text

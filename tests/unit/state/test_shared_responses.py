@@ -66,7 +66,7 @@ class Replica:
     def keep(self, *responses: StoredResponse, owner: str = US) -> None:
         for one in responses:
             self.responses.keep(owner, one)
-            self._portal.call(self.responses.written)
+            self._portal.call(self.responses.flush)
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ class EventReader:
         """Read `content_block_start`; a block may hold something from its start."""
         block = _object(event, "content_block")
         if block.get("type") != "tool_use":
-            return _said(block)
+            return _read_piece(block)
         call = _Call(len(self._calls), block.get("input"))
         self._calls[call.number] = self._open[_index(event)] = call
         call_id, name = _string(block, "id") or None, _string(block, "name")
@@ -129,7 +129,7 @@ class EventReader:
         """Read `content_block_delta`."""
         delta = _object(event, "delta")
         if delta.get("type") != "input_json_delta":
-            return _said(delta)
+            return _read_piece(delta)
         call = self._open.get(_index(event))
         if call is None:
             raise ValueError("arguments of a call that never began")
@@ -183,7 +183,7 @@ _READERS: Mapping[str, Callable[[EventReader, JsonObject], list[ReplyPart]]] = M
 )
 
 
-def _said(piece: JsonObject) -> list[ReplyPart]:
+def _read_piece(piece: JsonObject) -> list[ReplyPart]:
     """Return what a block or a delta says; signatures and citations say nothing."""
     match piece.get("type"):
         case "text" | "text_delta":

@@ -220,7 +220,7 @@ def _text_of(part: Node) -> Text:
 def _blocks(members: Mapping[str, Node]) -> list[bytes]:
     """Write the content of a user, or of a result: texts and pictures."""
     if (content := members.get("content")) is not None and content.is_text:
-        return _filled([content.text()])
+        return _text_blocks([content.text()])
     blocks: list[bytes] = []
     for part in _parts(members):
         value = part.object()
@@ -228,14 +228,14 @@ def _blocks(members: Mapping[str, Node]) -> list[bytes]:
             case "image_url":
                 blocks.append(_picture_block(value, part.path))
             case "text" | "refusal":
-                blocks += _filled([_text_of(part)])
+                blocks += _text_blocks([_text_of(part)])
             case kind:
                 problem = f"Anthropic's API takes text and pictures here, and no {kind!r}."
                 raise InvalidRequest(f"{problem} Leave it out.", part.path)
     return blocks
 
 
-def _filled(texts: Sequence[Text]) -> list[bytes]:
+def _text_blocks(texts: Sequence[Text]) -> list[bytes]:
     return [_text_block(text) for text in texts if text.text.strip()]
 
 

@@ -105,4 +105,4 @@ def test_tokens_are_counted_of_the_same_prompt() -> None:
     counted = FRONT.decode_count(document, SENDER).request
     answered = decoded(tools=TOOLS, system="Be kind.").request
     assert (counted.messages, counted.tools) == (answered.messages, answered.tools)
-    assert FRONT.counted(17) == b'{"input_tokens":17}'
+    assert FRONT.encode_count(17) == b'{"input_tokens":17}'

@@ -85,4 +85,4 @@ def test_a_stream_is_complete_with_its_end_mark(end: bytes, is_complete: bool) -
 
 
 def test_tokens_are_told_as_openai_does() -> None:
-    assert FRONT.counted(7) == b'{"object":"response.input_tokens","input_tokens":7}'
+    assert FRONT.encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'

@@ -362,3 +362,16 @@ def test_a_fragment_without_arguments_takes_the_long_way_and_says_nothing() -> N
     more: JsonObject = {"index": 0, "function": {"arguments": "{}"}}
     told = [chunk({"tool_calls": [one]}) for one in (call, nothing, more)]
     assert read(*told, END) == read(told[0], told[2], END)
+
+
+def test_progress_is_told_beside_choices_as_well() -> None:
+    told: JsonObject = {"total": 3, "cache": 1, "processed": 2}
+    parts = ChunkDecoder().feed(json.dump_text({"choices": [], "prompt_progress": told}))
+    assert parts == [ReplyStarted(), PromptProgress(3, 1, 2)]
+
+
+def test_a_chunk_of_an_odd_form_is_read_like_any_other() -> None:
+    first: JsonObject = {"index": 0, "message": {"reasoning_content": "Hm"}}
+    second: JsonObject = {"index": 1, "message": {"content": "no"}}
+    parts = ChunkDecoder().feed(json.dump_text({"choices": [second, first]}))
+    assert parts == [ReplyStarted(), ReasoningDelta("Hm")]

@@ -6,7 +6,7 @@ from proxy.conversation.messages import assistant_message, tool_result
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
-from proxy.dialects.openai_chat.tool_rounds import Expanded, expanded, told
+from proxy.dialects.openai_chat.tool_rounds import Expanded, describe_rounds, expand
 from proxy.errors import InvalidRequest
 
 CALL = ToolCall("1", "find", '{"q": "x"}')
@@ -23,7 +23,7 @@ def request(*messages: JsonValue) -> bytes:
 
 
 def test_rounds_come_back_as_the_messages_that_they_were() -> None:
-    answered: JsonObject = {**ANSWER, "tool_rounds": [*told(ROUND).messages]}
+    answered: JsonObject = {**ANSWER, "tool_rounds": [*describe_rounds(ROUND).messages]}
     read = decode_request(request(USER, answered, USER))
     assert [one.source for one in read.messages[1:3]] == [one.source for one in ROUND]
     assert [one.failed for one in read.messages] == [None, None, True, None, None]
@@ -38,7 +38,7 @@ def test_only_results_say_whether_they_failed() -> None:
         {"role": "assistant", "content": "x", "failed": True},
         {"role": "tool", "tool_call_id": "1", "content": "x", "failed": 3},
     ]
-    found = expanded(request({**ANSWER, "tool_rounds": rounds}))
+    found = expand(request({**ANSWER, "tool_rounds": rounds}))
     assert found.failed == {0: False}
     assert found.body.count(b'"failed"') == 1
 
@@ -55,18 +55,18 @@ def test_only_results_say_whether_they_failed() -> None:
     ],
 )
 def test_a_body_without_rounds_keeps_its_bytes(body: bytes) -> None:
-    assert expanded(body) == Expanded(body, {})
+    assert expand(body) == Expanded(body, {})
 
 
 def test_messages_that_are_none_are_left_to_the_decoder() -> None:
     body = b'{"messages": ["tool_rounds", {"role": "user", "content": "tool_rounds"}]}'
-    assert expanded(body) == Expanded(body, {})
+    assert expand(body) == Expanded(body, {})
 
 
 @pytest.mark.parametrize("rounds", [1, "x", [1], None])
 def test_rounds_that_are_no_messages_are_refused(rounds: JsonValue) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        expanded(request(USER, {**ANSWER, "tool_rounds": rounds}))
+        expand(request(USER, {**ANSWER, "tool_rounds": rounds}))
     assert caught.value.param == "messages.1.tool_rounds"
 
 
@@ -78,7 +78,7 @@ def test_a_client_asks_for_rounds() -> None:
 
 def test_rounds_are_told_in_a_delta_and_in_a_whole_message() -> None:
     identity = Identity("id", 1, "m")
-    event = told(ROUND)
+    event = describe_rounds(ROUND)
     written = ChunkEncoder(identity, False).encode(event)
     assert b'"delta":{"tool_rounds":[{"role":"assistant"' in written
     builder = CompletionBuilder(identity)

@@ -15,7 +15,7 @@ from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Decoded, Sender
 from proxy.dialects.openai_chat.decode import decode_request as decode_chat
-from proxy.dialects.openai_responses.decode import Inputs, identified, read_inputs
+from proxy.dialects.openai_responses.decode import Inputs, add_ids, read_inputs
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.dialects.raw_json import nodes_in
 from proxy.errors import InvalidRequest, PreviousResponseUnknown
@@ -97,7 +97,7 @@ def test_a_request_has_to_say_something(fields: JsonObject) -> None:
 
 def test_every_item_gets_an_id_unless_it_has_one() -> None:
     items = [b'{"a": 1}', b'{"id": "x"}', b'{"id": null}']
-    assert [json.parse(item) for item in identified(items, "resp_7")] == [
+    assert [json.parse(item) for item in add_ids(items, "resp_7")] == [
         {"a": 1, "id": "item_7_0"},
         {"id": "x"},
         {"id": "item_7_2"},

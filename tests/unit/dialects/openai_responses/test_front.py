@@ -20,12 +20,15 @@ def test_a_request_is_counted_as_it_is_answered() -> None:
     front, body = make_front(), b'{"model":"m","input":"Hi"}'
     counted = front.decode_count(body, Sender()).request
     assert counted == front.decode(body, Sender()).request
-    assert json.parse(front.counted(7)) == {"object": "response.input_tokens", "input_tokens": 7}
+    assert json.parse(front.encode_count(7)) == {
+        "object": "response.input_tokens",
+        "input_tokens": 7,
+    }
     assert front.schemas().request["title"] == "ResponseRequest"
 
 
 def test_the_tokens_of_a_prompt_are_told() -> None:
-    assert make_front().counted(7) == b'{"object":"response.input_tokens","input_tokens":7}'
+    assert make_front().encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'
 
 
 def test_errors_look_as_in_chat_completions() -> None:
