@@ -6,7 +6,6 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from anyio.from_thread import start_blocking_portal
@@ -47,25 +46,15 @@ class LocalServer:
             self._running = starting.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._url = ""
         self._running.close()
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+    async def __aexit__(self, *_error: object) -> None:
+        await asyncio.to_thread(self.__exit__)
 
 
 def local_server(

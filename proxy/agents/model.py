@@ -129,12 +129,7 @@ class Model:
         preparation = RequestPreparation(services, policy, workflows_of(settings))
         return OpenModel(settings, preparation, tracing, asyncio.get_running_loop())
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self._opened = None
         await self._stack.aclose()
 

@@ -12,7 +12,6 @@ from starlette.types import Message, Receive, Scope, Send
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 WIRE = "temper.wire"  # the name of an ASGI extension, see `Wire`
-CONNECTION = "connection"  # the key of the `ClientConnection` in `scope["state"]`
 CLIENT_LEFT = "the client has left"
 ENDED_BY_OPERATOR = "an operator has ended the request"  # counts as a client that left
 _GONE: Message = {"type": "http.disconnect"}
@@ -176,7 +175,6 @@ class ClientConnection:
             self._wire.cork()
 
     def uncork(self) -> None:
-        """Write the buffered output in one piece."""
         if self._wire is not None:
             self._wire.uncork()
 
@@ -242,12 +240,6 @@ class ClientConnection:
         self.departure = reason
         if self._waiting is not None:
             self._waiting.cancel(reason)
-
-
-def connection_of(scope: Scope) -> ClientConnection:
-    """Return the connection that the edge made for a request."""
-    found: ClientConnection = scope["state"][CONNECTION]
-    return found
 
 
 Endpoint: TypeAlias = Callable[[ClientConnection], Awaitable[None]]

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from proxy.api.client_connection import CONNECTION, ClientConnection, Endpoint
+from proxy.api.client_connection import ClientConnection, Endpoint
 from proxy.api.errors import refuse
 from proxy.api.fronts import Fronts
 from proxy.api.headers import headers_of
@@ -126,15 +126,12 @@ class Edge:
         if front.id_header != "x-request-id":
             own_headers.append((front.id_header.encode(), written))
         connection = ClientConnection(scope, receive, send, own_headers)
-        state[CONNECTION] = connection
         try:
             await self._serve(connection, path, headers)
         except asyncio.CancelledError:
             if not connection.is_of_own_server:
                 raise
             await _say_farewell(connection)
-        finally:
-            del state[CONNECTION]  # it refers back to the scope
 
     async def _serve(
         self, connection: ClientConnection, path: str, headers: Mapping[str, str]

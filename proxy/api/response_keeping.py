@@ -82,8 +82,6 @@ class WaitForWriting:
     file: WrittenStore
 
     async def __call__(self, connection: ClientConnection) -> None:
-        """Answer one request."""
-
         async def send_when_written(message: Message) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 await self.file.flush()
@@ -103,7 +101,6 @@ class TellWhenAlone:
     is_shared: Callable[[], bool]
 
     async def __call__(self, connection: ClientConnection) -> None:
-        """Answer one request."""
         answer = _TellingAnswer(connection, self.is_shared)
         await serve(self.endpoint, connection.behind(answer.receive, answer.send))
 
@@ -125,7 +122,6 @@ class _TellingAnswer:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer."""
         if message["type"] == "http.response.start":
             self._head = message
             if not _is_stream(message):

@@ -60,7 +60,6 @@ class SharedState:
         )
 
     def shares(self, store: ResponseStore | None) -> "Callable[[], bool] | None":
-        """Return what tells whether what is kept in a store is shared now; None if never."""
         from proxy.state.shared_responses import SharedResponses
 
         return store.is_usable if isinstance(store, SharedResponses) else None

@@ -94,7 +94,6 @@ class ToolRun:
         return self._run.stop not in (None, Stop.CANCELLED)
 
     async def begin(self, ask: Ask) -> Turn:
-        """Prepare and fit what is to be asked; raises `ContextOverflow` if nothing fits."""
         self._live.round += 1
         if self._recorder is not None:
             self._recorder.begin_round()

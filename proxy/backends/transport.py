@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
 
 import httpx
 
@@ -409,12 +408,7 @@ class Posting:
             raise
         return answer
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._held is not None:
             await self._client.release(self._held)
         if isinstance(error, BackendSpokeNonsense):

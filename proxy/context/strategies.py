@@ -27,10 +27,6 @@ class Tiered:
     def fit(
         self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
     ) -> Fitted:
-        """Return the messages that leave room for `max_tokens` of answer.
-
-        Raises `ContextOverflow` if no allowed step makes them fit.
-        """
         budget = self.window.budget(max_tokens)
         fixed = self.counts.fixed(tools)
         replay = HistoryReplay(self.rules, self.counts, budget.room, fixed, texts=self.texts)

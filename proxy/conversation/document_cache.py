@@ -27,7 +27,6 @@ class KeptByDocument(Generic[Made]):
         self._lock = Lock()
 
     def find(self, document: bytes) -> Made | None:
-        """Return what was made of a document."""
         if len(document) > self._largest:
             return None
         with self._lock:

@@ -30,7 +30,6 @@ def user_message(text: str) -> Message:
 
 
 def tool_result(call_id: str, text: str, *, failed: bool | None = None) -> Message:
-    """Make the result of a tool call."""
     source = json.dump({"role": "tool", "tool_call_id": call_id, "content": text})
     return Message("tool", text, source, tool_call_id=call_id, failed=failed)
 

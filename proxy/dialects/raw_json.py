@@ -102,7 +102,6 @@ class Node(msgspec.Struct, frozen=True):
     path: str
 
     def object(self) -> JsonObject:
-        """Return an object."""
         if not isinstance(self.value, dict):
             raise self._unexpected("an object")
         return self.value
@@ -151,7 +150,6 @@ def nodes_in(value: JsonObject, source: bytes, path: str = "") -> dict[str, Node
 
 
 def require(members: Mapping[str, Node], name: str, path: str) -> Node:
-    """Return a member that has to be there."""
     if name not in members:
         raise InvalidRequest("Field required", f"{path}.{name}")
     return members[name]

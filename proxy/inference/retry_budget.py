@@ -5,8 +5,6 @@ can bear it least. While few requests are alive, `FLOOR` of them may retry at th
 every `PRICE`th may: a further attempt or two for ten first ones is a fifth more work at most.
 """
 
-from types import TracebackType
-
 FLOOR = 3
 FEW = 15
 PRICE = 10
@@ -32,12 +30,7 @@ class RetryTicket:
     def __enter__(self) -> "RetryTicket":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._budget.end(is_retrying=self._is_retrying)
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import msgspec
 
@@ -79,12 +78,7 @@ class _Attempt:
     def __enter__(self) -> Headers:
         return self._headers
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.ended = self._clock()
         if isinstance(error, BackendFailed | InvalidRequest):
             self.error = word_for(error)

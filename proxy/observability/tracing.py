@@ -169,47 +169,49 @@ class Tracing:
             start_time=_nanoseconds(record.begun_at),
         )
         for attempt in record.attempts:
-            self._write(attempt, record, request)
+            found = {name: read(record, attempt) for name, read in ATTEMPT.items()}
+            name = f"{operation(record)} {record.model}"
+            self._write(name, attempt, found, arrived_at=record.begun_at, request=request)
         for tool in record.tools:
-            self._write_tool(tool, record, request)
+            found = {name: read(tool) for name, read in TOOL.items()}
+            name = f"execute_tool {tool.name}"
+            self._write(name, tool, found, arrived_at=record.begun_at, request=request)
         if record.status >= CLIENT_LEFT + 1 or record.error is not None:
             span.set_status(Status(trace.StatusCode.ERROR))
         span.end(_nanoseconds(record.begun_at + record.seconds))
 
     def close(self) -> None:
         """Send what is left, if the collector takes it soon."""
-        patience = Timer(_PATIENCE, self._exporter.shutdown)
-        patience.start()
-        self._provider.shutdown()
-        patience.cancel()
+        _shut_down(self._provider, self._exporter)
 
-    def _write(self, attempt: AttemptRecord, record: RequestRecord, request: TraceContext) -> None:
-        begun = record.begun_at + attempt.begun
-        self._ids.span_id = attempt.span_id
+    def _write(
+        self,
+        name: str,
+        part: AttemptRecord | ToolRecord,
+        found: Mapping[str, Attribute | None],
+        *,
+        arrived_at: float,
+        request: TraceContext,
+    ) -> None:
+        begun = arrived_at + part.begun
+        self._ids.span_id = part.span_id
         span = self._tracer.start_span(
-            f"{operation(record)} {record.model}",
+            name,
             _context(request, request.span_id),
             SpanKind.CLIENT,
-            _known({name: read(record, attempt) for name, read in ATTEMPT.items()}),
+            _known(found),
             start_time=_nanoseconds(begun),
         )
-        if attempt.error is not None:
+        if part.error is not None:
             span.set_status(Status(trace.StatusCode.ERROR))
-        span.end(_nanoseconds(begun + attempt.seconds))
+        span.end(_nanoseconds(begun + part.seconds))
 
-    def _write_tool(self, tool: ToolRecord, record: RequestRecord, request: TraceContext) -> None:
-        begun = record.begun_at + tool.begun
-        self._ids.span_id = tool.span_id
-        span = self._tracer.start_span(
-            f"execute_tool {tool.name}",
-            _context(request, request.span_id),
-            SpanKind.CLIENT,
-            _known({name: read(tool) for name, read in TOOL.items()}),
-            start_time=_nanoseconds(begun),
-        )
-        if tool.error is not None:
-            span.set_status(Status(trace.StatusCode.ERROR))
-        span.end(_nanoseconds(begun + tool.seconds))
+
+def _shut_down(provider: TracerProvider, exporter: SpanExporter) -> None:
+    patience = Timer(_PATIENCE, exporter.shutdown)
+    patience.start()
+    provider.shutdown()
+    patience.cancel()
 
 
 class _GivenIds(IdGenerator):
@@ -278,13 +280,8 @@ class RunTracing:
                 spans.close()
 
     def close(self) -> None:
-        """Send what is left, if the collector takes it soon."""
-        if self._provider is None or self._exporter is None:
-            return
-        patience = Timer(_PATIENCE, self._exporter.shutdown)
-        patience.start()
-        self._provider.shutdown()
-        patience.cancel()
+        if self._provider is not None and self._exporter is not None:
+            _shut_down(self._provider, self._exporter)
 
 
 class RunSpans:
@@ -300,7 +297,6 @@ class RunSpans:
     def attempt(
         self, headers: Headers, number: int, defect: str | None
     ) -> Generator[Headers, None, None]:
-        """Follow a generation, the first or one after a `defect`; gives the headers to send."""
         span = self._tracer.start_span(
             f"chat {self._model}", self._context(), SpanKind.CLIENT, self._asked(number, defect)
         )
@@ -336,7 +332,6 @@ class RunSpans:
         span.end()
 
     def finished(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
-        """Note how the run ended, and what its prompts and replies had in tokens."""
         self._span.set_attributes(
             {
                 STOP: stop,

@@ -58,7 +58,6 @@ class Lease:
 
     @property
     def news(self) -> str:
-        """What it waits for, for people."""
         name = self._place.model
         if self._swapping.presence(name) is Presence.LOADING:
             said = f"loading {name}"

@@ -182,7 +182,6 @@ class Managed:
         return replace(self._planned, is_provisional=True)
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
         if self._server.status.state is State.DOWN:
             return Health.UNREACHABLE
         backend = await self._if_ready()

@@ -11,7 +11,6 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from proxy.errors import QueueFull
 
@@ -156,12 +155,7 @@ class Slot:
         self._place = await self._admission.enter(self._key)
         self._begun = self._admission.clock()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         assert self._place is not None  # noqa: S101 - it was entered
         seconds = self._admission.clock() - self._begun if kind is None else None
         self._admission.leave(self._place, seconds)

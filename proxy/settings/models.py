@@ -3,12 +3,12 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from proxy.settings.sections import Address, Model, Section
-from proxy.settings.values import Count, Name, RequiredName, not_a_truth_value
+from proxy.settings.values import Count, Name, Patience, RequiredName
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]  # the first name gets the blame
 
@@ -29,10 +29,8 @@ class ServedModel(Address, Model):
         default="auto",
         description="whether it thinks before it answers: on, off, or auto for profile.thinking",
     )
-    ttl_seconds: Annotated[float, BeforeValidator(not_a_truth_value)] = Field(
+    ttl_seconds: Patience = Field(
         default=0,
-        ge=0,
-        allow_inf_nan=False,
         description="idle time after which the model is unloaded, in seconds; 0 means never",
     )
     preload: bool = Field(

@@ -1,11 +1,10 @@
 """The settings there are, section by section: names, bounds, defaults and what each is for."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
 )
@@ -23,12 +22,12 @@ from proxy.settings.values import (
     Name,
     OneUrl,
     Origin,
+    Patience,
     Repository,
     Seconds,
     Share,
     Url,
     ValueCacheType,
-    not_a_truth_value,
 )
 
 
@@ -79,10 +78,8 @@ class Server(Section):
     max_waiting: Count = Field(
         default=256, ge=1, description="requests that may wait for a slot; more get a 429"
     )
-    grace_seconds: Annotated[float, BeforeValidator(not_a_truth_value)] = Field(
+    grace_seconds: Patience = Field(
         default=10,
-        ge=0,
-        allow_inf_nan=False,
         description="how long running requests may take to finish at shutdown, in seconds",
     )
     keep_alive_seconds: Seconds = Field(
@@ -132,10 +129,8 @@ class Backend(Address):
     idle_seconds: Seconds = Field(
         default=120, description="longest silence inside a reply, in seconds"
     )
-    load_wait_seconds: Annotated[float, BeforeValidator(not_a_truth_value)] = Field(
+    load_wait_seconds: Patience = Field(
         default=60,
-        ge=0,
-        allow_inf_nan=False,
         description="how long requests wait for a model that is being loaded, in seconds",
     )
     deadline_seconds: Seconds = Field(

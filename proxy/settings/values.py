@@ -178,6 +178,7 @@ Environment = Annotated[dict[str, SecretStr], AfterValidator(_usable_environment
 Origin = Annotated[str, AfterValidator(_origin)]
 Count = Annotated[int, BeforeValidator(not_a_truth_value)]
 Seconds = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
+Patience = Annotated[float, BeforeValidator(not_a_truth_value), Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, le=1)]
 Key = Annotated[
     Annotated[SecretStr, AfterValidator(_usable_key)] | None, BeforeValidator(none_if_empty)

@@ -72,7 +72,6 @@ class Chat:
     tools: "ToolHosting | None" = None
 
     async def __call__(self, connection: ClientConnection) -> None:
-        """Answer one request."""
         with self.budget.request() as ticket:
             context = self._context(connection, ticket)
             try:
@@ -212,7 +211,6 @@ class TokenCount:
     tools: "ToolHosting | None" = None
 
     async def __call__(self, connection: ClientConnection) -> None:
-        """Answer one request."""
         sender = sender_of(connection.scope)
         try:
             decode = _asking(self.front.decode_count, sender, self.tools)

@@ -51,7 +51,6 @@ class Relay:
     observers: Observers = field(default_factory=Observers)
 
     async def __call__(self, connection: ClientConnection) -> None:
-        """Answer one request."""
         live = begin_live_request(connection, self.observers)
         try:
             passage = await self.reader.read(connection, partial(decode_passage, self.path))
@@ -161,5 +160,4 @@ class _Sign(ServerSentEvent):
     """An SSE comment as a sign of life; without a blank line, which would end an event."""
 
     def encode(self) -> bytes:
-        """Return the bytes."""
         return b": the backend works\n"

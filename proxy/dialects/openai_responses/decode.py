@@ -93,7 +93,6 @@ def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) 
 
 _ENCRYPTED, _LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _TURN_METADATA = "x-codex-turn-metadata"
-_COMPACTS = ("auto", "disabled")
 _NO_TOOLS = Choice(ToolUse.AUTO, b'"auto"')
 _ANY_OBJECT: JsonObject = {"type": "object"}
 # To local models, the least effort is not to think at all.

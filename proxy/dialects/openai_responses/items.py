@@ -82,7 +82,6 @@ class ItemReader:
         self._history.add_system([instructions])
 
     def read(self, node: Node) -> None:
-        """Read one item."""
         found = _converted.find(node.source)
         if found is None:
             members = node.members()

@@ -218,12 +218,7 @@ class Surroundings:
 
     def pass_call(self) -> None:
         self._is_line_blank = False
-        self._is_quote_open = False
-        self._leading_ticks = 0
-        self._opening_ticks = 0
-        self._later_ticks = 0
-        self._leading_tildes = 0
-        self._is_in_span = False
+        self._forget_marks()
         self._is_behind_quote = False
         self._is_still_quoted = False
         self._is_behind_sentence = True
@@ -232,13 +227,16 @@ class Surroundings:
     def _begin_line(self) -> None:
         self._is_line_blank = True
         self._is_line_quoted = False
+        self._forget_marks()
+        self._pass_in_document("\n")
+
+    def _forget_marks(self) -> None:
         self._is_quote_open = False
         self._leading_ticks = 0
         self._opening_ticks = 0
         self._later_ticks = 0
         self._leading_tildes = 0
         self._is_in_span = False
-        self._pass_in_document("\n")
 
     def _pass_within_line(self, text: str) -> None:
         self._is_quote_open ^= text.count('"') % 2 == 1

@@ -16,7 +16,7 @@ from enum import Enum, StrEnum
 from typing import Protocol, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 
 # A reply with more calls than this repeats itself. A reading may stop behind so many and one more:
 # the first ones of a marked syntax count, and nothing of an unmarked one, whose end nobody sees.
@@ -105,3 +105,16 @@ def read_row(cursor: Cursor, read_one: Callable[[], Reading], passes_next: Next)
         if not (yield from passes_next()):
             break
     return found
+
+
+def read_marked_row(
+    cursor: Cursor, mark: str, marks: Literals, read_one: Callable[[str], Reading]
+) -> Reading:
+    """Read calls, each behind one of `marks`, which `read_one` is given."""
+
+    def passes_next() -> Waiting[str]:
+        nonlocal mark
+        mark = yield from cursor.one_of(marks)
+        return mark
+
+    return (yield from read_row(cursor, lambda: read_one(mark), passes_next))

@@ -112,7 +112,6 @@ class _Conversation:
     _ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, message: Message, param: str) -> None:
-        """Add a message."""
         members = _members(message, param)
         if message.role in _SYSTEM_ROLES:
             self._add_system([text for text in _texts(members) if text.text.strip()])

@@ -9,10 +9,19 @@ A code fence with the word `tool` may stand around it.
 """
 
 import re
+from functools import partial
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
+from proxy.guardrails.rescue.syntax import (
+    Calls,
+    NotACall,
+    Place,
+    Reading,
+    Reason,
+    Syntax,
+    read_marked_row,
+)
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
 _NAME_LINE = "TOOL_NAME:"
@@ -34,14 +43,8 @@ class LineBlocks(Syntax):
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        mark = opening
-
-        def passes_next() -> Waiting[str]:
-            nonlocal mark
-            mark = yield from cursor.one_of(literals_of(*self.openings))
-            return mark
-
-        return (yield from read_row(cursor, lambda: _call(cursor, mark), passes_next))
+        marks = literals_of(*self.openings)
+        return (yield from read_marked_row(cursor, opening, marks, partial(_call, cursor)))
 
 
 def _call(cursor: Cursor, mark: str) -> Reading:

@@ -380,7 +380,6 @@ class _CallReader:
         return _NO_VALUE
 
     def _accept_unended(self, text: str) -> str | Unreadable:
-        """Return a value without closing mark, unless it runs into another call."""
         is_torn = self._is_torn or self._has_inner_mark or self._element.call_end in text
         is_torn = is_torn or self._begins_call(text)
         return _NO_VALUE if is_torn else text.removesuffix("\n")

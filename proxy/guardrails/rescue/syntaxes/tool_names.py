@@ -9,13 +9,22 @@ counts where the sentence announces an act and the call is fit for its tool.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails.formats.gemma import BareGemma
 from proxy.guardrails.formats.mistral import ARGUMENTS, read_named
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
+from proxy.guardrails.rescue.syntax import (
+    Calls,
+    NotACall,
+    Place,
+    Reading,
+    Reason,
+    Syntax,
+    read_marked_row,
+    read_row,
+)
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.syntaxes.named_json import CONTENT, HARMONY, MARK
@@ -223,14 +232,9 @@ class ToolAttributes(Syntax):
         self.openings = tuple(self._keys)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        mark = opening
-
-        def passes_next() -> Waiting[str]:
-            nonlocal mark
-            mark = yield from cursor.one_of(literals_of(*self.openings))
-            return mark
-
-        return (yield from read_row(cursor, lambda: self._read_element(cursor, mark), passes_next))
+        marks = literals_of(*self.openings)
+        read_one = partial(self._read_element, cursor)
+        return (yield from read_marked_row(cursor, opening, marks, read_one))
 
     def _read_element(self, cursor: Cursor, mark: str) -> Reading:
         arguments: JsonObject = {}
