@@ -23,6 +23,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # hand-written models are tiny, and threads that spin for each other starve on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")
+os.environ.setdefault("OMP_THREAD_LIMIT", "1")  # the embedded server reads no LLAMA_ARG_*
 
 # where traces and metrics go, and how a Temper that serves on this machine is configured: some of
 # it is read when modules are imported

@@ -17,25 +17,24 @@ _HEAD = """# The tiny model
 
 <!-- written by `python -m benchmarks tiny`; a change by hand is lost -->
 
-A language model that this project trained itself, on made-up sentences, for tests and
-demonstrations with a model whose errors are its own. `temper demo --tiny` shows it, `temper eval
---tiny` measures with it. It knows two dozen tools with values of a few tokens, and nothing else: it
-says nothing about larger models, named or not.
+This project trained a language model on generated sentences, for tests and demonstrations with
+real errors. `temper demo --tiny` shows it, `temper eval --tiny` measures with it. It knows two
+dozen tools with values of a few tokens, and nothing else. It says nothing about larger models.
 
 """
 _TRAINING = """
-`pip install '.[train]' && python -m benchmarks.tiny out --install` trains it anew: tokenizer, pure
-copying first, then dialogues with one decay of the learning rate, export, and a check that
-llama-server says what PyTorch says. `--tokens`, `--width` and `--layers` make another one; what was
-begun in a folder is carried on. Some dialogues offer a tool for talking under four names, `respond`
-among them; no sentence of Temper's occurs.
+`pip install '.[train]' && python -m benchmarks.tiny out --install` trains it again: the tokenizer,
+copying, dialogues with one learning-rate decay, the export, and a check that llama-server and
+PyTorch agree. `--tokens`, `--width` and `--layers` change the model. A run that was interrupted
+continues in the same folder. Some dialogues offer a tool for talking under one of four names,
+`respond` among them; no text of Temper's own prompts occurs in training.
 """
 _READING = """
-Cities, people and made-up words are held out of training. `composed` are tools put together from a
-verb and a noun, in pairs that training never showed, and `unseen` are tools of which it never
-showed anything. `tiny` is the model as it is; `tiny-mute` runs with a template without calls, from
-which llama-server learns no syntax. In a mute history the model does not see its own calls. All
-runs are greedy: arms differ by what is between the loop and the model, and by nothing else.
+Cities, people and invented words are held out of training. `composed` tools combine a verb and a
+noun in pairs that training never showed; `unseen` tools are new in every part. `tiny` is the model
+as it is. `tiny-mute` runs with a chat template without calls: llama-server learns no call syntax
+from it, and the model does not see its own earlier calls. All runs are greedy, so arms differ only
+by what is between the loop and the model.
 """
 
 

@@ -272,14 +272,14 @@ class Guardrails:
         for place, name in self.workflow.tools():
             if name not in known:
                 raise ValueError(f"workflow.{place}: there is no tool {name!r}")
-        traits = introduce(
+        quirks = introduce(
             self.model,
             Evidence((self.model,), template=self.template),
             load_profiles(),
             Overrides(),
-        ).traits
+        ).quirks
         self._policy = Policy(
-            replace(traits, aliases={**traits.aliases, **aliases}),
+            replace(quirks, aliases={**quirks.aliases, **aliases}),
             None if self.text_policy is None else TextPolicy(self.text_policy),
             self.attempts,
             self.strict,

@@ -87,10 +87,10 @@ async def template(target: Target) -> Finding:
     if name in prompt:
         said = "the chat template tells the model of its tools"
         return ok(said).with_figures(template_has_tools=True)
-    if target.known.traits.convention:
+    if target.known.quirks.convention:
         return warn(
             "the chat template leaves tools out; Temper describes them in the prompt "
-            f"({target.known.traits.convention})",
+            f"({target.known.quirks.convention})",
             "use a GGUF with a template for tools, or --chat-template-file, if there is one",
         )
     return fail(

@@ -41,7 +41,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class Quirks:
     """One model, as far as judging its replies and asking it again goes.
 
     `syntaxes` are tried first, in this order. `convention` names the way in which tools are
@@ -62,4 +62,4 @@ class Traits:
     offers_respond: bool = True
 
 
-GENERIC = Traits()
+GENERIC = Quirks()

@@ -16,7 +16,7 @@ from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
 from proxy.guardrails.formats.json_contract import JsonContract, JsonContractConvention
 from proxy.guardrails.formats.react import ReActContract, ReActConvention
 from proxy.guardrails.history_repair.history import heal_messages, heal_tools
-from proxy.guardrails.model_quirks import GENERIC, Traits
+from proxy.guardrails.model_quirks import GENERIC, Quirks
 from proxy.guardrails.nudges import (
     demand_answer,
     demand_last_answer,
@@ -53,7 +53,7 @@ _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
 class Policy(msgspec.Struct, frozen=True):
     """What the operator, or one request, decided about the guardrails.
 
-    The `text_policy` is that of the model's `traits` where it is None. `attempts` bounds the
+    The `text_policy` is that of the model's `quirks` where it is None. `attempts` bounds the
     generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
     last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
@@ -63,7 +63,7 @@ class Policy(msgspec.Struct, frozen=True):
     `without` is left out in order to measure what it is worth.
     """
 
-    traits: Traits = GENERIC
+    quirks: Quirks = GENERIC
     text_policy: TextPolicy | None = None
     attempts: int = MOST_ATTEMPTS
     is_strict: bool = False
@@ -125,15 +125,15 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
     """Heal a request, choose what goes back to the model, and fix the terms."""
     if policy.mode is not Mode.ON:
         return _plan_untouched(request, policy)
-    traits = policy.traits
-    healed, facts = heal_messages(request.messages, traits.template)
+    quirks = policy.quirks
+    healed, facts = heal_messages(request.messages, quirks.template)
     tools, mended = heal_tools(request.tools)
     offer = _make_offer(request, healed, policy)
-    told = find_convention(traits.convention) if traits.convention else None
+    told = find_convention(quirks.convention) if quirks.convention else None
     prompt_format = PromptFormat(
-        tools, offer.respond if offer is not None else None, told, traits.template
+        tools, offer.respond if offer is not None else None, told, quirks.template
     )
-    messages = replay_thoughts(healed, traits.replay)
+    messages = replay_thoughts(healed, quirks.replay)
     return RequestPlan(request, policy, messages, prompt_format, offer, (*facts, *mended))
 
 
@@ -142,7 +142,7 @@ def _plan_untouched(request: Request, policy: Policy) -> RequestPlan:
     offer: OfferedTools | None = None
     facts: tuple[Fact, ...] = ()
     if policy.mode is Mode.OBSERVE:
-        healed, facts = heal_messages(request.messages, policy.traits.template)
+        healed, facts = heal_messages(request.messages, policy.quirks.template)
         facts += heal_tools(request.tools)[1]
         offer = _make_offer(request, healed, policy)
     return RequestPlan(request, policy, request.messages, PromptFormat(request.tools), offer, facts)
@@ -170,12 +170,12 @@ def begin(
         request,
         fitted.messages + ending.messages,
         plan.prompt_format,  # the last generation keeps the tools in its prompt, and so the cache
-        _without_tools(offer, policy.traits) if ending.is_final else offer,
+        _without_tools(offer, policy.quirks) if ending.is_final else offer,
         ToolUse.NONE if ending.is_final else request.tool_choice,
         (*plan.facts, *fitted.facts, *account, *ending.facts),
         # a form that is enforced from the first token on leaves no room for a call
         omits=frozenset((ANSWER_FORM,)) if is_guarded and not ending.is_final else frozenset(),
-        traits=GENERIC if plan.is_untouchable else policy.traits,
+        quirks=GENERIC if plan.is_untouchable else policy.quirks,
         is_observed=plan.is_untouchable,
         # a call that is shown is shown repaired
         streams_calls=policy.streams_calls and request.stream and Part.REPAIR not in policy.without,
@@ -212,13 +212,13 @@ def _make_offer(
     """Fix the terms of the request; None where there is nothing to guard."""
     if not request.tools:
         return None
-    text_policy = _text_policy(request, policy.text_policy or policy.traits.text_policy)
+    text_policy = _text_policy(request, policy.text_policy or policy.quirks.text_policy)
     respond = _respond(request, policy, text_policy)
     completed = completed_calls(history)
     offer = OfferedTools(
         request.tools,
         text_policy,
-        () if Part.RESCUE in policy.without else _syntaxes(policy.traits, respond),
+        () if Part.RESCUE in policy.without else _syntaxes(policy.quirks, respond),
         respond,
         request.tool_choice,
         request.parallel_tool_calls,
@@ -228,25 +228,25 @@ def _make_offer(
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
         None if Part.LOOPS in policy.without else find_loop(completed, policy.most_repeats),
-        policy.traits.aliases,
+        policy.quirks.aliases,
         request.allowed_tools,
         Part.REPAIR not in policy.without,
     )
     is_none = request.tool_choice is ToolUse.NONE
-    return _without_tools(offer, policy.traits) if is_none else offer
+    return _without_tools(offer, policy.quirks) if is_none else offer
 
 
-def _without_tools(offer: OfferedTools | None, traits: Traits) -> OfferedTools | None:
+def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:
     """Keep of an offer what an answer alone needs: where a contract words it, it has to be read."""
-    if offer is None or offer.respond is None or traits.convention not in _CONTRACTS:
+    if offer is None or offer.respond is None or quirks.convention not in _CONTRACTS:
         return None
     return OfferedTools((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
 
 
 def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool | None:
-    is_due = policy.traits.offers_respond and text_policy is TextPolicy.AUTO
+    is_due = policy.quirks.offers_respond and text_policy is TextPolicy.AUTO
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
-    is_contract = policy.traits.convention in _CONTRACTS
+    is_contract = policy.quirks.convention in _CONTRACTS
     is_told = is_contract and text_policy is not TextPolicy.REQUIRE
     is_left_out = Part.RESPOND in policy.without
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
@@ -260,15 +260,15 @@ def _respond_beside(names: tuple[str, ...]) -> Tool:
     return make_respond_tool(names)
 
 
-def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
+def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
     """List what counts as a call: first what the model was asked for, then its habits."""
-    if not traits.convention:
-        return order_syntaxes(traits.syntaxes)
-    asked_for = find_convention(traits.convention).syntaxes
-    usual = order_syntaxes(dict.fromkeys((*asked_for, *traits.syntaxes)))
-    if traits.convention == ReActConvention.name:
+    if not quirks.convention:
+        return order_syntaxes(quirks.syntaxes)
+    asked_for = find_convention(quirks.convention).syntaxes
+    usual = order_syntaxes(dict.fromkeys((*asked_for, *quirks.syntaxes)))
+    if quirks.convention == ReActConvention.name:
         return (ReActContract(), *usual)
-    if traits.convention == JsonContractConvention.name:
+    if quirks.convention == JsonContractConvention.name:
         return (JsonContract(respond.name if respond is not None else None), *usual)
     return usual
 

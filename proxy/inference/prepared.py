@@ -8,7 +8,7 @@ from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.facts import Fact
 from proxy.guardrails.history_repair.history import fit_roles
-from proxy.guardrails.model_quirks import GENERIC, Template, Traits
+from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.retry import Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.conventions import Convention
@@ -68,7 +68,7 @@ ANSWER_FORM = "response_format"
 class PreparedTurn(msgspec.Struct, frozen=True):
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
-    `prompt_format` says how messages and tools are put, `traits` what else the model needs. Without
+    `prompt_format` says how messages and tools are put, `quirks` what else the model needs. Without
     an `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged
     for the record. Questions leave out the fields that `omits` names. With `streams_calls` the
     client sees calls while they are written, and with `shows_pieces` pieces as they came. Attempts
@@ -82,7 +82,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     tool_choice: ToolChoice = ToolUse.AUTO
     facts: tuple[Fact, ...] = ()
     omits: frozenset[str] = frozenset()
-    traits: Traits = GENERIC
+    quirks: Quirks = GENERIC
     is_observed: bool = False
     streams_calls: bool = False
     left_out: frozenset[AttemptKind] = frozenset()
@@ -109,7 +109,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
             attempt.parsing,
             schema,
             omits | prompt.omits,
-            resets_cache=self.traits.resets_state and attempt.kind is not AttemptKind.AS_ASKED,
-            calls_singly=not self.traits.calls_in_parallel,
+            resets_cache=self.quirks.resets_state and attempt.kind is not AttemptKind.AS_ASKED,
+            calls_singly=not self.quirks.calls_in_parallel,
             stops=prompt.stops,
         )

@@ -25,7 +25,7 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import Fact, ToolRan, last_defect, outcome, repairs, tries
-from proxy.guardrails.model_quirks import Traits
+from proxy.guardrails.model_quirks import Quirks
 from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.observability.exchange_recorder import ENDINGS, FAILED, event_of
@@ -58,7 +58,7 @@ class ReplayedTurns:
     def __init__(self, exchange: RecordedExchange, profiles: Sequence[Profile]) -> None:
         self.asked: list[Question] = []
         self._exchange = exchange
-        self._policy = _policy(exchange.policy, _traits(exchange.model, profiles))
+        self._policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
         self._was_withheld = "withheld" in exchange.verdict.repairs
         self._turns: list[Turn] = []
         self._run: Run | None = None
@@ -213,19 +213,19 @@ def _kept_generations(generations: Generations) -> Generations:
     return generations[is_lost:]
 
 
-def _traits(recorded: RecordedModel, profiles: Sequence[Profile]) -> Traits:
+def _quirks(recorded: RecordedModel, profiles: Sequence[Profile]) -> Quirks:
     known = {profile.name: profile for profile in (*profiles, GENERIC)}
     chosen = known.get(recorded.profile) if recorded.profile is not None else None
     evidence = Evidence(
         recorded.names, recorded.architecture, recorded.template, recorded.takes_tools
     )
     overrides = Overrides(chosen, recorded.convention, recorded.replay)
-    return introduce("", evidence, profiles, overrides).traits
+    return introduce("", evidence, profiles, overrides).quirks
 
 
-def _policy(recorded: RecordedPolicy, traits: Traits) -> Policy:
+def _policy(recorded: RecordedPolicy, quirks: Quirks) -> Policy:
     return Policy(
-        traits,
+        quirks,
         recorded.text_policy,
         recorded.attempts,
         recorded.is_strict,

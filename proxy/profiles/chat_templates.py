@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from proxy.guardrails.model_quirks import SystemRole, Template, Traits
+from proxy.guardrails.model_quirks import Quirks, SystemRole, Template
 from proxy.profiles.profile import Profile
 
 _CLOSERS = {"{#": "#}", "{%": "%}", "{{": "}}"}
@@ -31,8 +31,8 @@ _UNKNOWN_ROLE = re.compile(
 )
 
 
-def traits_for(profile: Profile, template: str, *, takes_tools: bool | None = None) -> Traits:
-    """Return a profile's traits, corrected by the model's chat template; "" where it is unknown.
+def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = None) -> Quirks:
+    """Return a profile's quirks, corrected by the model's chat template; "" where it is unknown.
 
     A backend that says itself whether it `takes_tools` is believed more than any template.
 
@@ -41,15 +41,15 @@ def traits_for(profile: Profile, template: str, *, takes_tools: bool | None = No
     where the operator left `tools_in_prompt` on auto: for templates without tools llama-server has
     a generic prompt of its own.
     """
-    traits = profile.traits
+    quirks = profile.quirks
     if template:
-        traits = replace(traits, template=template_traits(template, traits.template))
+        quirks = replace(quirks, template=template_quirks(template, quirks.template))
     if takes_tools is None:
         if not template:
-            return traits
+            return quirks
         takes_tools = renders_tools(template)
-    convention = traits.convention or profile.fallback_convention
-    return replace(traits, convention="" if takes_tools else convention)
+    convention = quirks.convention or profile.fallback_convention
+    return replace(quirks, convention="" if takes_tools else convention)
 
 
 def renders_tools(template: str) -> bool:
@@ -62,7 +62,7 @@ def knows_thoughts(template: str) -> bool:
     return _THOUGHTS.search(template) is not None
 
 
-def template_traits(template: str, profile_template: Template) -> Template:
+def template_quirks(template: str, profile_template: Template) -> Template:
     """Read from a chat template what it refuses; the profile keeps what it cannot say.
 
     A refusal that the profile claims and the text does not contain is not believed: quantised

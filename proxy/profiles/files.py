@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.model_quirks import Replay, SystemRole, Template, Traits
+from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling
@@ -235,7 +235,7 @@ def _profile(read: _File) -> Profile:
     return Profile(
         name=read.name,
         title=read.title,
-        traits=_traits(read),
+        quirks=_quirks(read),
         matching=Matching(read.match.names, read.match.architectures, read.match.templates),
         fallback_convention=read.calls.fallback,
         launch_flags=read.launch.flags,
@@ -244,10 +244,10 @@ def _profile(read: _File) -> Profile:
     )
 
 
-def _traits(read: _File) -> Traits:
+def _quirks(read: _File) -> Quirks:
     convention = read.calls.tools
     template = read.template
-    return Traits(
+    return Quirks(
         syntaxes=read.calls.syntaxes,
         text_policy=read.answers.text_policy,
         convention="" if convention == "template" else convention,

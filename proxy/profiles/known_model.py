@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.guardrails.formats.react import ReActConvention
-from proxy.guardrails.model_quirks import Replay, Traits
-from proxy.profiles.chat_templates import knows_thoughts, traits_for
+from proxy.guardrails.model_quirks import Quirks, Replay
+from proxy.profiles.chat_templates import knows_thoughts, quirks_for
 from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Evidence, Recognition, recognise
 
@@ -28,7 +28,7 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model, the profile it was given and why, and the traits that follow from all of it.
+    """A model, the profile it was given and why, and the quirks that follow from all of it.
 
     `slots` counts the requests that its backend works on at once, `window` the tokens that one of
     them has room for; None where nobody knows. `senses` are what it takes beside text, and one that
@@ -39,7 +39,7 @@ class KnownModel:
 
     model: str
     recognition: Recognition
-    traits: Traits
+    quirks: Quirks
     slots: int | None = None
     window: int | None = None
     evidence: Evidence = field(default_factory=Evidence)
@@ -60,16 +60,16 @@ class KnownModel:
 def introduce(
     model: str, evidence: Evidence, profiles: Sequence[Profile], overrides: Overrides
 ) -> KnownModel:
-    """Give a model its profile and traits, by what is known of it and what was decided."""
+    """Give a model its profile and quirks, by what is known of it and what was decided."""
     if overrides.profile is not None:
         recognition = Recognition(overrides.profile, f"chosen by {overrides.setting}")
     else:
         recognition = recognise(evidence, profiles)
-    traits = traits_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
+    quirks = quirks_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
     if overrides.convention is not None:
-        traits = replace(traits, convention=overrides.convention)
-    if traits.convention == ReActConvention.name:
-        traits = replace(traits, calls_in_parallel=False)
+        quirks = replace(quirks, convention=overrides.convention)
+    if quirks.convention == ReActConvention.name:
+        quirks = replace(quirks, calls_in_parallel=False)
     if overrides.replay is not None:
-        traits = replace(traits, replay=overrides.replay)
-    return KnownModel(model, recognition, traits, evidence=evidence, overrides=overrides)
+        quirks = replace(quirks, replay=overrides.replay)
+    return KnownModel(model, recognition, quirks, evidence=evidence, overrides=overrides)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from proxy.guardrails.model_quirks import GENERIC as GENERIC_TRAITS
-from proxy.guardrails.model_quirks import Traits
+from proxy.guardrails.model_quirks import GENERIC as GENERIC_QUIRKS
+from proxy.guardrails.model_quirks import Quirks
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Profile:
 
     name: str
     title: str
-    traits: Traits
+    quirks: Quirks
     matching: Matching = Matching()
     fallback_convention: str = "hermes"
     launch_flags: tuple[str, ...] = ()
@@ -51,4 +51,4 @@ class Profile:
     sources: tuple[str, ...] = ()
 
 
-GENERIC = Profile("generic", "Any model", GENERIC_TRAITS)
+GENERIC = Profile("generic", "Any model", GENERIC_QUIRKS)

@@ -3,43 +3,43 @@
 from dataclasses import asdict
 
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.model_quirks import Template, Traits
+from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.profiles.profile import Sampling
 from proxy.profiles.recognition import Recognition
 
 
-def summary(recognition: Recognition, traits: Traits) -> dict[str, str]:
+def summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
     """Describe a model line by line: a word, and what there is to say about it."""
     profile = recognition.profile
     lines = {
         "profile": f"{profile.name} ({profile.title}): {recognition.reason}",
-        "calls": _calls(traits),
-        "tools": _tools(traits),
-        "prose": _prose(traits),
-        "thoughts": f"replayed: {traits.replay.value}",
-        "template": _template(traits.template),
+        "calls": _calls(quirks),
+        "tools": _tools(quirks),
+        "prose": _prose(quirks),
+        "thoughts": f"replayed: {quirks.replay.value}",
+        "template": _template(quirks.template),
         "sampling": _sampling(profile.sampling),
         "launch": " ".join(profile.launch_flags),
-        "state": "cannot be rolled back" if traits.resets_state else "",
+        "state": "cannot be rolled back" if quirks.resets_state else "",
         "sources": " ".join(profile.sources),
     }
     return {word: line for word, line in lines.items() if line}
 
 
-def document(recognition: Recognition, traits: Traits) -> JsonObject:
-    profile, template = recognition.profile, traits.template
+def document(recognition: Recognition, quirks: Quirks) -> JsonObject:
+    profile, template = recognition.profile, quirks.template
     return {
         "profile": profile.name,
         "title": profile.title,
         "reason": recognition.reason,
-        "syntaxes": [*traits.syntaxes],
-        "parallel_calls": traits.calls_in_parallel,
-        "tools_in_prompt": traits.convention or None,
-        "text_policy": traits.text_policy.value,
-        "offers_respond": traits.offers_respond,
-        "replay": traits.replay.value,
-        "resets_state": traits.resets_state,
-        "aliases": {**traits.aliases},
+        "syntaxes": [*quirks.syntaxes],
+        "parallel_calls": quirks.calls_in_parallel,
+        "tools_in_prompt": quirks.convention or None,
+        "text_policy": quirks.text_policy.value,
+        "offers_respond": quirks.offers_respond,
+        "replay": quirks.replay.value,
+        "resets_state": quirks.resets_state,
+        "aliases": {**quirks.aliases},
         "template": {
             "developer": template.has_developer,
             "system": template.system.value,
@@ -52,21 +52,21 @@ def document(recognition: Recognition, traits: Traits) -> JsonObject:
     }
 
 
-def _prose(traits: Traits) -> str:
-    offered = "" if traits.offers_respond else ", respond is not offered"
-    return f"{traits.text_policy.value}{offered}"
+def _prose(quirks: Quirks) -> str:
+    offered = "" if quirks.offers_respond else ", respond is not offered"
+    return f"{quirks.text_policy.value}{offered}"
 
 
-def _calls(traits: Traits) -> str:
-    first = ", ".join(traits.syntaxes)
+def _calls(quirks: Quirks) -> str:
+    first = ", ".join(quirks.syntaxes)
     tried = f"{first}, then every other syntax" if first else "every syntax"
-    return f"{tried}; {'several' if traits.calls_in_parallel else 'one'} at once"
+    return f"{tried}; {'several' if quirks.calls_in_parallel else 'one'} at once"
 
 
-def _tools(traits: Traits) -> str:
-    if not traits.convention:
+def _tools(quirks: Quirks) -> str:
+    if not quirks.convention:
         return "described by the chat template"
-    return f"described in the prompt, as {traits.convention}"
+    return f"described in the prompt, as {quirks.convention}"
 
 
 def _template(template: Template) -> str:

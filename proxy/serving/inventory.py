@@ -38,13 +38,13 @@ class Listed:
     def summary(self) -> dict[str, str]:
         if self.known is None:
             return {"problem": self.problem}
-        told = summary.summary(self.known.recognition, self.known.traits)
+        told = summary.summary(self.known.recognition, self.known.quirks)
         return told | (memory.summary(self.prospect) if self.prospect else {})
 
     def document(self) -> JsonObject:
         if self.known is None:
             return {"id": self.name, "problem": self.problem}
-        told = summary.document(self.known.recognition, self.known.traits)
+        told = summary.document(self.known.recognition, self.known.quirks)
         fit: JsonObject = {"memory": memory.document(self.prospect)} if self.prospect else {}
         return {"id": self.name, **told, **fit}
 
@@ -121,7 +121,7 @@ def list_profiles(settings: Settings) -> tuple[Listed, ...]:
             KnownModel(
                 profile.name,
                 Recognition(profile, ", ".join(profile.matching.names) or "recognised by no name"),
-                profile.traits,
+                profile.quirks,
             ),
         )
         for profile in load_profiles(settings.profile.folder)

@@ -143,7 +143,7 @@ class RequestPreparation:
         workflows = {} if decoded.accepts_prose else self.workflows
         rules, skipped = await Ordering(self.services, workflows).rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
-        plan = plan_request(request, structs.replace(policy, traits=known.traits, workflow=rules))
+        plan = plan_request(request, structs.replace(policy, quirks=known.quirks, workflow=rules))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if noted:
             plan = structs.replace(plan, facts=(*plan.facts, *noted))

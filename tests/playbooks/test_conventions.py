@@ -14,7 +14,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.facts import Asked, Dropped, Outcome, RejectedReply, Rescued, outcome
-from proxy.guardrails.model_quirks import Traits
+from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, find_convention
 from proxy.inference.preparation import Policy
@@ -29,7 +29,7 @@ FINAL = '{"type": "final", "content": "It is noon."}'
 
 
 def told(name: str) -> Policy:
-    return Policy(traits=Traits(convention=name))
+    return Policy(quirks=Quirks(convention=name))
 
 
 CONTRACT = told("json")

@@ -17,7 +17,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
-from proxy.guardrails.model_quirks import Traits
+from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
@@ -25,7 +25,7 @@ from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
 RESPOND = Policy(text_policy=TextPolicy.RESPOND)
 REQUIRE = Policy(text_policy=TextPolicy.REQUIRE)
-WITHOUT_RESPOND = Policy(traits=Traits(offers_respond=False))
+WITHOUT_RESPOND = Policy(quirks=Quirks(offers_respond=False))
 PARIS = '{"city": "Paris"}'
 ANSWER = "It is sunny in Paris, 20 degrees."
 ANNOUNCED = "I'll check the weather in Paris."

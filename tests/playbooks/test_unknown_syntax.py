@@ -8,7 +8,7 @@ from proxy.conversation.messages import user_message
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
-from proxy.guardrails.model_quirks import Traits
+from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
@@ -16,7 +16,7 @@ from tests.fakes.unread_calls import HELD, SEEN, TOOLS
 
 HARMONY = HELD[0]
 PARIS = '{"city": "Paris"}'
-WITHOUT_RESPOND = Policy(traits=Traits(offers_respond=False))
+WITHOUT_RESPOND = Policy(quirks=Quirks(offers_respond=False))
 
 
 def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:

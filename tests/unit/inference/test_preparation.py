@@ -15,7 +15,7 @@ from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
-from proxy.guardrails.model_quirks import Replay, Template, Traits
+from proxy.guardrails.model_quirks import Quirks, Replay, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.retry import AttemptKind
 from proxy.inference.preparation import Policy, begin, plan_request
@@ -115,9 +115,9 @@ def test_observing_reports_what_would_have_been_healed() -> None:
 
 
 def test_the_models_own_text_policy_holds_unless_another_is_wanted() -> None:
-    traits = Traits(text_policy=TextPolicy.ACCEPT)
-    assert question_of(make_request(), Policy(traits=traits)).tools == (WEATHER, CLOCK)
-    wanted = Policy(traits=traits, text_policy=TextPolicy.RESPOND)
+    quirks = Quirks(text_policy=TextPolicy.ACCEPT)
+    assert question_of(make_request(), Policy(quirks=quirks)).tools == (WEATHER, CLOCK)
+    wanted = Policy(quirks=quirks, text_policy=TextPolicy.RESPOND)
     assert len(question_of(make_request(), wanted).tools) == 3
 
 
@@ -126,15 +126,15 @@ def test_earlier_thoughts_go_back_as_the_model_likes_it() -> None:
     request = make_request(user_message("one"), thought, user_message("two"))
     kept = question_of(request).messages[1]
     assert kept is thought
-    stripped = question_of(request, Policy(traits=Traits(replay=Replay.NONE))).messages[1]
+    stripped = question_of(request, Policy(quirks=Quirks(replay=Replay.NONE))).messages[1]
     assert stripped.source == b'{"role":"assistant","content":"Hi"}'
 
 
 def test_roles_are_those_that_the_template_takes() -> None:
     developer = Message("developer", "Be kind.", b'{"role":"developer","content":"Be kind."}')
     request = make_request(developer, user_message("Hi"))
-    traits = Traits(template=Template(has_developer=False))
-    assert question_of(request, Policy(traits=traits)).messages[0].role == "system"
+    quirks = Quirks(template=Template(has_developer=False))
+    assert question_of(request, Policy(quirks=quirks)).messages[0].role == "system"
 
 
 def test_rules_of_order_are_the_clients_or_else_those_of_the_model() -> None:
@@ -155,8 +155,8 @@ def test_rules_of_order_are_the_clients_or_else_those_of_the_model() -> None:
 def test_a_state_that_cannot_be_rolled_back_is_not_built_on_when_asking_again(
     *, resets: bool
 ) -> None:
-    traits = Traits(resets_state=resets, calls_in_parallel=not resets)
-    turn = prepare(make_request(), Policy(traits=traits), CountedIds())
+    quirks = Quirks(resets_state=resets, calls_in_parallel=not resets)
+    turn = prepare(make_request(), Policy(quirks=quirks), CountedIds())
     first = turn.next_question()
     turn.receive(ReplyFinished("stop"))
     second = turn.next_question()

@@ -4,7 +4,7 @@ from proxy.conversation import json
 from proxy.conversation.messages import assistant_message, tool_result, user_message
 from proxy.conversation.requests import Parsing
 from proxy.conversation.tools import ToolCall
-from proxy.guardrails.model_quirks import Template, Traits
+from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
@@ -65,7 +65,7 @@ PREPARED = PreparedTurn(
     PromptFormat((WEATHER, CLOCK)),
     None,
     omits=frozenset((ANSWER_FORM,)),
-    traits=Traits(resets_state=True, calls_in_parallel=False),
+    quirks=Quirks(resets_state=True, calls_in_parallel=False),
 )
 
 

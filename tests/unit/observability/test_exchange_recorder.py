@@ -19,7 +19,7 @@ from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.errors import BackendTimedOut, TemperError
 from proxy.facts import Coerced, Outcome
-from proxy.guardrails.model_quirks import GENERIC as GENERIC_TRAITS
+from proxy.guardrails.model_quirks import GENERIC as GENERIC_QUIRKS
 from proxy.inference.preparation import Policy, plan_request
 from proxy.observability import exchange_recorder as taping
 from proxy.observability.exchange_recorder import ExchangeRecorder, event_of, piece_of
@@ -45,7 +45,7 @@ QUESTION = Question(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
 KNOWN = KnownModel(
     "test",
     Recognition(GENERIC, ""),
-    GENERIC_TRAITS,
+    GENERIC_QUIRKS,
     evidence=Evidence(("n",), "llama", "{{ }}", takes_tools=True),
 )
 RECORD = RequestRecord(

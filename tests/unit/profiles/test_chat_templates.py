@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from proxy.guardrails.model_quirks import SystemRole, Template, Traits
-from proxy.profiles.chat_templates import renders_tools, template_traits, traits_for
+from proxy.guardrails.model_quirks import Quirks, SystemRole, Template
+from proxy.profiles.chat_templates import quirks_for, renders_tools, template_quirks
 from proxy.profiles.profile import Profile
 
 ANYWHERE, FIRST, NOWHERE = SystemRole.ANYWHERE, SystemRole.FIRST, SystemRole.NOWHERE
@@ -66,12 +66,12 @@ CHATML = "{% for message in messages %}{{ '<|im_start|>' + message.role }}{% end
 def test_what_a_template_refuses_is_read_from_it(
     text: str, believed: Template, read: Template
 ) -> None:
-    assert template_traits(text, believed) == read
+    assert template_quirks(text, believed) == read
 
 
 def test_control_tokens_stay_those_of_the_profile() -> None:
     tokens = ("<start_of_turn>",)
-    assert template_traits(GEMMA2, Template(control_tokens=tokens)).control_tokens == tokens
+    assert template_quirks(GEMMA2, Template(control_tokens=tokens)).control_tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -94,42 +94,42 @@ def test_a_template_describes_tools_if_its_code_mentions_them(text: str, renders
 
 
 def convention(profile: Profile, template: str) -> str:
-    return traits_for(profile, template).convention
+    return quirks_for(profile, template).convention
 
 
 def test_a_template_without_tools_calls_for_the_fallback_convention() -> None:
-    assert convention(Profile("a", "A", Traits()), CHATML) == "hermes"
-    assert convention(Profile("a", "A", Traits(), fallback_convention="json"), CHATML) == "json"
+    assert convention(Profile("a", "A", Quirks()), CHATML) == "hermes"
+    assert convention(Profile("a", "A", Quirks(), fallback_convention="json"), CHATML) == "json"
 
 
 def test_a_template_without_tools_leaves_a_convention_as_it_is() -> None:
-    profile = Profile("a", "A", Traits(convention="gemma"), fallback_convention="json")
+    profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert convention(profile, GEMMA3) == "gemma"
 
 
 def test_a_template_that_describes_tools_is_left_to_do_so() -> None:
-    assert convention(Profile("a", "A", Traits()), QWEN35) == ""
-    assert convention(Profile("a", "A", Traits(convention="json")), QWEN35) == ""
+    assert convention(Profile("a", "A", Quirks()), QWEN35) == ""
+    assert convention(Profile("a", "A", Quirks(convention="json")), QWEN35) == ""
 
 
 def test_an_unknown_template_decides_nothing() -> None:
-    traits = Traits(convention="gemma", template=Template(False, NOWHERE, alternates=True))
-    assert traits_for(Profile("a", "A", traits), "") is traits
-    assert traits_for(Profile("a", "A", Traits()), "").convention == ""
+    quirks = Quirks(convention="gemma", template=Template(False, NOWHERE, alternates=True))
+    assert quirks_for(Profile("a", "A", quirks), "") is quirks
+    assert quirks_for(Profile("a", "A", Quirks()), "").convention == ""
 
 
 def test_a_backend_that_says_so_itself_is_believed_more_than_a_template() -> None:
-    profile = Profile("a", "A", Traits(convention="gemma"), fallback_convention="json")
-    assert traits_for(profile, CHATML, takes_tools=True).convention == ""
-    assert traits_for(profile, "", takes_tools=True).convention == ""
-    assert traits_for(profile, QWEN35, takes_tools=False).convention == "gemma"
-    assert traits_for(Profile("a", "A", Traits()), "", takes_tools=False).convention == "hermes"
+    profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
+    assert quirks_for(profile, CHATML, takes_tools=True).convention == ""
+    assert quirks_for(profile, "", takes_tools=True).convention == ""
+    assert quirks_for(profile, QWEN35, takes_tools=False).convention == "gemma"
+    assert quirks_for(Profile("a", "A", Quirks()), "", takes_tools=False).convention == "hermes"
 
 
 def test_everything_else_stays_that_of_the_profile() -> None:
-    traits = Traits(syntaxes=("hermes",), resets_state=True)
-    corrected = traits_for(Profile("a", "A", traits), QWEN35)
-    assert corrected == Traits(
+    quirks = Quirks(syntaxes=("hermes",), resets_state=True)
+    corrected = quirks_for(Profile("a", "A", quirks), QWEN35)
+    assert corrected == Quirks(
         syntaxes=("hermes",), resets_state=True, template=Template(False, FIRST)
     )
 
@@ -146,7 +146,7 @@ def test_reading_takes_time_in_proportion_to_the_text(unit: str) -> None:
             started = time.process_time()
             for _ in range(3):
                 renders_tools(text)
-                template_traits(text, Template())
+                template_quirks(text, Template())
             times.append(time.process_time() - started)
         return min(times)
 

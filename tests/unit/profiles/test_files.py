@@ -8,7 +8,7 @@ import pytest
 
 import proxy
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.model_quirks import Replay, SystemRole, Template, Traits
+from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
@@ -91,11 +91,11 @@ def test_every_shipped_file_is_loaded() -> None:
 @pytest.mark.parametrize("profile", load_profiles(), ids=lambda profile: profile.name)
 def test_every_shipped_profile_names_its_sources_and_only_known_words(profile: Profile) -> None:
     assert profile.sources
-    assert set(profile.traits.syntaxes) <= SYNTAX_NAMES
-    assert profile.traits.syntaxes
-    assert {profile.traits.convention, profile.fallback_convention} <= {"", *CONVENTION_NAMES}
+    assert set(profile.quirks.syntaxes) <= SYNTAX_NAMES
+    assert profile.quirks.syntaxes
+    assert {profile.quirks.convention, profile.fallback_convention} <= {"", *CONVENTION_NAMES}
     assert profile.sampling == Sampling() or profile.sampling.source
-    assert all(len(token) > 1 for token in profile.traits.template.control_tokens)
+    assert all(len(token) > 1 for token in profile.quirks.template.control_tokens)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -120,12 +120,12 @@ def test_the_shipped_files_are_read_once() -> None:
     assert load_profiles()[0] is load_profiles()[0]
 
 
-def test_a_profile_that_says_nothing_has_the_generic_traits(tmp_path: Path) -> None:
+def test_a_profile_that_says_nothing_has_the_generic_quirks(tmp_path: Path) -> None:
     profiles = load_profiles(folder_with(tmp_path, SMALL))
     assert {profile.name: profile for profile in profiles}["mine"] == Profile(
         "mine",
         "Mine",
-        GENERIC.traits,
+        GENERIC.quirks,
         Matching(names=("*mine*",)),
         sources=("https://example.org/card",),
     )
@@ -136,7 +136,7 @@ def test_a_profile_keeps_everything_that_its_file_says(tmp_path: Path) -> None:
     assert {profile.name: profile for profile in profiles}["mine"] == Profile(
         "mine",
         "Mine",
-        Traits(
+        Quirks(
             syntaxes=("mistral", "hermes"),
             text_policy=TextPolicy.ACCEPT,
             convention="json",

@@ -290,7 +290,7 @@ def test_wildcards_are_not_counted() -> None:
 
 def test_between_equals_the_name_of_the_profile_decides() -> None:
     twins = [
-        Profile(name, name, GENERIC.traits, Matching(names=("*twin*",))) for name in ("b", "a")
+        Profile(name, name, GENERIC.quirks, Matching(names=("*twin*",))) for name in ("b", "a")
     ]
     assert recognise(Evidence(("twin-1b",)), twins).profile.name == "a"
 

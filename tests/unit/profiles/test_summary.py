@@ -1,10 +1,10 @@
-from proxy.guardrails.model_quirks import Replay, SystemRole, Template, Traits
+from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.profiles.profile import GENERIC, Profile, Sampling
 from proxy.profiles.recognition import Recognition
 from proxy.profiles.summary import document, summary
 
-TRAITS = Traits(
+QUIRKS = Quirks(
     ("mistral", "hermes"),
     TextPolicy.ACCEPT,
     "mistral",
@@ -17,7 +17,7 @@ TRAITS = Traits(
 PROFILE = Profile(
     "own",
     "Our own",
-    TRAITS,
+    QUIRKS,
     launch_flags=("--swa-full",),
     sampling=Sampling(temperature=0.15, top_k=0, source="https://example.org/card"),
     sources=("https://example.org/a", "https://example.org/b"),
@@ -26,7 +26,7 @@ RECOGNISED = Recognition(PROFILE, 'name "own-7b" matches "own*"')
 
 
 def test_people_read_a_line_for_each_thing_that_matters() -> None:
-    assert summary(RECOGNISED, TRAITS) == {
+    assert summary(RECOGNISED, QUIRKS) == {
         "profile": 'own (Our own): name "own-7b" matches "own*"',
         "calls": "mistral, hermes, then every other syntax; one at once",
         "tools": "described in the prompt, as mistral",
@@ -41,7 +41,7 @@ def test_people_read_a_line_for_each_thing_that_matters() -> None:
 
 
 def test_what_there_is_nothing_to_say_about_is_left_out() -> None:
-    assert summary(Recognition(GENERIC, "nothing known matches"), GENERIC.traits) == {
+    assert summary(Recognition(GENERIC, "nothing known matches"), GENERIC.quirks) == {
         "profile": "generic (Any model): nothing known matches",
         "calls": "every syntax; several at once",
         "tools": "described by the chat template",
@@ -52,12 +52,12 @@ def test_what_there_is_nothing_to_say_about_is_left_out() -> None:
 
 
 def test_a_model_that_is_not_offered_the_tool_for_answers_says_so() -> None:
-    traits = Traits(offers_respond=False)
-    assert summary(RECOGNISED, traits)["prose"] == "auto, respond is not offered"
+    quirks = Quirks(offers_respond=False)
+    assert summary(RECOGNISED, quirks)["prose"] == "auto, respond is not offered"
 
 
 def test_programs_read_the_same_as_json() -> None:
-    assert document(RECOGNISED, TRAITS) == {
+    assert document(RECOGNISED, QUIRKS) == {
         "profile": "own",
         "title": "Our own",
         "reason": 'name "own-7b" matches "own*"',

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.backends.client import Description
-from proxy.guardrails.model_quirks import Replay, Traits
+from proxy.guardrails.model_quirks import Quirks, Replay
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Matching, Profile
 from proxy.serving.known_models import KnownModels
 from tests.fakes.backend import ScriptedBackend
 
 FALCON = Profile(
-    "falcon", "Falcon", Traits(replay=Replay.NONE, syntaxes=("hermes",)), Matching(("falcon*",))
+    "falcon", "Falcon", Quirks(replay=Replay.NONE, syntaxes=("hermes",)), Matching(("falcon*",))
 )
-HERON = Profile("heron", "Heron", Traits(convention="mistral"), Matching(("heron*",)))
+HERON = Profile("heron", "Heron", Quirks(convention="mistral"), Matching(("heron*",)))
 PROFILES = (FALCON, HERON)
 
 
@@ -78,13 +78,13 @@ async def test_a_crowd_that_comes_first_asks_once_and_whoever_leaves_ends_it_for
     assert first.cancelled()
 
 
-def test_what_a_backend_says_of_tools_reaches_the_traits() -> None:
+def test_what_a_backend_says_of_tools_reaches_the_quirks() -> None:
     asked = Asked()
     asked.backend.description = Description(("heron-2",), takes_tools=True)
-    assert asyncio.run(asked.models.look_up("m")).traits.convention == ""
+    assert asyncio.run(asked.models.look_up("m")).quirks.convention == ""
     other = Asked()
     other.backend.description = Description(("falcon-7b",), takes_tools=False)
-    assert asyncio.run(other.models.look_up("m")).traits.convention == "hermes"
+    assert asyncio.run(other.models.look_up("m")).quirks.convention == "hermes"
 
 
 def test_a_server_that_was_started_with_another_model_is_noticed() -> None:

@@ -105,7 +105,7 @@ def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path)
     wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
     known = introduce_file(wanted, wanted.model, ModelFile(("model.gguf",)))
     assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
-    assert introduce_file(Settings(), Settings().model, ModelFile(("m",), "qwen3")).traits.syntaxes
+    assert introduce_file(Settings(), Settings().model, ModelFile(("m",), "qwen3")).quirks.syntaxes
 
 
 @pytest.mark.parametrize(
