@@ -1,4 +1,4 @@
-"""HTTP in: routes, limits, error bodies and streaming. It decides nothing about a conversation.
+"""The HTTP server: routes, limits, error bodies and streaming. It knows no conversation rules.
 
 `app` puts everything together and `fronts` is the table of languages and paths. A request comes
 through `connections` (dawdling clients) to the `edge` (ids, hosts, keys, paths; `keys` reads their

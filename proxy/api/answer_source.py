@@ -1,4 +1,4 @@
-"""Where the events of one answer come from: one turn that is put to a backend, for most requests.
+"""The source of an answer's events: for most requests one turn, sent to one backend.
 
 It waits for a slot, asks, shortens a prompt that proves too long, and notes what happens.
 """
@@ -34,32 +34,32 @@ Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
 
 class AnswerSource(Protocol):
-    """Gives the events of one answer, and tells what happened to them."""
+    """Yields the events of one answer, and collects the facts about it."""
 
     @property
     def backend(self) -> str:
-        """Who answers."""
+        """The backend's name, for headers and errors."""
 
     @property
     def turn_facts(self) -> tuple[Fact, ...]:
-        """What happened to the prompt that was asked last."""
+        """Facts about the last prompt that was sent."""
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What happened so far."""
+        """All facts so far."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it came to an end of its own."""
+        """Whether the answer ended normally."""
 
     def events(self, headers: Headers, stream: AnswerStream | None) -> ReplyEvents:
-        """Give the events, while a slot of the backend is held; `headers` travel upstream.
+        """Yield batches of events while holding a slot of the backend.
 
-        Content may go to a `stream` at once, and is then in no batch.
+        `headers` are sent to the backend. Content that `stream` takes at once is in no batch.
         """
 
     def cut_off(self) -> Sequence[ReplyEvent]:
-        """Return the end of an answer that flowed until its time was over."""
+        """Return the final events of an answer that ran out of time."""
 
 
 async def _no_shorter(_: ContextOverflow) -> Turn | None:
@@ -68,10 +68,10 @@ async def _no_shorter(_: ContextOverflow) -> Turn | None:
 
 @dataclass(frozen=True, slots=True)
 class SlotTerms:
-    """What an answer has of its backend: slots to wait for, and its window in tokens.
+    """An answer's share of its backend: a slot to wait for, and the window in tokens.
 
-    `room` is that of all slots together, 0 where nobody knows, and `load` follows who has one.
-    `shorter` makes another turn of a prompt that proved too long, if that is possible.
+    `room` is the tokens of all slots together, 0 if unknown. `load` counts who holds a slot.
+    `shorter` makes a turn with a shorter prompt after an overflow, or returns None.
     """
 
     backend: Backend
@@ -82,14 +82,14 @@ class SlotTerms:
     shorter: Shorter = _no_shorter
 
     def share(self, turn: Turn) -> float:
-        """Return which share of all the room that the backend has goes to a turn's prompt."""
+        """Return the prompt's share of the backend's room, 0 if the room is unknown."""
         if not self.room:
             return 0.0
         return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted)) / self.room
 
 
 class ShownEvents:
-    """Notes in `live` what the client is shown; `window` is the backend's, in tokens."""
+    """Records in `live` what the client is sent; `window` is the backend's, in tokens."""
 
     def __init__(self, live: LiveRequest, window: int | None) -> None:
         self.has_content = False
@@ -98,7 +98,7 @@ class ShownEvents:
         self._window = window
 
     def note(self, batch: Sequence[ReplyEvent]) -> None:
-        """Take note of events that are shown together."""
+        """Record events that are sent together."""
         if not self.has_content and any(isinstance(event, _SEEN) for event in batch):
             self.has_content = True
             self._live.note_first_token()
@@ -118,7 +118,7 @@ class ShownEvents:
 
 
 class SingleTurn:
-    """An answer of one turn; what happens to it is noted in `live`."""
+    """An answer of one turn, recorded in `live`."""
 
     def __init__(self, turn: Turn, terms: SlotTerms, live: LiveRequest) -> None:
         self.turn = turn
@@ -137,7 +137,7 @@ class SingleTurn:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What happened, to the turn and to the window."""
+        """Facts of the turn and of the window."""
         return (*self.turn.facts, *self._shown.facts)
 
     @property
@@ -162,7 +162,7 @@ class SingleTurn:
                         await batches.aclose()
                     is_over = True
                 except ContextOverflow as overflow:
-                    # too late once a client that streams has seen a part of an answer
+                    # a streaming client that has seen content cannot be sent another answer
                     is_too_late = self._shown.has_content and stream is not None
                     if is_too_late or not await self._shorten(overflow):
                         raise
@@ -173,7 +173,7 @@ class SingleTurn:
         return rest
 
     def _sink_to(self, stream: AnswerStream) -> EventSink:
-        """Return what takes content of the reply as far as the stream is ready for it."""
+        """Return a sink that takes content while the stream is ready."""
 
         def take(content: Sequence[ReplyEvent]) -> bool:
             if not stream.is_ready:
@@ -188,7 +188,7 @@ class SingleTurn:
         return take
 
     async def _shorten(self, overflow: ContextOverflow) -> bool:
-        """Start over with a shorter prompt; reports whether anything was left to give up."""
+        """Start over with a shorter prompt; return whether it could be shortened."""
         if self._shortenings == MOST_SHORTENINGS:
             return False
         self._shortenings += 1

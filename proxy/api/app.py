@@ -51,11 +51,11 @@ _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local mo
 class ServerOptions(ServiceOptions):
     """How clients are served, and with which models.
 
-    With `forwards_authorization` a client's own key travels to the backend, for which the operator
-    then has none; web pages from `origins` may use the server from a browser. What a backend works
-    on at once is shared by the `workers` of all `replicas` alike. With `has_open_metrics` they can
-    be read without a key. `workflows` are rules of order, by the names of models. The dashboard
-    opens with the keys of `operators`, and with none where nobody needs a key.
+    With `forwards_authorization` the client's key is sent to the backend, because the operator has
+    none. Web pages from `origins` may use the server from a browser. The `workers` of all
+    `replicas` share a backend's slots equally. With `has_open_metrics` metrics need no key.
+    `workflows` are rules of order by model name. The dashboard needs a key of one of the
+    `operators`, or no key if the server is open.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -73,7 +73,7 @@ class ServerOptions(ServiceOptions):
 
     @property
     def process_count(self) -> int:
-        """How many processes put requests to the same backends."""
+        """How many processes send requests to the same backends."""
         return self.workers * self.replicas
 
 
@@ -85,10 +85,9 @@ def create_app(
     *,
     tools: "ToolHosting | None" = None,
 ) -> Edge:
-    """Make the application; whoever opened the backends, observers and tools closes them.
+    """Make the application; the caller closes the backends, observers and tools.
 
-    Clients speak the languages of `fronts`, all there are where nobody says which. `tools` are the
-    operator's.
+    Clients speak the languages of `fronts`, by default all. `tools` are the operator's.
     """
     fronts = fronts or all_fronts()
     app = FastAPI(
@@ -100,7 +99,7 @@ def create_app(
     )
     observers = observers or Observers()
     endpoints = _endpoints(services, serving, observers, fronts, tools=tools)
-    # the edge answers them; the router has to know that they are there, and take nothing but POST
+    # the edge answers these; the router needs them to refuse other methods with 405
     app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, fronts))
     app.include_router(properties_router(services))
@@ -129,7 +128,7 @@ def _add_pages(
     *,
     tools: "ToolHosting | None",
 ) -> frozenset[str]:
-    """Add what browsers are shown; returns the paths of it that hold no data."""
+    """Add the pages for browsers; return the paths that hold no data."""
     app.include_router(root_router(has_dashboard=observers.board is not None))
     if observers.board is None:
         return frozenset((ROOT_PATH,))
@@ -161,7 +160,7 @@ def _endpoints(
     *,
     tools: "ToolHosting | None",
 ) -> dict[str, Callable[[], Endpoint]]:
-    """Return what makes, for the first who asks for it, what answers a POST, by its path."""
+    """Return, by path, what makes the endpoint of a POST on its first request."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     preparation = RequestPreparation(services, serving.policy, serving.workflows)
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
@@ -192,7 +191,7 @@ def _endpoints(
 
 
 def _add_error_pages(app: FastAPI) -> None:
-    """Give every failure OpenAI's error body, also those of the framework."""
+    """Give every failure an error body in the client's format, also the framework's own."""
 
     async def temper_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TemperError)  # noqa: S101 - registered for this kind only

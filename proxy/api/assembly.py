@@ -1,4 +1,4 @@
-"""What the settings come to for the HTTP edge: who gets in, for how long, and how much."""
+"""Translates the settings for the HTTP edge: access, timeouts and sizes."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def server_options_of(settings: Settings) -> ServerOptions:
-    """Translate the settings into what the application takes; raises InvalidConfiguration."""
+    """Translate the settings into options; raises InvalidConfiguration."""
     services, server = service_options_of(settings), settings.server
     keys = _keys(server)
     operators = _operators(settings, keys)
@@ -50,14 +50,14 @@ def server_options_of(settings: Settings) -> ServerOptions:
 
 
 def _keys(settings: ServerSettings) -> dict[str, str]:
-    """Collect every key that opens the server, by the name of its owner."""
+    """Collect every accepted API key by the name of its owner."""
     keys = read_keys(settings.api_keys_file) if settings.api_keys_file is not None else {}
     own = settings.api_key
     return keys if own is None else {OWN_KEY: own.get_secret_value(), **keys}
 
 
 def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
-    """Collect whose keys open the dashboard; raises `InvalidConfiguration` for a stranger."""
+    """Collect who may open the dashboard; raises `InvalidConfiguration` for an unknown name."""
     own = settings.server.api_key
     is_own = own is not None and keys.get(OWN_KEY) == own.get_secret_value()
     strangers = [name for name in settings.ui.owners if name not in keys]
@@ -68,7 +68,7 @@ def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
 
 
 def _hosts(settings: ServerSettings) -> frozenset[str] | None:
-    """Collect the names that the server goes by; beyond loopback any, as there is a key."""
+    """Collect the host names to accept; beyond loopback any, because a key is required there."""
     allowed = frozenset(name.lower() for name in settings.allowed_hosts)
     if not allowed and not is_loopback(settings.host):
         return None

@@ -1,6 +1,6 @@
-"""One request's connection to its client: what was sent on it, and whether anybody is still there.
+"""One request's connection to its client: what was sent, and whether the client is still there.
 
-It is made once, at the edge, and everybody asks it; nobody else wraps `send` to find out.
+The edge makes it once for each request, so nothing else has to wrap `send`.
 """
 
 import asyncio
@@ -13,44 +13,44 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 WIRE = "temper.wire"  # the name of an ASGI extension, see `Wire`
 CLIENT_LEFT = "the client has left"
-ENDED_BY_OPERATOR = "an operator has ended the request"  # which counts as if it had left
+ENDED_BY_OPERATOR = "an operator has ended the request"  # counts as a client that left
 _GONE: Message = {"type": "http.disconnect"}
 
 
 class Wire(Protocol):
-    """What our own server tells and does for a request, beside ASGI."""
+    """What our own server offers for a request beyond ASGI."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has gone."""
+        """Whether the client has disconnected."""
 
     @property
     def has_whole_body(self) -> bool:
-        """Whether all of the request's body has come."""
+        """Whether the whole request body has arrived."""
 
     def watch(self, on_leave: Callable[[], None] | None) -> None:
-        """Call something when the client goes, from now on; None for nothing any more."""
+        """Call `on_leave` when the client disconnects; None removes the callback."""
 
     def cork(self) -> None:
-        """Hold what is sent back until `uncork`: a client wakes up for each piece that it gets."""
+        """Buffer output until `uncork`, because a client wakes up for each write."""
 
     def uncork(self) -> None:
-        """Let out in one piece what was held back."""
+        """Write the buffered output in one piece."""
 
     @property
     def is_writable(self) -> bool:
-        """Whether an answer has begun, and the client has taken enough of it for more."""
+        """Whether an answer has begun and its client reads fast enough."""
 
     def write(self, body: bytes) -> None:
         """Write a part of the body at once, while the wire is writable."""
 
 
 class ClientConnection:
-    """What a request is read from and its answer is sent through.
+    """Reads one request and sends its answer.
 
-    `has_begun` and `is_over` say how far the answer is, `status` is the one it began with. With
-    `is_cancelled` an operator wants it to end; its client is treated as if it had left. The answer
-    gets `own_headers` besides those that it has.
+    `has_begun` and `is_over` say how far the answer is; `status` is its HTTP status, 0 before it
+    begins. `is_cancelled` means that an operator ended it, which counts as a client that left.
+    `own_headers` are added to the answer's headers.
     """
 
     __slots__ = (
@@ -88,58 +88,58 @@ class ClientConnection:
     def behind(
         self, receive: Receive | None = None, send: Send | None = None
     ) -> "ClientConnection":
-        """Make one for somebody between the client and those who answer; see `serve`."""
+        """Make a connection for middleware that replaces `receive` or `send`; see `serve`."""
         return ClientConnection(self.scope, receive or self.receive, send or self.send)
 
     @property
     def request_id(self) -> str:
-        """The id that answers and logs carry."""
+        """The id in answers and logs."""
         own: str = self.scope["state"]["request_id"]
         return own
 
     @property
     def owner(self) -> str:
-        """Whose key was sent, "" where nobody needs one."""
+        """The name of the key's owner, "" if no key is needed."""
         owner: str = self.scope["state"].get("owner", "")
         return owner
 
     @property
     def has_left(self) -> bool:
-        """Whether the client has gone, as far as somebody has looked."""
+        """Whether the client is known to have disconnected."""
         return bool(self.departure)
 
     @property
     def is_of_own_server(self) -> bool:
-        """Whether our own server has it, which cancels what it does not wait for any longer."""
+        """Whether our own server runs the request: it cancels requests when it stops."""
         return self._wire is not None
 
     @property
     def is_writable(self) -> bool:
-        """Whether a part of the body can be written at once, see `write_now`."""
+        """Whether `write_now` may be called."""
         wire = self._wire
         return wire is not None and wire.is_writable
 
     def write_now(self, body: bytes) -> None:
-        """Write a part of the body past everybody, while the connection is writable."""
+        """Write a part of the body directly to the wire; the connection must be writable."""
         assert self._wire is not None  # noqa: S101 - it was writable
         self._wire.write(body)
 
     async def receive(self) -> Message:
-        """Receive what the client sends, or that it is gone."""
+        """Receive an ASGI message; `http.disconnect` if the client has left."""
         if self.has_left:
             return _GONE
-        self._waiting = asyncio.current_task()  # in no local: its error would refer to it
+        self._waiting = asyncio.current_task()  # a local would make a reference cycle
         try:
             return await self._receive()
         except asyncio.CancelledError:
             if not self.departure or self._waiting is None or self._waiting.uncancel():
-                raise  # somebody else wants an end
+                raise  # cancelled for another reason
             return _GONE
         finally:
             self._waiting = None
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer."""
+        """Send an ASGI message of the answer."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.has_begun = True
@@ -152,25 +152,25 @@ class ClientConnection:
             self.is_over = not message.get("more_body", False)
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the head of an answer."""
+        """Send the status and the headers."""
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self.send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def write(self, body: bytes) -> None:
-        """Send a part of the body, behind which there is more."""
+        """Send a part of the body that is not the last."""
         await self.send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, body: bytes = b"") -> None:
-        """Send the rest of the body."""
+        """Send the last part of the body."""
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     @property
     def has_whole_body(self) -> bool:
-        """Whether nothing of the request's body has to be waited for, as far as that is known."""
+        """Whether the whole request body is known to have arrived."""
         return self._wire is not None and self._wire.has_whole_body
 
     def cork(self) -> None:
-        """Hold what is sent back until `uncork`, where that is possible."""
+        """Buffer output until `uncork`, if the server can."""
         if self._wire is not None:
             self._wire.cork()
 
@@ -179,7 +179,7 @@ class ClientConnection:
             self._wire.uncork()
 
     async def respond(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Send a whole answer of JSON."""
+        """Send a whole JSON answer; sets its length and type."""
         own = {"content-length": str(len(body)), "content-type": "application/json"}
         self.cork()
         try:
@@ -194,7 +194,7 @@ class ClientConnection:
         self._leave(ENDED_BY_OPERATOR)
 
     async def while_connected(self, work: Awaitable[None]) -> bool:
-        """Do some work, but cancel it as soon as the client has gone; tells whether it was done.
+        """Await `work`, but cancel it if the client leaves; return whether it finished.
 
         The request's body must have been read before.
         """
@@ -204,7 +204,7 @@ class ClientConnection:
         try:
             await work
         except asyncio.CancelledError:
-            if not self.departure or working.uncancel():  # somebody else wants an end
+            if not self.departure or working.uncancel():  # cancelled for another reason
                 raise
             return False
         finally:
@@ -213,10 +213,10 @@ class ClientConnection:
         return True
 
     def _watch(self) -> Callable[[], object]:
-        """Have the work cancelled when the client leaves; returns what ends that."""
+        """Cancel the work when the client leaves; return a function that stops watching."""
         loop = asyncio.get_running_loop()
         if self.departure or (self._wire is not None and self._wire.is_gone):
-            # as soon as the work waits for something: what needs no waiting is done all the same
+            # only when the work first waits: work that needs no waiting still finishes
             return loop.call_soon(self._leave, self.departure or CLIENT_LEFT).cancel
         if self._wire is None:
             return loop.create_task(self._listen()).cancel
@@ -228,7 +228,7 @@ class ClientConnection:
         self._wire.watch(None)
 
     async def _listen(self) -> None:
-        """Wait until the client has gone, where only ASGI's messages tell."""
+        """Wait for ASGI's disconnect message, under somebody else's server."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._note_departure()

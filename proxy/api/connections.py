@@ -1,7 +1,7 @@
-"""Connections at the edge: what uvicorn lacks against clients that dawdle, or come in masses.
+"""Connection limits that uvicorn lacks, against slow clients and too many clients.
 
-uvicorn waits for the head of a request for ever, takes heads of any length, and keeps an answer
-that nobody reads. It must not know what is asked, only whether it is asked and taken in time.
+uvicorn waits for a request's head for ever, accepts heads of any length, and keeps an answer that
+nobody reads. This module knows nothing of a request's content.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ _KIND = "invalid_request_error"
 class ConnectionLimits:
     """How long clients may take, in seconds, and how many connections there may be.
 
-    A head has to come within `head_seconds`; a client that has taken nothing of what waits for it
-    within `stall_seconds` is cut off.
+    A head has to arrive within `head_seconds`. A client that reads nothing of a waiting answer for
+    `stall_seconds` is disconnected.
     """
 
     head_seconds: float = 10.0
@@ -42,7 +42,7 @@ class HeadTooLarge(ValueError):
 
 
 class _Cork:
-    """Takes the place of a transport for a moment, so that what is written goes out as one."""
+    """Stands in for a transport for a moment, to send several writes as one."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -56,7 +56,7 @@ class _Cork:
 
 
 class RequestWire:
-    """What a connection does for one of its requests beside ASGI; see `Wire`."""
+    """The `Wire` of one request on a connection."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = weakref.ref(cycle)  # whose scope holds this
@@ -81,7 +81,7 @@ class RequestWire:
             cycle.flow.resume_reading()  # which a long body may have paused
 
     def notice_end(self) -> None:
-        """Tell whoever watches that the connection has ended."""
+        """Report to the watcher that the connection has ended."""
         if self._on_leave is not None:
             self._on_leave()
 
@@ -128,7 +128,7 @@ class GuardedConnection(HttpToolsProtocol):
     _wires: Sequence[RequestWire] = ()  # of one request, or of more that were sent at once
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Welcome a client, or send it away if there are too many."""
+        """Accept a client, or refuse it if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.limits.most:
             problem = "Too many connections are open (server.max_connections): try again soon."
@@ -146,17 +146,17 @@ class GuardedConnection(HttpToolsProtocol):
         self._wires = ()
 
     def pause_writing(self) -> None:
-        """Begin to look whether the client takes anything: more than it should waits for it."""
+        """Start to check that the client reads: its buffer is full."""
         super().pause_writing()
         self._look_again()
 
     def resume_writing(self) -> None:
-        """Look no more."""
+        """Stop checking: the client has read enough."""
         self._stop_looking()
         super().resume_writing()
 
     def on_message_begin(self) -> None:
-        """Begin to wait for the rest of a head."""
+        """Start the deadline of a head."""
         super().on_message_begin()
         self._head_size = 0
         self._expect_head()
@@ -172,7 +172,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._grow(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
-        """Go on without a deadline: bodies have one of their own."""
+        """End the head's deadline: bodies have their own."""
         self._stop_expecting()
         super().on_headers_complete()
         if getattr(self.cycle, "scope", None) is self.scope:  # it may be none of ours
@@ -181,7 +181,7 @@ class GuardedConnection(HttpToolsProtocol):
             self.scope["extensions"] = {WIRE: {"wire": wire}}
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, or smuggles, in the shape of every other error."""
+        """Refuse invalid HTTP and request smuggling with the usual error body."""
         self._turn_away(Problem(400, _KIND, f"{msg} Its head may also be too large."))
 
     def _grow(self, size: int) -> None:
@@ -208,11 +208,11 @@ class GuardedConnection(HttpToolsProtocol):
             self._stall = None
 
     def _cut_off_if_stalled(self) -> None:
-        """End a connection whose client takes nothing, as if it had left."""
+        """End a connection whose client reads nothing."""
         if self.transport.get_write_buffer_size() < self._unsent:
             self._look_again()
         else:
-            self.transport.abort()  # closing would wait until it has taken the rest
+            self.transport.abort()  # closing would wait until it has read the rest
 
     def _give_up(self) -> None:
         seconds = self.limits.head_seconds
@@ -233,7 +233,7 @@ class GuardedConnection(HttpToolsProtocol):
 
 
 def limit_connections(limits: ConnectionLimits) -> type[GuardedConnection]:
-    """Make the class of connections with such limits, for uvicorn's `http`."""
+    """Make the class of connections with these limits, for uvicorn's `http`."""
 
     class Limited(GuardedConnection):
         """A connection with these limits."""

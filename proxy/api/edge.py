@@ -1,7 +1,7 @@
-"""The outermost application: makes the connection of a request, says who gets in and answers.
+"""The outermost ASGI application: makes a request's connection, checks access, finds the endpoint.
 
-What is asked for all the time is answered past FastAPI's router, whose error pages and exit stacks
-are five layers for each message. It must not know what the endpoints do.
+Frequent requests bypass FastAPI's router, because its error pages and exit stacks add five layers
+to each message. The edge does not know what the endpoints do.
 """
 
 import asyncio
@@ -37,24 +37,24 @@ _FAREWELL_SECONDS = 1.0  # a client may not be reading
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who gets in: `keys` by the names of their owners, none for an open server.
+    """Who may use the server: `keys` by the names of their owners, none for an open server.
 
-    Where `hosts` is set, requests have to call Temper by one of these names: a web page that has
-    a name of its own resolved to this machine (DNS rebinding) uses that name.
+    If `hosts` is set, a request's Host header has to be one of these names. That stops DNS
+    rebinding: a web page that resolves its own name to this machine sends that name.
     """
 
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     hosts: frozenset[str] | None = None
 
     def owner_of(self, headers: Mapping[str, str]) -> str | None:
-        """Return whose key was sent, "" where none is needed, and None for a stranger."""
+        """Return the name of the key's owner, "" if no key is needed, None for a wrong key."""
         if not self.keys:
             return ""
         scheme, _, sent = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             sent = headers.get("x-api-key", "")
         sent = sent.strip()
-        # every key is compared, so that the time tells nothing
+        # compares every key, so that the time reveals nothing
         found = [name for name, key in self.keys.items() if _is_same(sent, key)]
         return found[0] if found else None
 
@@ -66,7 +66,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class OpenPaths:
-    """What is open to all: `probes` need neither key nor name, what is `public` needs no key."""
+    """Open paths: `probes` need neither key nor host name, `public` ones need no key."""
 
     probes: tuple[str, ...] = HEALTH_PATHS
     public: frozenset[str] = frozenset()
@@ -76,15 +76,14 @@ _OPEN_PATHS = OpenPaths()
 
 
 class Edge:
-    """Turns away what has no business here, and finds who answers the rest.
+    """Refuses requests without access, and finds the endpoint of all others.
 
-    The id of a request is `x-request-id` as the client sent it, if it is plain, else a new one; it
-    is put into `scope["state"]["request_id"]` and into the response, the owner of the key into
-    `scope["state"]["owner"]`, and the language of its path into `scope["state"]["front"]`. Web
-    pages from `origins` may use the server from a browser.
+    Sets in `scope["state"]`: `request_id`, the client's `x-request-id` if it has only safe
+    characters, else a new one; `owner`, the name of the key's owner; `front`, the language of the
+    path. The id is also sent in the response. Web pages from `origins` may use the server.
 
-    A POST to a path of `endpoints` is answered by what is made there for the first who asks for it;
-    all else goes to `app`.
+    A POST to a path of `endpoints` goes to that endpoint, which is made on its first request.
+    All else goes to `app`.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Edge:
         self._fronts = fronts
         self._paths = paths
         self._enter: ASGIApp = self._receive
-        if origins:  # outside of the limits, as a browser asks for permission without a key
+        if origins:  # before the checks, because a browser's preflight request has no key
             self._enter = CORSMiddleware(
                 self._receive, allow_origins=[*origins], allow_methods=["*"], allow_headers=["*"]
             )
@@ -114,7 +113,7 @@ class Edge:
         await answering(scope, receive, send)
 
     async def _receive(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Receive a request."""
+        """Make the request's connection, and serve it."""
         headers = headers_of(scope)
         path = _path_of(scope)
         wished = headers.get("x-request-id", "")
@@ -155,7 +154,7 @@ class Edge:
 
 
 async def serve(endpoint: Endpoint, connection: ClientConnection) -> None:
-    """Have a request answered; the client is told of a bug, and of an operator who ended it."""
+    """Run an endpoint; after a bug, or if an operator ended the request, send an error."""
     try:
         await endpoint(connection)
     except Exception:  # a bug of ours, which the server logs
@@ -170,14 +169,14 @@ async def serve(endpoint: Endpoint, connection: ClientConnection) -> None:
 
 
 async def _say_farewell(connection: ClientConnection) -> None:
-    """Tell a client that the server ends: nothing is behind it that has to be cancelled."""
+    """Tell a client that the server stops."""
     if not connection.has_begun:
         async with asyncio.timeout(_FAREWELL_SECONDS):
             await refuse(connection, ServerStopped())
 
 
 def _path_of(scope: Scope) -> str:
-    """Return the path within Temper, which may be mounted below another one."""
+    """Return the path relative to where Temper is mounted."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path

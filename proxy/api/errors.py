@@ -1,6 +1,6 @@
-"""Errors as clients see them: the one place where a kind of error gets a status.
+"""Errors as clients see them: the one place that gives an error its HTTP status.
 
-How its body looks is the business of the front end whose path was asked for.
+The front end of the requested path writes the body.
 """
 
 import difflib
@@ -27,7 +27,7 @@ _SERVER_STATUSES_KEPT = (501, 503, 504)
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """How a kind of error is put to a client; its own words where there is no `message`."""
+    """How a kind of error is reported to a client; without a `message` in its own words."""
 
     status: int
     code: str | None = None
@@ -66,7 +66,7 @@ _MISSING: Mapping[type[TemperError], str] = MappingProxyType(
 
 
 def describe(error: TemperError) -> Problem:
-    """Translate an error; what nobody foresaw is an internal error without details."""
+    """Translate an error; an unexpected one becomes an internal error without details."""
     match error:
         case errors.InvalidRequest():
             return _client_problem(error)
@@ -104,7 +104,7 @@ def error_response(problem: Problem, scope: Scope) -> Response:
 
 
 async def refuse(connection: ClientConnection, error: TemperError) -> None:
-    """Answer with an error, as the client expects it."""
+    """Send an error in the client's format."""
     reply = error_reply(describe(error), connection.scope)
     await connection.respond(reply.status, reply.headers, reply.body)
 
@@ -127,7 +127,7 @@ DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = MappingProxyType(
 
 
 def dashboard_problem(code: str) -> Problem:
-    """Describe why the dashboard does not get what it asked for."""
+    """Describe why a request of the dashboard is refused."""
     status, message = DASHBOARD_PROBLEMS[code]
     kind = "server_error" if status == 503 else "invalid_request_error"
     return Problem(status, kind, message, code)
@@ -193,7 +193,7 @@ def _bad_gateway(error: errors.BackendFailed) -> Problem:
 
 
 def _recovery(error: errors.BackendUnavailable) -> Problem:
-    """Say when a server is there again; nobody can do anything about one that stays away."""
+    """Report an unavailable backend, and after how many seconds to retry, if that can help."""
     later = error.retry_after
     headers = _NO_RETRY if later is None else {"retry-after": str(later)}
     return Problem(503, "server_error", str(error), "backend_unavailable", headers=headers)

@@ -14,7 +14,7 @@ _COMMAND_LINE_OF_HTTPX = "httpx._main"
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Choose the faster event loop where there is one; it does not exist for Windows."""
+    """Choose uvloop if it is installed; it does not exist for Windows."""
     try:
         from uvloop import new_event_loop
     except ImportError:
@@ -23,12 +23,12 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def hurry() -> None:
-    """Spare the collector the time of the start, in which nearly everything that is made stays."""
+    """Collect garbage rarely during the start: nearly all objects of the start live on."""
     gc.set_threshold(500_000)
 
 
 def import_libraries() -> None:
-    """Import httpx and FastAPI without what a server does not use: a tenth of the start.
+    """Import httpx and FastAPI without unused parts, which saves a tenth of the start.
 
     httpx imports its command line and pygments where rich is installed; it does without them.
     Pydantic compiles FastAPI's models of OpenAPI when documentation needs them.
@@ -52,6 +52,6 @@ def import_libraries() -> None:
 
 
 def settle() -> None:
-    """Spare the collector what was imported and lives for ever: a sixth more requests a second."""
+    """Freeze what was imported, so that it is never collected: a sixth more requests a second."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)

@@ -19,9 +19,9 @@ from proxy.observability.live_request import LiveRequest
 
 
 class Exchange:
-    """Answers one request with what a `source` gives; `headers` are those that travel upstream.
+    """Answers one request with the events of a `source`; `headers` are sent to the backend.
 
-    A `recorder` hears what the client gets.
+    A `recorder` records what the client gets.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Exchange:
             await connection.while_connected(self._send_whole(batches, connection, timeouts))
 
     def close(self) -> None:
-        """Note what happened to the answer, and let go of what refers back to its source."""
+        """Record how the answer ended, and drop references back to its source."""
         live, source = self._live, self._source
         live.facts, live.facts_so_far = source.facts, None
         live.set_backend(source.backend)

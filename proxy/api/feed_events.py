@@ -1,4 +1,4 @@
-"""What the dashboard's feed tells, as data: the state, and what changes of it afterwards."""
+"""The events of the dashboard's feed: the whole state, then its changes."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from proxy.observability.rows import PendingCall, Row, ToolServerCard
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """One model: its state, and who uses it; None where nobody knows."""
+    """One model: its state, and who uses it; None means unknown."""
 
     name: str
     title: str
@@ -72,7 +72,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """What requests came to, and the buckets that may have changed."""
+    """Totals of all requests, and the time buckets that may have changed."""
 
     number: int
     now: float

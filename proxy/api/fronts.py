@@ -25,14 +25,14 @@ class Sharing(Protocol):
     """Answers requests with a key together with other replicas."""
 
     def around(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
-        """Return what answers one request with this key: somebody else, or `endpoint`."""
+        """Return what answers this request: another replica's answer, or `endpoint`."""
 
 
 class ReplicaState(Protocol):
-    """What replicas share, as far as languages have to do with it."""
+    """What replicas share that depends on a language."""
 
     def answers(self, front: Front, silence: float) -> Sharing:
-        """Share answers in a language; after `silence` seconds who waits gets a sign of life."""
+        """Share answers in a language; clients get a sign of life after `silence` seconds."""
 
     def shares(self, store: ResponseStore | None) -> Callable[[], bool] | None:
         """Return what tells whether what is kept in a store is shared now; None if never."""
@@ -49,8 +49,8 @@ class WrittenStore(ResponseStore, Protocol):
 class FrontRoute:
     """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
 
-    It is made when its first request comes: most clients speak one language, and each of the others
-    would take its part of the start and of the memory.
+    It is made on its first request, because most clients speak one language and each language costs
+    start time and memory.
 
     At paths that all languages share, such as the list of models, its clients are known by a
     `header` that only they send; their `catalogue` lists models. Where a `file`, or a store that
@@ -73,9 +73,9 @@ class FrontRoute:
 
 
 class Fronts:
-    """Every language that is spoken; who shows none by path or header is answered in the first.
+    """All languages in use; the first one answers requests that show none by path or header.
 
-    Responses are kept in the `store`; None where nothing is. `state` is what replicas share.
+    Responses are kept in the `store`, if there is one. `state` is what replicas share.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Fronts:
         return self._route_of_client(headers).front
 
     def sharing(self, front: Front, silence: float) -> Sharing | None:
-        """Return what shares the answers to keyed requests; None where nothing is shared.
+        """Return what shares the answers to keyed requests; None if nothing is shared.
 
-        After `silence` seconds those who wait get a sign of life.
+        Waiting clients get a sign of life after `silence` seconds.
         """
         return None if self._state is None else self._state.answers(front, silence)
 

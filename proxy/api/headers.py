@@ -1,4 +1,4 @@
-"""The headers of a request by name: looked up many times, so they are sorted out once."""
+"""The headers of a request by name: parsed once, because they are looked up many times."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ _KEPT = "temper.headers"
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by their lower-case names; of one that was sent twice the first.
+    """Return a request's headers by lower-case name; if one is repeated, the first counts.
 
     starlette's `Headers` walk through all of them for each name.
     """

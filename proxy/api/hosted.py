@@ -1,7 +1,7 @@
 """Temper as an ASGI application for somebody else's server: `uvicorn proxy.api.hosted:app`.
 
-The server around it owns sockets, signals and processes; what settings say of these counts for
-nothing then. `open_app` is what every server needs, our own included.
+The server around it owns sockets, signals and processes, so the settings for these have no effect.
+Every server uses `open_app`, also our own.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _NO_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class OpenedApp:
-    """The application with what it serves; `renew` has it go by the configuration as it is now."""
+    """The application with its services; `renew` reads the configuration again."""
 
     app: ReplaceableApp
     services: Services
@@ -65,9 +65,10 @@ async def open_app(
     reload: ReadSettings | None = None,
     replica: str | None = None,
 ) -> AsyncGenerator[OpenedApp]:
-    """Open what settings name, and make the application for it; see `open_services`.
+    """Open what the settings name, and make the application; see `open_services`.
 
-    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors, the latter in the block too.
+    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors; the latter also later, inside
+    the block.
     """
     options = server_options_of(settings)
     async with (
@@ -95,7 +96,7 @@ async def open_app(
 
 
 class Hosted:
-    """The application; `read` and all that follows from it wait until it is opened.
+    """The application; the configuration is read (`read`) only when it is opened.
 
     `beside` lives as long as the application it is given; `replica` names this one among others.
     """
@@ -141,7 +142,7 @@ class Hosted:
             await backend.until_ready()
 
     async def close(self) -> None:
-        """Close everything; the requests of this moment are the business of the server."""
+        """Close everything; the server around it ends running requests."""
         if self._life is not None:
             self._closing.set()
             await asyncio.wait((self._life,))
@@ -186,7 +187,7 @@ class Hosted:
                     await self._closing.wait()
         except TemperError as error:
             self._app = _refusal(503, str(error))
-            if self._opened.done():  # nobody else hears of it
+            if self._opened.done():  # nothing else reports it
                 logger.error("Temper has ended: %s", error)
             else:
                 raise
@@ -194,7 +195,7 @@ class Hosted:
 
 @dataclass(frozen=True, slots=True)
 class _LocalOnly:
-    """ASGI middleware: turns other machines away, as there is no key that they could show."""
+    """ASGI middleware: refuses other machines, because no key is configured."""
 
     app: ASGIApp
 
@@ -213,7 +214,7 @@ def _refusal(status: int, problem: str) -> ASGIApp:
 
 
 def _is_here(client: str) -> bool:
-    """Whether a client is on this machine; one without an address came through a file."""
+    """Whether a client is on this machine; a Unix socket's client has no address."""
     try:
         return ipaddress.ip_address(client).is_loopback
     except ValueError:
@@ -231,7 +232,7 @@ def _has_key(settings: Settings) -> bool:
 def _as_guest(settings: Settings) -> Settings:
     """Return the settings for an application whose address and workers are somebody else's.
 
-    With a key it may be called by any name unless some are listed, without one by loopback's.
+    With a key any host name is accepted unless some are listed; without one only loopback's.
     """
     place = {"workers": 1, "host": _ANYWHERE if _has_key(settings) else "127.0.0.1"}
     return settings.model_copy(update={"server": settings.server.model_copy(update=place)})

@@ -1,14 +1,13 @@
-"""One generation for each `Idempotency-Key`: who asks the same again gets the same answer.
+"""One generation for each `Idempotency-Key`: a repeated request gets the same answer.
 
-It knows requests as bytes and answers as messages, and must not know what they are about. What it
-keeps lives in this process: of several workers only the one that heard a key knows it, unless they
-share answers (`shared_answers`).
+It handles requests as bytes and answers as ASGI messages, and does not look at their content. It
+keeps them in this process: another worker does not know a key, unless workers share answers
+(`shared_answers`).
 """
 
-# The answer is made by a task of its own, which every client that asked for it follows, the first
-# one too: whoever leaves, the others get the rest. When nobody is left, the task is told that its
-# client has gone, like any other request, and the key is free again. So it is when the answer was
-# an error: asking again is what clients do about those.
+# A task of its own makes the answer, and all clients follow it, the first one too. If one leaves,
+# the others still get the rest. If all have left, the task sees its client disconnect, and the key
+# is free again. It is also free after an error, because clients retry those.
 
 import asyncio
 import hashlib
@@ -38,7 +37,7 @@ _HEADER = "idempotency-key"
 _KEY = re.compile(r"[!-~]{1,255}")
 _MEANINGFUL = b"x-temper-"  # headers that change an answer
 REPLAYED = (b"idempotent-replayed", b"true")
-_MOST_UNREAD = 64 * 1024  # bytes that the fastest client has not taken yet
+_MOST_UNREAD = 64 * 1024  # bytes that the fastest client has not read yet
 
 Clock: TypeAlias = Callable[[], float]
 IsComplete: TypeAlias = Callable[[bytes], bool]  # whether a stream with this end has ended well
@@ -47,7 +46,7 @@ Name: TypeAlias = tuple[str, str]  # whose key it is, and the key
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is kept of answers: for how many seconds, how many, and bytes of one and of all."""
+    """Limits of kept answers: seconds, their number, bytes of one and of all."""
 
     seconds: float = 300.0
     answers: int = 1000
@@ -57,7 +56,7 @@ class Memory:
 
 @dataclass(eq=False, slots=True)
 class _Follower:
-    """A client that gets an answer: how many messages and bytes of it went out to it."""
+    """A client that follows an answer: how many messages and bytes were sent to it."""
 
     messages: int = 0
     size: int = 0
@@ -80,7 +79,7 @@ class SharedAnswer:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether another client may get it, too: it is neither abandoned nor an error."""
+        """Whether another client may get it: it is neither abandoned nor an error."""
         return not self._abandoned.is_set() and (self.ended_at is None or self._is_good)
 
     @property
@@ -89,7 +88,7 @@ class SharedAnswer:
         return ended_well(self._messages, self.is_complete)
 
     def begin(self, endpoint: Endpoint, scope: Scope, body: bytes, clock: Clock) -> None:
-        """Have it made, for as long as anybody follows; a first follower has to come at once."""
+        """Make the answer while a client follows it; the first has to follow at once."""
         asked: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
@@ -100,7 +99,7 @@ class SharedAnswer:
 
         async def make() -> None:
             try:
-                # whoever answers must not write to a client past those that follow
+                # the endpoint must not write directly to one client's wire
                 own = {**scope, "extensions": {}}
                 await serve(endpoint, ClientConnection(own, receive, self._take))
             finally:
@@ -110,7 +109,7 @@ class SharedAnswer:
         self._making = asyncio.create_task(make())
 
     async def follow(self, connection: ClientConnection) -> None:
-        """Send all of it to a client, while that is there; raises what its making raised."""
+        """Send the whole answer to a connected client; raises what the endpoint raised."""
         making = self._making
         assert making is not None  # noqa: S101 - it has begun
         with self._count_follower() as follower:
@@ -127,7 +126,7 @@ class SharedAnswer:
             making.result()
 
     async def _take(self, message: Message) -> None:
-        """Keep a message, and wait while nobody reads."""
+        """Keep a message; wait while no client reads."""
         self._messages.append(message)
         self.size += len(message.get("body", b""))
         self._tell()
@@ -140,7 +139,7 @@ class SharedAnswer:
 
     @contextmanager
     def _count_follower(self) -> Generator[_Follower, None, None]:
-        """Count a client in while the block runs; without any, the answer is abandoned."""
+        """Count a client while the block runs; without clients the answer is abandoned."""
         follower = _Follower()
         self._followers.append(follower)
         try:
@@ -215,7 +214,7 @@ class Idempotency:
             self._forget()
 
     def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
-        """Return the answer to a request, and whether it was there before; begins a new one."""
+        """Return the answer to a request and whether it existed; else begin one."""
         self._forget()
         fingerprint, own_id = _fingerprint(scope, body), scope["state"]["request_id"]
         known = self._answers.get(name)
@@ -232,7 +231,7 @@ class Idempotency:
         return known, True
 
     def _forget(self) -> None:
-        """Forget what is of no use, too old, or too much; what is being made is never too much."""
+        """Drop answers that are useless, too old or too many, but none that is being made."""
         memory = self._memory
         kept = {name: one for name, one in self._answers.items() if self._is_kept(one)}
         size = sum(one.size for one in kept.values())
@@ -250,7 +249,7 @@ class Idempotency:
 
 
 def ended_well(messages: Sequence[Message], is_complete: IsComplete) -> bool:
-    """Whether the messages of an answer that has ended are one that others may get, too."""
+    """Whether a finished answer may be sent to other clients."""
     if not messages or messages[0]["status"] != 200:
         return False
     headers, last = Headers(raw=messages[0]["headers"]), messages[-1]
@@ -260,17 +259,17 @@ def ended_well(messages: Sequence[Message], is_complete: IsComplete) -> bool:
 
 
 def _name_of(connection: ClientConnection) -> Name:
-    """Return whose key it is, and the key; raises `InvalidRequest` for one that cannot be."""
+    """Return the owner and the idempotency key; raises `InvalidRequest` for a malformed key."""
     headers = headers_of(connection.scope)
     key = headers[_HEADER]
     if not _KEY.fullmatch(key):
         raise InvalidRequest("Use 1 to 255 visible ASCII characters.", _HEADER)
-    # where the server has no keys, those of the clients are meant for the backend
+    # without keys of the server, the clients' keys are meant for the backend
     sent = headers.get("authorization", headers.get("x-api-key", ""))
     return connection.owner or sent, key
 
 
 def _fingerprint(scope: Scope, body: bytes) -> bytes:
-    """Return what two requests have in common only if they ask for the same."""
+    """Return a digest that two requests share only if they ask for the same."""
     wishes = sorted(one for one in scope["headers"] if one[0].startswith(_MEANINGFUL))
     return hashlib.sha256(repr(wishes).encode() + b"\n" + body).digest()

@@ -1,4 +1,4 @@
-"""A file of API keys: who may ask, and with which key."""
+"""Reads the file of API keys and their owners."""
 
 import re
 from pathlib import Path

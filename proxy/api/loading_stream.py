@@ -1,4 +1,4 @@
-"""What a client sees while the model that it asked for is being loaded."""
+"""Keeps a client's connection alive while its model is loaded."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from proxy.dialects.front import Decoded
 from proxy.errors import TemperError
 from proxy.serving.services import LoadClaim, load_wait
 
-_FIRST_NEWS = 1.0  # seconds until a stream begins: what fails at once has its own status
+_FIRST_NEWS = 1.0  # seconds until a stream begins: an earlier failure gets its own HTTP status
 
 
 @dataclass(frozen=True, slots=True)
 class LoadingStream:
-    """Keeps a client company whose model is not loaded yet, on the stream of its answer."""
+    """Sends signs of life to a client whose model is not loaded yet."""
 
     connection: ClientConnection
     stream: AnswerStream

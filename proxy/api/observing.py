@@ -1,4 +1,4 @@
-"""From the settings to whoever wants to know what happens to requests."""
+"""Opens the observers that the settings name: logs, metrics, traces, records and the board."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterator
@@ -25,7 +25,7 @@ _PUBLISH_SECONDS = 1.0
 def open_observers(
     settings: Settings, place: WorkerPlace | None = None, replica: str | None = None
 ) -> Generator[Observers, None, None]:
-    """Open the observers that are configured, of one worker at a `place` if there are several.
+    """Open the configured observers; one of several workers has a `place`.
 
     A `replica` has a name of its own in traces. Raises `InvalidConfiguration`.
     """
@@ -42,7 +42,7 @@ def open_observers(
 
 
 def _beside_others(observers: Observers, place: WorkerPlace) -> Observers:
-    """Let the observers of one worker know of those of the others."""
+    """Connect the observers of one worker with those of the others."""
     board = observers.board
     siblings = SiblingBoards(place.folder, board.instance) if board is not None else None
     return replace(observers, shared=SharedCounts(place), siblings=siblings)
@@ -50,9 +50,9 @@ def _beside_others(observers: Observers, place: WorkerPlace) -> Observers:
 
 @asynccontextmanager
 async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
-    """Let other workers know what this one counts and has, while the block runs.
+    """Share this worker's counts and state with the others while the block runs.
 
-    What it has counted is told at the end, too.
+    Its counts are also shared at the end.
     """
     shared, siblings, board = observers.shared, observers.siblings, observers.board
     if shared is None or siblings is None or board is None:
@@ -77,7 +77,7 @@ async def _publish(shared: SharedCounts, board: Board) -> None:
 
 
 def _board(recording: Recording | None) -> Board:
-    """Make the board, which knows of each request whether its exchange was kept."""
+    """Make the board, which knows for each request whether its exchange was recorded."""
     kept = recording.kept if recording is not None else None
     return Board() if kept is None else Board(has_exchange=kept.has)
 
@@ -104,14 +104,14 @@ def _open_recording(settings: Settings, opened: ExitStack) -> Recording | None:
 
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:
-    """Return every secret that an operator has given, also in files."""
+    """Return every configured secret, also those in files."""
     file = settings.server.api_keys_file
     keys = read_keys(file).values() if file is not None else ()
     return (*secrets_in(settings), *keys)
 
 
 def secrets_in(value: object) -> Iterator[str]:
-    """Return every secret within settings, wherever it stands."""
+    """Return every secret within the settings, at any depth."""
     match value:
         case SecretStr():
             yield value.get_secret_value()

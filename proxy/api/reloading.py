@@ -1,7 +1,7 @@
 """Reads the configuration again while Temper serves (SIGHUP); a wrong one changes nothing.
 
-What guards, limits and recognises takes effect with the next request, and requests that are being
-answered end as they began. What processes, sockets and files hang on waits for a restart.
+Guardrails, limits and profiles take effect with the next request; running requests keep the old
+ones. Changes that concern processes, sockets and files need a restart.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _FIELDS = {
 
 
 class ReplaceableApp:
-    """ASGI application: the one that answers now; those that are answering go on."""
+    """ASGI application that can be replaced; running requests stay with the old one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -66,14 +66,14 @@ class ReplaceableApp:
         await self._app(scope, receive, send)
 
     def replace(self, app: ASGIApp) -> None:
-        """Have another one answer from now on."""
+        """Replace the application for new requests."""
         self._app = app
 
 
 def merge_settings(
     serving: Settings, asked: Settings, new: Settings
 ) -> tuple[Settings, tuple[str, ...]]:
-    """Take over what can change now, and name what was changed but needs a restart.
+    """Return the settings with what can change now, and the names of those that need a restart.
 
     `serving` are the settings in use, made of those that were `asked` for before.
     """
@@ -98,7 +98,7 @@ class LoadedConfiguration:
     asked: Settings
 
     def reload(self) -> bool:
-        """Take over what can change; False, and the log says why, where something is wrong."""
+        """Apply what can change; if the configuration is invalid, log why and return False."""
         try:
             new = self.read()
             serving, waiting = merge_settings(self.serving, self.asked, new)
@@ -115,7 +115,7 @@ class LoadedConfiguration:
 
 
 def reload_services(services: Services, settings: Settings, serving: ServerOptions) -> Services:
-    """Serve the same backends, with their queues, under new terms."""
+    """Serve the same backends and queues with new settings."""
 
     def again(service: Service) -> Service:
         overrides = (
@@ -129,9 +129,9 @@ def reload_services(services: Services, settings: Settings, serving: ServerOptio
 
 @contextmanager
 def on_hangup(act: Callable[[], None]) -> Iterator[None]:
-    """Act on each SIGHUP while the block runs, where there is such a signal.
+    """Reload on each SIGHUP while the block runs, if the system has that signal.
 
-    A terminal that is closed sends the same signal: it means the end, as if Temper did not mind it.
+    Closing a terminal sends SIGHUP too; there it ends Temper.
     """
     if not hasattr(signal, "SIGHUP"):
         yield

@@ -1,4 +1,4 @@
-"""What is read of an HTTP request: its body, who sent it, and the headers that travel on."""
+"""Reads an HTTP request: its body, its sender, and the headers to send to the backend."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Decoded = TypeVar("Decoded")
 
 _LARGE = 2**20  # bytes
 
-# what is passed on: the field that the model reads, and whether its answer can be a stream
+# passthrough paths: the field that the model reads, and whether the answer can be a stream
 PASSED_ON = MappingProxyType(
     {"/v1/completions": ("prompt", True), "/v1/embeddings": ("input", False)}
 )
@@ -36,7 +36,7 @@ _TRAVELLING = ("authorization", "traceparent")
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """How large a body may be, in bytes, and how long it may take to come, in seconds."""
+    """The largest body in bytes, and how many seconds it may take to arrive."""
 
     size: int = 32 * 2**20
     seconds: float = 30.0
@@ -46,8 +46,8 @@ class BodyLimits:
 class RequestReader:
     """Reads requests; `body` bounds what a client may send.
 
-    With `forwards_authorization` a client's own key travels to the backend. To decode a body in
-    which one of `references` stands, something has to be read from a disk.
+    With `forwards_authorization` the client's key is sent to the backend. A body that contains one
+    of `references` needs disk access to decode.
     """
 
     body: BodyLimits
@@ -59,7 +59,7 @@ class RequestReader:
     ) -> Decoded:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`.
 
-        What takes long is decoded beside the event loop, so that others are served meanwhile.
+        A body that takes long is decoded in a thread, so that other requests are served meanwhile.
         """
         is_here = connection.has_whole_body
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
@@ -67,7 +67,7 @@ class RequestReader:
         return await asyncio.to_thread(decode, body) if takes_long else decode(body)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
-        """Return the headers that travel to the backend."""
+        """Return the headers to send to the backend."""
         sent = headers_of(scope)
         headers = {name: sent[name] for name in _TRAVELLING if name in sent}
         if not self.forwards_authorization:
@@ -83,7 +83,7 @@ async def read_body(
 ) -> bytes:
     """Read the JSON body of a request; one that `is_here` need not be waited for.
 
-    Raises `NotJson` for another content type: browsers send those to anybody, without asking.
+    Raises `NotJson` for another content type: browsers send those to any site without asking it.
     Raises `RequestTooLarge`, before a byte is read if the declared length is too large, and
     `RequestTimedOut`. A compressed body is an `InvalidRequest`: its size would be known too late.
     Raises starlette's `ClientDisconnect` if the client leaves.
@@ -123,7 +123,7 @@ async def _whole(receive: Receive, limit: int) -> bytes:
 
 
 def decode_passage(path: str, body: bytes) -> PassthroughRequest:
-    """Read no more of a request than whose it is and how it is answered; raises InvalidRequest."""
+    """Read only the model and the kind of answer; raises InvalidRequest."""
     read = read_object(body)
     model, stream = read.get("model"), read.get("stream")
     if model is not None and not isinstance(model, str):
@@ -142,9 +142,9 @@ def sender_of(scope: Scope) -> Sender:
 
 
 def client_key(scope: Scope) -> str:
-    """Tell clients apart, so that they take turns: by the owner of their key.
+    """Return the client's identity for fair queueing: the owner of its key.
 
-    Where nobody needs a key, by the one that is meant for the backend, else by their address.
+    On an open server it is the key meant for the backend, else the address.
     """
     owner: str = scope["state"].get("owner", "")
     return owner or _key_in(scope) or _address_in(scope)
@@ -153,7 +153,7 @@ def client_key(scope: Scope) -> str:
 def begin_live_request(
     connection: ClientConnection, observers: Observers, dialect: str = CHAT_DIALECT
 ) -> LiveRequest:
-    """Follow a request from now on; where there are traces it goes on with its client's."""
+    """Start to observe a request; with tracing it continues the client's trace."""
     scope, board = connection.scope, observers.board
     sent = headers_of(scope).get("traceparent", "")
     live = LiveRequest(
@@ -168,9 +168,9 @@ def begin_live_request(
 
 
 def note_status(live: LiveRequest, connection: ClientConnection) -> None:
-    """Note with which status a request was answered, once all of the answer was sent.
+    """Record the status of an answer once all of it was sent.
 
-    Until then the client may leave. What was noted before, of a failure, stays.
+    Until then the client may leave. A failure recorded before is kept.
     """
     if live.status == CLIENT_LEFT and connection.is_over and not connection.is_cancelled:
         live.status = connection.status

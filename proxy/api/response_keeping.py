@@ -1,7 +1,7 @@
-"""Where responses are kept, as the settings say, and who waits until one is.
+"""Opens the configured store of responses, and delays an answer's end until it is stored.
 
-In memory, in a file, in a store that replicas share, or nowhere. The end of an answer waits until
-it has been written there, so that its client may go on from it at once, wherever it gets to.
+The store is memory, a file, a store that replicas share, or none. An answer ends only when it is
+stored, so that its client can continue from it at once, on any replica.
 """
 
 import time
@@ -39,8 +39,8 @@ def open_response_store(
 ) -> Iterator[Kept]:
     """Open what keeps responses, None where nothing does; raises `InvalidConfiguration`.
 
-    Several workers need a file, or to `share` with replicas: which of them gets the next
-    request is chance. `on_loss` is told, by any thread, why a response could not be stored.
+    Several workers need a file or a shared store (`share`), because any of them may get the next
+    request. `on_loss` is called from any thread with the reason that a response was not stored.
     """
     kept = settings.responses
     bounds = Bounds(kept.store_responses, kept.store_bytes, kept.store_seconds)
@@ -68,7 +68,7 @@ def examine_keeping(settings: Settings) -> None:
 
 
 def keep_answers(route: FrontRoute, endpoint: Endpoint) -> Endpoint:
-    """Have an answer end when it has been written to where the route keeps it, if it does."""
+    """Delay the end of an answer until its route has stored it, if it stores responses."""
     if route.file is not None:
         endpoint = WaitForWriting(endpoint, route.file)
     return endpoint if route.is_shared is None else TellWhenAlone(endpoint, route.is_shared)
@@ -76,7 +76,7 @@ def keep_answers(route: FrontRoute, endpoint: Endpoint) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class WaitForWriting:
-    """An answer ends when what was kept of it has been written to the `file`."""
+    """Ends an answer when its response has been written to the `file`."""
 
     endpoint: Endpoint
     file: WrittenStore
@@ -94,7 +94,7 @@ class WaitForWriting:
 class TellWhenAlone:
     """Says of an answer that it is kept by this replica only, unless `is_shared`.
 
-    A stream begins before anything of it is kept; of a whole answer it is known.
+    A stream begins before it is stored; for a whole answer the result is known.
     """
 
     endpoint: Endpoint

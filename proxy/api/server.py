@@ -26,13 +26,13 @@ from proxy.settings import Settings
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
-_CUT_OFF_SECONDS = 2.0  # for telling clients that nobody answers them any more
+_CUT_OFF_SECONDS = 2.0  # for telling clients that the server stops
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What one of several workers is given: the model's server, and its place among them."""
+    """What the parent gives a worker: the model's server, and the worker's place."""
 
     remote: Supervised | None = None
     place: WorkerPlace | None = None
@@ -80,7 +80,7 @@ async def serve_on(
     serving_now = open_server(listening, settings, on_stage, worker=worker, reload=reload)
     async with serving_now as (server, address):
         on_ready(address)
-        # a model that cannot be loaded ends it in good order
+        # a model that cannot be loaded ends the server cleanly
         await asyncio.shield(server)
 
 
@@ -123,7 +123,7 @@ def listen(host: str, port: int) -> socket.socket:
     # Connections inherit it. asyncio sets it only where the socket's protocol number is given, and
     # without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2 ms).
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Else the kernel keeps 4 MB for each client that reads nothing, and asks the backend for more.
+    # Else the kernel buffers 4 MB for each client that reads nothing, and Temper reads on.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT)
     return listening
 
@@ -142,11 +142,11 @@ async def serving(
     *,
     signals: Sequence[signal.Signals] = SIGNALS,
 ) -> AsyncGenerator[asyncio.Task[None], None]:
-    """Serve an application on a socket; yields, once clients are welcome, the task that does it.
+    """Serve an application on a socket; yields the serving task once it accepts clients.
 
-    The task ends when SIGINT or SIGTERM has been drained, for at most `grace` seconds; a second
-    signal ends it at once. Leaving the context drains as well. Outside of the main thread there
-    can be no `signals`.
+    After SIGINT or SIGTERM running requests get at most `grace` seconds, then the task ends; a
+    second signal ends it at once. Leaving the context does the same as a signal. `signals` need
+    the main thread.
     """
     config = uvicorn.Config(
         app,
@@ -195,7 +195,7 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain, then end in good order what could not be waited for."""
+        """Wait for running requests, then cancel the rest cleanly."""
         await super().shutdown(sockets)
         left = set(self.server_state.tasks)
         for task in left if self.force_exit else ():

@@ -1,8 +1,8 @@
-"""Keyed requests whose answers are shared with other replicas: one generation for all of them.
+"""Shares the answers to keyed requests between replicas: one generation for all of them.
 
-It stands behind the memory of a single process (`idempotency`), and is asked only for what that
-does not know. Whoever waits for another replica gets its whole answer at the end; a stream has
-comments in it until then. Without the store every replica is on its own, and says so.
+`idempotency` asks it only for keys that its own process does not know. A client that waits for
+another replica gets the whole answer at the end; a stream gets comments until then. If the store
+is down, every replica works alone and says so.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 class SharedAnswers:
     """Shares the answers in one language; after `silence` seconds a stream gets a sign of life.
 
-    What is left to do behind an answer is done by `background` tasks.
+    `background` runs the work that is left after an answer.
     """
 
     claims: Claims
@@ -48,7 +48,7 @@ class SharedAnswers:
     background: "BackgroundTasks"
 
     def around(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
-        """Return what answers one request with this key: another replica, or else `endpoint`."""
+        """Return what answers this request: another replica's answer, or `endpoint`."""
 
         async def answer(connection: ClientConnection) -> None:
             asked = await connection.receive()
@@ -72,7 +72,7 @@ class SharedAnswers:
                 case StateUnavailable():
                     client.told.append(ALONE)
                     await serve(endpoint, behind)
-                case None:  # nobody waits any more
+                case None:  # no client waits any more
                     pass
 
         return answer
@@ -82,7 +82,7 @@ class SharedAnswers:
         client: "WaitingClient",
         settling: "asyncio.Future[OwnClaim | KeptAnswer | None]",
     ) -> OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None:
-        """Find out who answers, or why nobody can tell, while a client waits."""
+        """Find out which replica answers, or why that is unknown, while a client waits."""
         settled: OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None = None
 
         async def settle() -> None:
@@ -103,7 +103,7 @@ class SharedAnswers:
     async def _make(
         self, claim: OwnClaim, endpoint: Endpoint, connection: ClientConnection
     ) -> None:
-        """Answer, and leave the answer for the others if it is a good one."""
+        """Answer, and store the answer for the others if it succeeded."""
         messages: list[Message] = []
 
         async def note(message: Message) -> None:
@@ -138,7 +138,7 @@ class WaitingClient:
     _has_failed: bool = False
 
     async def waits_for(self, work: "asyncio.Future[Result]") -> Result:
-        """Wait for what goes on if this ends; a stream shows that it is waited for."""
+        """Wait for shielded work; a stream gets signs of life meanwhile."""
         while not (await asyncio.wait((work,), timeout=self.silence))[0]:
             if _wants_stream(self.body):
                 await self._show_life()
@@ -172,19 +172,19 @@ class WaitingClient:
 
 
 class BackgroundTasks:
-    """What is still to be done when a client has its answer; whatever fails there is known."""
+    """Tasks that outlive an answer; they report their own failures."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, work: Awaitable[object]) -> None:
-        """Have something done soon."""
+        """Start a task."""
         task = asyncio.ensure_future(_quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def finished(self) -> None:
-        """Wait until all of it is done, for a moment: what has no store by then is given up."""
+        """Wait a moment for all tasks, then cancel the rest."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
             for task in late:
@@ -200,7 +200,7 @@ async def _quietly(work: Awaitable[object]) -> None:
 
 
 async def _given_up(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:
-    """Leave a key to others that nobody waits for any more."""
+    """Release a key that no client waits for any more."""
     with suppress(KeyReused):
         found = await settling
         if isinstance(found, OwnClaim):
@@ -208,7 +208,7 @@ async def _given_up(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") ->
 
 
 def _wants_stream(body: bytes) -> bool:
-    """Whether the answer to a request may begin before there is one."""
+    """Whether the response may begin before the answer is known."""
     with suppress(msgspec.DecodeError):  # it will be refused
         return json.split_object(body).get("stream") == b"true"
     return False

@@ -1,6 +1,6 @@
-"""What replicas share, as the settings say: opened before the languages that need it are made.
+"""Opens what replicas share, before the languages that need it are made.
 
-Without `state.url` nothing is shared, and nothing is imported for it.
+Without `state.url` nothing is shared or imported.
 """
 
 import os
@@ -32,7 +32,7 @@ _NAMESPACE = "temper"
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """A store that is open, and what is made of it."""
+    """An open store, and what uses it."""
 
     store: "ValkeyStore"
     sealing: "Sealing"
@@ -47,7 +47,7 @@ class SharedState:
         return SharedAnswers(self.claims, front.name, front.is_complete, silence, self.background)
 
     def responses(self, bounds: Bounds, alone: MemoryStore) -> "SharedResponses":
-        """Share responses; those that the store does not take are kept `alone`."""
+        """Share responses; those that the store refuses are kept in `alone`."""
         from proxy.state.shared_responses import SharedResponses
 
         return SharedResponses(
@@ -67,7 +67,7 @@ class SharedState:
 
 @asynccontextmanager
 async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Fronts]:
-    """Open the languages that clients speak, with whatever keeps something for them.
+    """Open the languages that clients speak, with their stores.
 
     Raises `InvalidConfiguration`.
     """

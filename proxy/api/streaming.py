@@ -1,7 +1,7 @@
-"""Writes one answer as a stream of server-sent events, as they come.
+"""Writes one answer as a stream of server-sent events, as they arrive.
 
-It is the only place where answers are written so; `StreamEncoder` makes the bytes. The work runs
-while the client is there: one that leaves cancels everything below it at once.
+All streamed answers are written here; `StreamEncoder` makes the bytes. A client that leaves cancels
+all work below at once.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ _FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be readin
 class StreamTimeouts:
     """How long things may take, in seconds.
 
-    After `keep_alive` of silence the client gets a sign of life, `deadline` bounds all attempts
-    together, and `grace` is what open streams are given when the server is told to stop. A model
-    that has to be loaded is waited for no longer than `load_wait`.
+    After `keep_alive` of silence the client gets a sign of life. `deadline` bounds all attempts
+    together. `grace` is the time for open streams when the server stops, `load_wait` the longest
+    wait for a model to load.
     """
 
     keep_alive: float = 10.0
@@ -57,11 +57,11 @@ def overdue(seconds: float, backend: str) -> BackendTimedOut:
 
 
 class Streamable(Protocol):
-    """What is streamed: the parts of one answer that are asked for when it is time for them."""
+    """The parts of one streamed answer, each asked for when it is needed."""
 
     @property
     def backend(self) -> str:
-        """Who answers, as errors name it."""
+        """The backend's name, for errors."""
 
     def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
         """Begin a stream with its first event, None after silence."""
@@ -70,18 +70,17 @@ class Streamable(Protocol):
         """Return further headers, as its first bytes are sent."""
 
     def comments(self) -> Sequence[str]:
-        """Return what is remarked before its end."""
+        """Return the remark to send before the end."""
 
     def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
-        """Return the end of what a failure left without one, empty where there is none."""
+        """Return the final events of an answer that failed, empty if it has none."""
 
 
 class AnswerStream:
     """One answer on its way to one client.
 
-    The status is sent with the first event, so that early failures carry their own; silence of
-    more than `timeouts.keep_alive` sends it all the same. A slow client slows the reading of the
-    backend down.
+    The status is sent with the first event, so that early failures have their own, or after
+    `timeouts.keep_alive` of silence. A slow client slows down the reading from the backend.
     """
 
     def __init__(self, connection: ClientConnection, timeouts: StreamTimeouts) -> None:
@@ -95,7 +94,7 @@ class AnswerStream:
 
     @property
     def is_ready(self) -> bool:
-        """Whether events can be shown at once, behind everything that was shown before."""
+        """Whether `show` may be called: everything before was sent."""
         is_busy = self._is_sending or self._sign is not None or self.encoder is None
         return not is_busy and self._connection.is_writable
 
@@ -118,7 +117,7 @@ class AnswerStream:
         await self._connection.write(self.encoder.comment(text) + self.encoder.keep_alive())
 
     async def fail(self, error: TemperError) -> bool:
-        """End what the client has seen the beginning of with an error; tells whether it had any."""
+        """End a stream that has begun with an error; return whether it had begun."""
         if self.encoder is None or self._connection.is_over:
             return False
         await self._connection.end(self.encoder.fail(describe(error)))
@@ -204,13 +203,13 @@ class AnswerStream:
                 await self.fail(reason)
 
     async def _send_internal_error(self) -> None:
-        """Tell the client of a bug; the caller logs it."""
+        """Report a bug to the client; the caller logs it."""
         self._is_sending = False
         await self._finish_sign()
         await self._break_off(TemperError())
 
     def _expect_silence(self, answer: Streamable) -> None:
-        """Give a sign of life after each while in which nothing was sent."""
+        """Send a sign of life after each `keep_alive` of silence."""
         self._is_silent = True
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._timeouts.keep_alive, self._check_silence, answer)
@@ -232,7 +231,7 @@ class AnswerStream:
         self._expect_silence(answer)
 
     async def _finish_sign(self) -> None:
-        """Wait until a sign of life that is on its way was sent."""
+        """Wait until a sign of life that is being sent is out."""
         if self._sign is not None:
             await asyncio.wait((self._sign,))
 

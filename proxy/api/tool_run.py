@@ -1,6 +1,6 @@
 """One request whose model may call tools of the operator: several replies, one answer.
 
-What a run asks is asked as for any other request; its tools run here, between the replies.
+Each turn is sent like any other request; the tools run here, between the replies.
 """
 
 from collections.abc import Sequence
@@ -126,7 +126,7 @@ class ToolRun:
                 live.release()
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-        """Have a person decide whether a call is made."""
+        """Let a person decide whether a call is made."""
         self._live.ask_person(call.id, tool.server, tool.own_name)
         return await self._person.ask(tool, arguments)
 
@@ -154,7 +154,7 @@ class ToolRun:
             self._narrated.append(ReasoningDelta(line))
 
     async def events(self, headers: Headers, stream: AnswerStream | None) -> ReplyEvents:
-        """Give the run's events; none of them goes past it, as it has to see all."""
+        """Yield the run's events; it has to see all, so none goes to the stream directly."""
         del stream
         self._upstream = headers
         try:
@@ -169,7 +169,7 @@ class ToolRun:
                 self._recorder.end_run(self._run.terms, self._run.rounds)
 
     def _with_rounds(self, batch: Sequence[ReplyEvent]) -> Sequence[ReplyEvent]:
-        """Tell of the rounds before the end, where the client wants to send them back."""
+        """Report the rounds before the end, if the client wants to send them back."""
         is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
         if not (is_end and self._run.rounds and self._turns.parsed.request.wants_rounds):
             return batch
@@ -179,7 +179,7 @@ class ToolRun:
         return [*batch[:-1], describe_rounds(added[:-1] if is_answer else added), batch[-1]]
 
     def cut_off(self) -> Sequence[ReplyEvent]:
-        """Return the end of an answer that flowed until its time was over, without any call."""
+        """Return the final events of an answer that ran out of time, without any call."""
         rest = self._turn.cut_off()
         self._shown.note(rest)
         return [event for event in rest if not isinstance(event, _CALL_EVENTS)]

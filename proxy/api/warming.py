@@ -1,4 +1,4 @@
-"""Does beforehand, in a thread, what the first replies would otherwise wait for."""
+"""Prepares, in a thread, what the first replies would otherwise wait for."""
 
 import sys
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from proxy.guardrails.announcements.recognition import prepare
 
 _DELAY_SECONDS = 0.5  # the first request comes first
-_SWITCH_SECONDS = 0.0005  # the event loop would else wait ten times as long for its turn
+_SWITCH_SECONDS = 0.0005  # else the event loop would wait ten times as long for the GIL
 GENTLE_WORK = threading.Lock()  # is held meanwhile: two would take each other's for the usual
 
 
@@ -16,7 +16,7 @@ GENTLE_WORK = threading.Lock()  # is held meanwhile: two would take each other's
 def warm_up(
     work: Callable[[], None] = prepare, delay: float = _DELAY_SECONDS
 ) -> Iterator[threading.Timer]:
-    """Do some work in a moment, beside the block; what has not begun at its end never does."""
+    """Do some work in a thread while the block runs, or not at all if the block ends first."""
     timer = threading.Timer(delay, _run_low_priority, (work,))
     timer.daemon = True
     timer.start()
@@ -27,7 +27,7 @@ def warm_up(
 
 
 def _run_low_priority(work: Callable[[], None]) -> None:
-    """Work in a way that lets other threads have their turn soon."""
+    """Do work while other threads get the GIL soon."""
     with GENTLE_WORK:
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)

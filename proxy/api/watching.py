@@ -1,7 +1,7 @@
 """The dashboard's feed: the whole state first, and then what changes, a few times a second.
 
-Nobody is told anything: whoever watches asks the board what has changed since it looked last. So a
-request costs the same with one watcher as with none, and a slow one gets the state anew.
+Each watcher polls the board for changes. So a request costs the same with or without watchers, and
+a slow watcher gets the whole state again.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ MOST_WATCHERS = 16
 PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # between two looks at the models
-_PATIENCE = 2.0  # seconds for a backend's word
+_PATIENCE = 2.0  # seconds for a backend's answer
 _FIRST_ROWS = 200
-_MOST_CHANGED = 50  # rows of one batch; where more have changed the state is told anew,
-_STATE_SECONDS = 1.0  # at most this often: nobody reads faster, and each row costs time
-_LATEST = 3  # buckets that may have changed since they were told last
+_MOST_CHANGED = 50  # rows of one batch; if more have changed the whole state is sent again,
+_STATE_SECONDS = 1.0  # at most this often (seconds): nobody reads faster, and each row costs time
+_LATEST = 3  # buckets that may have changed since they were sent last
 _OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What does not change: of whom the page is, and what may be done on it.
+    """What does not change: whose page it is, and what it may do.
 
-    It is of one worker, the one of this `number`. With `keeps_exchanges` bodies can be seen.
+    It belongs to the worker with this `number`. With `keeps_exchanges` bodies can be seen.
     """
 
     version: str
@@ -160,7 +160,7 @@ class Watching:
         self._seen[service.title] = found
 
     def totals(self) -> CountsBySpan:
-        """Return what requests came to, those of other workers included."""
+        """Return the totals of all workers' requests."""
         return self.board.totals(self._shared.others() if self._shared is not None else ())
 
     def cards(self) -> tuple[ModelCard, ...]:
@@ -218,7 +218,7 @@ def _problem(service: Service, managed: Managed | None) -> str:
 
 
 class Watcher:
-    """What one page was told last."""
+    """What one page was sent last."""
 
     def __init__(self, watching: Watching, state: State) -> None:
         self._watching = watching

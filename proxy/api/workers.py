@@ -1,9 +1,8 @@
 """Several processes that accept from one listening socket, for backends that outrun one core.
 
-Each worker is a whole Temper but for the model's server, which belongs to the parent. Nothing is
-shared between them but what they count, as nothing is kept between requests: the parent starts
-them, replaces one that dies, passes signals on, and ends when all have ended. A worker ends when
-its parent is gone.
+Each worker is a complete Temper without the model's server, which belongs to the parent. Workers
+share only their counters. The parent starts them, replaces one that dies, passes signals on, and
+ends when all have ended. A worker ends when its parent is gone.
 """
 
 import asyncio
@@ -43,9 +42,9 @@ logger = logging.getLogger(__name__)
 
 _NAME = "a worker of Temper"
 _APART = "%d workers serve, each with its own queue, slots and memory of idempotency keys"
-_SOON = 30.0  # a worker that dies so soon was never any good; a busy machine needs 8 s to import
+_SOON = 30.0  # seconds; a worker that dies sooner failed to start; importing can take 8 s
 _MOST_FAILURES = 3  # in a row
-_PATIENCE = 5.0  # behind the grace that a worker gives its own requests
+_PATIENCE = 5.0  # seconds beyond the grace that a worker gives its own requests
 
 
 async def run_workers(
@@ -62,7 +61,7 @@ async def run_workers(
     """
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening), shared_folder() as counts:
-        server_options_of(settings)  # what is wrong with it is said once, and not by every worker
+        server_options_of(settings)  # so that an error is reported once, not by every worker
         examine_keeping(settings)
         examine_state(settings)
         loaded = LoadedConfiguration(
@@ -85,7 +84,7 @@ async def run_workers(
 
 @dataclass(slots=True)
 class _Crew:
-    """The workers and the one task that looks after them; they count together in a folder."""
+    """The workers and the task that supervises them; they share counters in a folder."""
 
     settings: Settings
     listening: socket.socket
@@ -96,13 +95,13 @@ class _Crew:
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, status: Status) -> None:
-        """Tell all workers how the server does that they share."""
+        """Tell all workers the state of the server that they share."""
         self._status = replace(status, log=())
         for worker in self._news:
             self._tell_one(worker)
 
     def replace(self, settings: Settings) -> None:
-        """Go on with other settings: every worker ends what it does, and another one begins."""
+        """Apply new settings: replace every worker after it has finished its requests."""
         self.settings = settings
         for worker in self._wanted:
             worker.terminate()
@@ -146,7 +145,7 @@ class _Crew:
 
     @contextlib.contextmanager
     def _start_worker(self, place: WorkerPlace) -> Iterator[SpawnProcess]:
-        """Start a worker, which hears the news while the block runs."""
+        """Start a worker, which gets the server's state while the block runs."""
         context = multiprocessing.get_context("spawn")
         ends: tuple[News, News] = context.Pipe(duplex=False)
         hearing, telling = ends
@@ -167,7 +166,7 @@ class _Crew:
             worker.send(self._status)
 
     async def _until_over(self, worker: SpawnProcess) -> None:
-        """Wait for the end of a worker; from the signal on it has to come soon."""
+        """Wait for the end of a worker; after the signal only for a limited time."""
         ended = _watch(worker.sentinel)
         over = asyncio.create_task(self._is_over.wait())
         try:
@@ -198,7 +197,7 @@ def _watch(sentinel: int) -> asyncio.Future[None]:
 
 
 def _work(settings: Settings, listening: socket.socket, news: News, place: WorkerPlace) -> None:
-    """Be a worker; a closed terminal, or a new configuration, is the parent's business."""
+    """Run as a worker; the parent handles SIGHUP."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configure_logging(settings.logging.format, settings.logging.level)
@@ -218,7 +217,7 @@ async def _serve_until_orphaned(
     def hear() -> None:
         try:
             remote.note(news.recv())
-        except EOFError:  # the parent is gone, and this worker will be
+        except EOFError:  # the parent is gone, and this worker ends too
             loop.remove_reader(news.fileno())
 
     loop.add_reader(news.fileno(), hear)

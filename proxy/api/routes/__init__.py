@@ -1,6 +1,6 @@
-"""The endpoints: `chat` is the way of a request that the guardrails watch.
+"""The endpoints: `chat` serves the requests that pass the guardrails.
 
-`responses` is what stands beside new responses; `passthrough` passes completions and embeddings on;
+`responses` serves kept responses; `passthrough` forwards completions and embeddings;
 `models` and `properties` tell clients what there is, `documentation` which routes, `health` and
-`metrics` tell operators, `ui` shows them the dashboard. `root` says where all of that is.
+`metrics` tell operators, `ui` shows them the dashboard. `root` links to all of them.
 """

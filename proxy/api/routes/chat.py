@@ -1,6 +1,6 @@
-"""The way of a request that the guardrails watch, in whichever language.
+"""Serves the requests that pass the guardrails, in any language.
 
-`Chat._answer` is that way from top to bottom; `TokenCount` goes the first half of it.
+`Chat._answer` shows all steps from top to bottom; `TokenCount` does the first half.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Answers requests in the language of `front`; `process_count` share what a backend works on.
+    """Answers requests in the language of `front`; `process_count` processes share the slots.
 
     `tools` are those of the operator, None where no tool server is configured.
     """
@@ -90,7 +90,7 @@ class Chat:
                 self._report(context)
 
     async def _answer(self, context: RequestContext) -> None:
-        """Read, load, prepare, fit, answer: the whole way of a request."""
+        """Read, load, prepare, fit and answer a request."""
         connection, sender = context.connection, context.sender
         decode = _asking(self.front.decode, sender, self.tools)
         decoded = await self.reader.read(connection, decode)
@@ -133,7 +133,7 @@ class Chat:
     async def _source(
         self, parsed: ParsedRequest, prepared: PreparedRequest, context: RequestContext
     ) -> AnswerSource:
-        """Fit the conversation into the window, and get ready to ask the backend."""
+        """Fit the conversation into the window, and prepare the source of the answer."""
         preparation, service, known = self.preparation, prepared.service, prepared.known
         may_retry, load = context.ticket.may_retry, self.observers.load(service.title)
         backend = service.fitting.learning_backend(known.model, known.window)
@@ -185,7 +185,7 @@ class Chat:
         )
 
     def _report(self, context: RequestContext) -> None:
-        """Tell everybody who wants to know what happened to a request that is over."""
+        """Report a finished request to all observers."""
         note_status(context.live, context.connection)
         record = context.live.record()
         self.observers.take(record)

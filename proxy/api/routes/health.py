@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/health`: the process, the way to the models, and the models."""
+"""`/healthz`: the process runs. `/readyz`: a backend answers. `/health`: the model is loaded."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from proxy.backends.client import Health
 from proxy.conversation.json import JsonObject
 from proxy.serving.services import Services, best_of
 
-# a probe's answer, and so no error
+# a probe's answer, not an error
 _NOT_READY: dict[int | str, dict[str, object]] = {
     503: {"description": "Not now", "content": {"application/json": {"schema": {}}}}
 }

@@ -1,4 +1,4 @@
-"""`GET /metrics`: what was counted, and whether the backends would answer now."""
+"""`GET /metrics`: all counters, and whether the backends would answer now."""
 
 import asyncio
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from proxy.serving.tool_hosting import ToolHosting
 
 METRICS_PATH = "/metrics"
-_PATIENCE = 2.0  # seconds for a backend's word; Prometheus waits for ten
+_PATIENCE = 2.0  # seconds for a backend's answer; Prometheus waits for ten
 
 _EXPOSITION: dict[int | str, dict[str, object]] = {
     200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}

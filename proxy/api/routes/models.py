@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{id}`: what can be asked for, in the shape of who asks."""
+"""`GET /v1/models` and `/v1/models/{id}`: the models, in the client's language."""
 
 from dataclasses import dataclass
 from typing import Annotated

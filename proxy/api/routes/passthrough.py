@@ -1,7 +1,7 @@
 """`POST /v1/completions` and `/v1/embeddings`: passed on without guardrails, as ASGI applications.
 
-They wait for their turn like chats and end when their client leaves; what is asked and answered is
-the backend's business.
+They wait for a slot like chats and end when their client leaves. Requests and answers are not
+changed.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ async def _until_it_breaks(
 
 
 async def _never() -> Message:
-    """Wait for ever: leaving clients are noticed by the connection alone."""
+    """Wait for ever; the connection notices clients that leave."""
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -157,7 +157,7 @@ def _last_words(error: TemperError) -> bytes:
 
 
 class _Sign(ServerSentEvent):
-    """A comment that says that work goes on; a blank line behind it would end an event."""
+    """An SSE comment as a sign of life; without a blank line, which would end an event."""
 
     def encode(self) -> bytes:
         return b": the backend works\n"

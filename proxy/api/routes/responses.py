@@ -1,7 +1,7 @@
-"""What stands beside `POST /v1/responses`: responses that are kept, and what is not offered.
+"""The routes around `POST /v1/responses`: kept responses, and refusals of missing features.
 
-The answers themselves are made by the dialect, beside the event loop, as a store may be a file;
-here are the paths, and whose request it is.
+The dialect makes the answers, in a thread because a store may be a file. This module has the paths
+and checks the owner.
 """
 
 from asyncio import to_thread
@@ -75,7 +75,7 @@ class _Responses:
         return _answer(found, request)
 
     async def cancel(self, request: Request, response_id: str) -> Response:
-        """Say why nothing can be cancelled."""
+        """Refuse: only background responses can be cancelled, and there are none."""
         return _answer(retrieval.cancel(response_id), request)
 
     async def refuse(self, request: Request) -> Response:
@@ -83,7 +83,7 @@ class _Responses:
         return _answer(retrieval.not_offered(request.scope["path"]), request)
 
     async def probe(self, request: Request) -> Response:
-        """Tell a client that asks for a web socket, once and for all, to stay with HTTP."""
+        """Refuse a web socket with a status that makes the client stay with HTTP."""
         wants_socket = request.headers.get("upgrade", "").lower() == "websocket"
         return _answer(_UPGRADE if wants_socket else _POST_ONLY, request)
 

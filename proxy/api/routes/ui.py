@@ -1,7 +1,7 @@
 """`/ui`: the dashboard's page, its files, and what they ask for.
 
-The page holds no data and needs no key; everything else is the operator's. Nothing here is kept by
-a browser, nothing is given to other pages, and what was not vendored is not loaded.
+The page holds no data and needs no key; everything else needs an operator's key. Browsers cache
+nothing of it, other pages cannot read it, and it loads only vendored files.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ _POLICY = (
 
 
 class _Answer(msgspec.Struct, forbid_unknown_fields=True):
-    """What a person says to a call."""
+    """A person's decision on a call."""
 
     allow: bool
 
@@ -131,9 +131,9 @@ def _file(request: Request, asset: _Asset) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """What the page asks for; with `operators`, only the owners of their keys get it.
+    """The endpoints of the page; with `operators`, only their keys are accepted.
 
-    What stands on the boards of other workers is asked of `siblings`.
+    `siblings` ask the boards of the other workers.
     """
 
     watching: Watching
@@ -143,7 +143,7 @@ class Dashboard:
     siblings: SiblingBoards | None = None
 
     async def check(self, request: Request) -> None:
-        """Turn away whom the dashboard is not for, and other pages; raises `InvalidRequest`."""
+        """Refuse other users and other pages; raises `InvalidRequest`."""
         if _is_foreign(request):
             raise ForeignOrigin
         owner = request.scope["state"].get("owner", "")
@@ -189,7 +189,7 @@ class Dashboard:
         return await self._ask_peer(request, BoardQuestion("cancel", name))
 
     async def confirm(self, request: Request, name: Name) -> Response:
-        """Answer a call that waits for a person; who comes second, or too late, is told so."""
+        """Decide a call that waits for a person; a second or late decision is refused."""
         answer = _answer_in(await read_body(request.scope, request.receive, _SMALL))
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
@@ -248,7 +248,7 @@ class Dashboard:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Whether a page of another origin asks, be it one that may use the API."""
+    """Whether a page of another origin asks, even one that may use the API."""
     origin = request.headers.get("origin", "")
     return bool(origin) and urlsplit(origin).netloc.lower() != request.headers.get("host", "")
 
