@@ -248,13 +248,8 @@ class Idempotency:
         return age <= self._memory.seconds and answer.size <= self._memory.bytes_of_one
 
 
-<<<<<<< HEAD
 def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
-    """Whether the messages of an answer that has ended are one that others may get, too."""
-=======
-def ended_well(messages: Sequence[Message], is_complete: IsComplete) -> bool:
     """Whether a finished answer may be sent to other clients."""
->>>>>>> main
     if not messages or messages[0]["status"] != 200:
         return False
     headers, last = Headers(raw=messages[0]["headers"]), messages[-1]

@@ -183,13 +183,8 @@ class BackgroundTasks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-<<<<<<< HEAD
     async def drain(self) -> None:
-        """Wait until all of it is done, for a moment: what has no store by then is given up."""
-=======
-    async def finished(self) -> None:
         """Wait a moment for all tasks, then cancel the rest."""
->>>>>>> main
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
             for task in late:
@@ -204,13 +199,8 @@ async def _quietly(work: Awaitable[object]) -> None:
         logger.debug("the store was not told that an answer is over: its claim runs out")
 
 
-<<<<<<< HEAD
 async def _release_abandoned(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:
-    """Leave a key to others that nobody waits for any more."""
-=======
-async def _given_up(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:
     """Release a key that no client waits for any more."""
->>>>>>> main
     with suppress(KeyReused):
         found = await settling
         if isinstance(found, OwnClaim):

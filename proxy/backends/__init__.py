@@ -7,7 +7,7 @@ engines have in common; an adapter adds how it is asked and read:
   lacks (`capabilities`, and `engines` lists who lacks what); `llama_server` is one with extras
 - `ollama` (`ollama_models`) and `anthropic`: engines with a language of their own
 
-`detection` finds out what answers at an address. Each asks through `transport`: an `address`, a
+`detection` finds out what answers at an address. Each asks through `transport`, with a
 `connection_pool` (`connecting`, `arriving`). Replies are read by `reply_reading`, errors by
 `refusals`; `counting` counts tokens.
 
