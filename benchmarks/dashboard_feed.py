@@ -13,10 +13,10 @@ from proxy.api.app import ServerOptions
 from proxy.api.watching import PAUSE, About, Watcher, Watching
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.transport import BackendClient
-from proxy.facts import Asked, Outcome
+from proxy.facts import Asked, ReplyOutcome
 from proxy.observability.board import Board
-from proxy.observability.live_request import Asked as AskedFor
 from proxy.observability.live_request import BoardLink, LiveRequest
+from proxy.observability.live_request import RequestTarget as AskedFor
 
 RATES = (40, 160, 400, 800, 1600)  # requests a second
 _BATCHES = 40
@@ -70,7 +70,7 @@ def _answer(board: Board) -> None:
     live.admit(0.0)
     with live.attempt({}):
         live.note_first_token()
-    live.facts, live.status, live.outcome = (Asked("as_asked"),), 200, Outcome.CLEAN
+    live.facts, live.status, live.outcome = (Asked("as_asked"),), 200, ReplyOutcome.CLEAN
     live.record()
 
 

@@ -393,7 +393,7 @@ class ToolRan(Fact, frozen=True):
     round: int
 
 
-class Outcome(Enum):
+class ReplyOutcome(Enum):
     """How much had to be done for a reply, from nothing to too much."""
 
     CLEAN = "clean"
@@ -447,16 +447,16 @@ def tries(facts: Iterable[Fact]) -> tuple[Try, ...]:
     return tuple(found)
 
 
-def outcome(facts: Iterable[Fact]) -> Outcome:
+def outcome(facts: Iterable[Fact]) -> ReplyOutcome:
     """Tell how a request ended, in one word."""
     happened = tuple(facts)
     kinds: list[type[Fact]] = [*map(type, happened)]
     if LadderEnded in kinds or BrokeOff in kinds:
-        return Outcome.EXHAUSTED
+        return ReplyOutcome.EXHAUSTED
     rounds = {fact.round for fact in happened if isinstance(fact, ToolRan)}
     if kinds.count(Asked) > 1 + len(rounds):
-        return Outcome.RETRIED
-    return Outcome.CLEAN if _MENDINGS.isdisjoint(kinds) else Outcome.REPAIRED
+        return ReplyOutcome.RETRIED
+    return ReplyOutcome.CLEAN if _MENDINGS.isdisjoint(kinds) else ReplyOutcome.REPAIRED
 
 
 def last_defect(facts: Iterable[Fact]) -> str | None:

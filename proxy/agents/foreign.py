@@ -39,7 +39,7 @@ from proxy.errors import (
     BackendUnavailable,
     GuardrailsExhausted,
 )
-from proxy.facts import Fact, Outcome, outcome
+from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.inference.preparation import Policy, begin, plan_request
@@ -116,7 +116,7 @@ class GuardedAnswer(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...]
     message: JsonObject
     facts: tuple[Fact, ...]
-    outcome: Outcome
+    outcome: ReplyOutcome
     reasoning: str = ""
     finish_reason: str = "stop"
 

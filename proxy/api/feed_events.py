@@ -22,7 +22,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     share: float | None
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class InitialState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a page needs at its start."""
 
     version: str

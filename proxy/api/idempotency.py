@@ -45,7 +45,7 @@ Name: TypeAlias = tuple[str, str]  # whose key it is, and the key
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class RetentionLimits:
     """Limits of kept answers: seconds, their number, bytes of one and of all."""
 
     seconds: float = 300.0
@@ -176,7 +176,7 @@ class Idempotency:
         endpoint: Endpoint,
         limits: BodyLimits,
         is_complete: IsComplete,
-        memory: Memory | None = None,
+        memory: RetentionLimits | None = None,
         *,
         clock: Clock = time.monotonic,
         sharing: Sharing | None = None,
@@ -184,7 +184,7 @@ class Idempotency:
         self._endpoint = endpoint
         self._limits = limits
         self._is_complete = is_complete
-        self._memory = memory or Memory()
+        self._memory = memory or RetentionLimits()
         self._clock = clock
         self._sharing = sharing
         self._answers: dict[Name, SharedAnswer] = {}

@@ -42,7 +42,7 @@ _ALONE = Worker()
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class PublicAddress:
     """Where Temper can be reached, and the backend behind it."""
 
     url: str
@@ -52,7 +52,7 @@ class Address:
 async def run(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
-    on_ready: Callable[[Address], None] = lambda _address: None,
+    on_ready: Callable[[PublicAddress], None] = lambda _address: None,
     *,
     reload: ReadSettings | None = None,
 ) -> None:
@@ -71,7 +71,7 @@ async def serve_on(
     listening: socket.socket,
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
-    on_ready: Callable[[Address], None] = lambda _address: None,
+    on_ready: Callable[[PublicAddress], None] = lambda _address: None,
     *,
     worker: Worker = _ALONE,
     reload: ReadSettings | None = None,
@@ -93,7 +93,7 @@ async def open_server(
     worker: Worker = _ALONE,
     reload: ReadSettings | None = None,
     signals: Sequence[signal.Signals] = SIGNALS,
-) -> AsyncGenerator[tuple[asyncio.Task[None], Address]]:
+) -> AsyncGenerator[tuple[asyncio.Task[None], PublicAddress]]:
     """Serve on a socket while the block runs; yields, once clients are welcome, what does it.
 
     The task ends when one of the `signals` came, see `serving`.
@@ -102,7 +102,7 @@ async def open_server(
     limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
     opening = open_app(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
     async with opening as found:
-        address = Address(url_of(listening), found.services.name)
+        address = PublicAddress(url_of(listening), found.services.name)
         grace = own.grace_seconds
         async with serving(found.app, listening, grace, limits, signals=signals) as server:
             heeding = on_hangup(found.renew) if reload is not None else contextlib.nullcontext()
@@ -157,7 +157,7 @@ async def serving(
         server_header=False,
         timeout_graceful_shutdown=max(1, round(grace)),
     )
-    server = _Server(config)
+    server = _UvicornServer(config)
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
@@ -173,7 +173,7 @@ async def serving(
             loop.remove_signal_handler(number)
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """A uvicorn that leaves signals to us and reports when it is ready.
 
     uvicorn raises a signal again when it has ended, which would kill this process before the

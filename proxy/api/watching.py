@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
+from proxy.api.feed_events import Batch, Cards, InitialState, ModelCard, Pending, Sums, ToolCards
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
 from proxy.observability.history import BUCKETS, STEP, CountsBySpan
@@ -93,10 +93,10 @@ class Watching:
         """Look at every model once."""
         await asyncio.gather(*map(self._look_at, self._services))
 
-    def state(self) -> State:
+    def state(self) -> InitialState:
         """Return everything that a page needs at its start."""
         board, about = self.board, self.about
-        return State(
+        return InitialState(
             version=about.version,
             instance=board.instance,
             workers=about.workers,
@@ -220,7 +220,7 @@ def _problem(service: Service, managed: Managed | None) -> str:
 class Watcher:
     """What one page was sent last."""
 
-    def __init__(self, watching: Watching, state: State) -> None:
+    def __init__(self, watching: Watching, state: InitialState) -> None:
         self._watching = watching
         self._number, self._asked = state.number, watching.asked
         self._take(state)
@@ -249,7 +249,7 @@ class Watcher:
         self._take(state)
         return _event("state", state)
 
-    def _take(self, state: State) -> None:
+    def _take(self, state: InitialState) -> None:
         """Note that the page knows a state."""
         now = self._watching.board.clock()
         self._number = state.number

@@ -23,20 +23,20 @@ from proxy.api.assembly import server_options_of
 from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
 from proxy.api.response_keeping import examine_keeping
-from proxy.api.server import SIGNALS, Address, Worker, listen, serve_on, url_of
+from proxy.api.server import SIGNALS, PublicAddress, Worker, listen, serve_on, url_of
 from proxy.api.shared_state import examine_state
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, share_folder
 from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.start_progress import StageListener
-from proxy.processes.supervisor import RemoteStatus, Status
+from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from proxy.serving.managed_server import server_name, settle_window
 from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 
 # the end of a pipe through which workers are told of the server that they share
-News: TypeAlias = "Connection[Status, Status]"
+News: TypeAlias = "Connection[ServerStatus, ServerStatus]"
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _PATIENCE = 5.0  # seconds beyond the grace that a worker gives its own requests
 async def run_workers(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
-    on_ready: Callable[[Address], None] = lambda _address: None,
+    on_ready: Callable[[PublicAddress], None] = lambda _address: None,
     *,
     reload: ReadSettings | None = None,
 ) -> None:
@@ -76,7 +76,7 @@ async def run_workers(
 
         async with open_shared_server(settings, on_stage, crew.tell) as server:
             backend = server.name if server is not None else ", ".join(server_urls(settings))
-            on_ready(Address(url_of(listening), backend))
+            on_ready(PublicAddress(url_of(listening), backend))
             logger.info(_APART, settings.server.workers)
             with on_hangup(renew) if reload is not None else contextlib.nullcontext():
                 await crew.work()
@@ -91,10 +91,10 @@ class _Crew:
     counts: str
     _wanted: set[SpawnProcess] = field(default_factory=set)
     _news: set[News] = field(default_factory=set)
-    _status: Status = field(default_factory=Status)
+    _status: ServerStatus = field(default_factory=ServerStatus)
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def tell(self, status: Status) -> None:
+    def tell(self, status: ServerStatus) -> None:
         """Tell all workers the state of the server that they share."""
         self._status = replace(status, log=())
         for worker in self._news:

@@ -16,12 +16,12 @@ from proxy.backends.capabilities import (
     without,
 )
 from proxy.backends.client import (
+    BackendModel,
     Description,
-    Model,
 )
 from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, Engine, engine_of, window_in
-from proxy.backends.http_backend import Attempt, meant_by, models_in, names_among
+from proxy.backends.http_backend import OutgoingQuestion, meant_by, models_in, names_among
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
@@ -53,12 +53,12 @@ class AdaptiveEngine(OpenAICompatible):
         """What it proved to be."""
         return self._kind
 
-    async def prepare(self, question: Question) -> Attempt:
+    async def prepare(self, question: Question) -> OutgoingQuestion:
         lacks = self._lacks(question.request.model)
         asked = without(question, lacks)
-        return Attempt(CHAT, self.body_of(asked), question, asked, lacks=lacks)
+        return OutgoingQuestion(CHAT, self.body_of(asked), question, asked, lacks=lacks)
 
-    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt:
+    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
         """Ask again without what the engine has refused, before anything of a reply has come."""
         question = attempt.question
         missing = None
@@ -75,7 +75,7 @@ class AdaptiveEngine(OpenAICompatible):
             return None
         return await self._counter.count_chat(self.body_of(question), headers)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         served = await super().models()
         self._recognise(served)
         return served
@@ -102,13 +102,13 @@ class AdaptiveEngine(OpenAICompatible):
             )
         return known
 
-    async def _catalogue(self, path: str) -> tuple[Model, ...]:
+    async def _catalogue(self, path: str) -> tuple[BackendModel, ...]:
         try:
             return models_in(await self.fetch(path)) or ()
         except BackendFailed:
             return ()
 
-    def _recognise(self, served: Sequence[Model]) -> None:
+    def _recognise(self, served: Sequence[BackendModel]) -> None:
         kind = engine_of([one.details for one in served])
         if kind is not self._kind:
             logger.info("%s is %s", self.name, kind.name)

@@ -5,16 +5,16 @@ and no way to count texts, only prompts.
 """
 
 from proxy.backends.client import (
+    BackendModel,
     Description,
-    Model,
 )
 from proxy.backends.counting import TokenCounter
 from proxy.backends.http_backend import (
     MODELS,
-    Attempt,
     HttpBackend,
+    OutgoingQuestion,
     PieceReading,
-    Reading,
+    ReplyDecoder,
     meant_by,
 )
 from proxy.backends.refusals import Refusal, as_error
@@ -70,13 +70,13 @@ class Anthropic(HttpBackend):
     def __init__(self, connection: BackendClient) -> None:
         super().__init__(connection)
         self._counter = TokenCounter(connection)
-        self._listed: tuple[Model, ...] | None = None
+        self._listed: tuple[BackendModel, ...] | None = None
 
-    async def prepare(self, question: Question) -> Attempt:
+    async def prepare(self, question: Question) -> OutgoingQuestion:
         limits = await self._limits(question.request.model)
-        return Attempt(MESSAGES, encode_question(question, limits), question, question)
+        return OutgoingQuestion(MESSAGES, encode_question(question, limits), question, question)
 
-    def new_reading(self) -> Reading:
+    def new_reading(self) -> ReplyDecoder:
         return PieceReading(EventDecoder(), EventReader())
 
     def error_in(self, body: bytes) -> JsonObject:
@@ -85,7 +85,7 @@ class Anthropic(HttpBackend):
     def meaning(self, refusal: Refusal) -> BackendFailed | ContextOverflow:
         return meaning(self.name, refusal)
 
-    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt:
+    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
         if isinstance(error, BackendRefused) and is_unknown_model(error):
             limits = await self._limits(attempt.question.request.model)
             known = tuple(model.id for model in self._listed or ())
@@ -100,7 +100,7 @@ class Anthropic(HttpBackend):
             return None
         return await self._counter.count_messages(body, headers)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         self._listed = self.read_models(await self.fetch(_ALL_MODELS))
         return self._listed
 
@@ -110,7 +110,7 @@ class Anthropic(HttpBackend):
             served = await self.models()
         except BackendFailed:
             return Description((model,), is_provisional=True, takes_tools=True)
-        found = next(iter(meant_by(model, served)), Model(model, {}))
+        found = next(iter(meant_by(model, served)), BackendModel(model, {}))
         return Description(
             (found.id,),
             window=_tokens(found.details.get("max_input_tokens")),
@@ -126,7 +126,7 @@ class Anthropic(HttpBackend):
                 await self.models()
             except BackendFailed:
                 self._listed = ()  # until somebody lists them
-        found = next(iter(meant_by(model, self._listed or ())), Model(model, {}))
+        found = next(iter(meant_by(model, self._listed or ())), BackendModel(model, {}))
         if not (name := model or found.id):
             raise InvalidRequest("Name a model; GET /v1/models lists them.", "model")
         details = found.details

@@ -26,7 +26,7 @@ class Health(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class BackendModel:
     """A model that a backend serves; `details` is the backend's own entry for it."""
 
     id: str
@@ -113,7 +113,7 @@ class Backend(Protocol):
     ) -> tuple[int, ...] | None:
         """Tell how many tokens each text has on its own; None if unknown, never raises."""
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         """List the models it serves."""
 
     async def describe(self, model: str) -> Description:
@@ -152,7 +152,7 @@ class BackendWrapper:
     ) -> tuple[int, ...] | None:
         return await self._backend.count_texts(texts, headers)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         return await self._backend.models()
 
     async def describe(self, model: str) -> Description:

@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 
 from proxy.backends.client import (
     Backend,
+    BackendModel,
     Description,
     Health,
-    Model,
     PassthroughRequest,
     Pieces,
     ReplyEvents,
 )
 from proxy.backends.engines import ANY_ENGINE, engine_of
 from proxy.backends.http_backend import MODELS, models_in
-from proxy.backends.transport import BackendClient, Document
+from proxy.backends.transport import BackendClient, WholeResponse
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import EventSink
@@ -41,7 +41,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a server listens on
 
 
-class Kind(Enum):
+class EngineKind(Enum):
     """The kinds of servers that have an adapter of their own; OPENAI is any other engine.
 
     ANTHROPIC is never found: who means it names it.
@@ -54,14 +54,14 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundServer:
     """A server that was found running."""
 
     url: str
-    kind: Kind
+    kind: EngineKind
 
 
-async def kind_at(connection: BackendClient, patience: float | None = None) -> Kind | None:
+async def kind_at(connection: BackendClient, patience: float | None = None) -> EngineKind | None:
     """Tell what answers, None for a stranger; each question has `patience` seconds.
 
     Raises BackendFailed if nothing answers.
@@ -69,26 +69,26 @@ async def kind_at(connection: BackendClient, patience: float | None = None) -> K
     listed = await connection.get(MODELS, patience=patience)
     # all that a llama-server tells strangers where it wants a key (build 11669)
     if listed.server == _LLAMA_SERVER_HEADER:
-        return Kind.LLAMA_SERVER
+        return EngineKind.LLAMA_SERVER
     said = _object(listed)
     served = models_in(said) if listed.status == 200 else None
     entries = [one.details for one in served or ()]
     if _is_loading(listed.status, said) or any(map(_is_of_llama_server, entries)):
-        return Kind.LLAMA_SERVER
+        return EngineKind.LLAMA_SERVER
     if engine_of(entries) is not ANY_ENGINE:
-        return Kind.OPENAI
+        return EngineKind.OPENAI
     # a llamafile, or a llama-server behind something that lists its models
     if not _PROPERTIES_OF_ONE.isdisjoint(await _ask_object(connection, PROPERTIES, patience)):
-        return Kind.LLAMA_SERVER
+        return EngineKind.LLAMA_SERVER
     if isinstance((await _ask_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
-        return Kind.OLLAMA
+        return EngineKind.OLLAMA
     wants_key = listed.status in (401, 403) and bool(said)
-    return Kind.OPENAI if served is not None or wants_key else None
+    return EngineKind.OPENAI if served is not None or wants_key else None
 
 
 async def find_running(
     urls: Sequence[str], connect: Callable[[str], BackendClient], patience: float
-) -> Found | None:
+) -> FoundServer | None:
     """Look at addresses all at once; the first in their order that has a server is the one."""
     looked = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
     return next((found for found in looked if found is not None), None)
@@ -96,7 +96,7 @@ async def find_running(
 
 async def _look_at(
     url: str, connect: Callable[[str], BackendClient], patience: float
-) -> Found | None:
+) -> FoundServer | None:
     connection = connect(url)
     try:
         kind = await kind_at(connection, patience)
@@ -104,7 +104,7 @@ async def _look_at(
         return None
     finally:
         await connection.close()
-    return None if kind is None else Found(url, kind)
+    return None if kind is None else FoundServer(url, kind)
 
 
 def likely_urls(ollama_host: str = "") -> Iterator[str]:
@@ -151,7 +151,7 @@ async def _ask_object(connection: BackendClient, path: str, patience: float | No
     return _object(document) if document.status == 200 else {}
 
 
-def _object(document: Document) -> JsonObject:
+def _object(document: WholeResponse) -> JsonObject:
     try:
         value = json.parse(document.body)
     except ValueError:
@@ -174,7 +174,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE = 5.0
 _STRANGE = "lists no models and names no engine: is that the address of a server for models?"
 
-Adapters: TypeAlias = Callable[[Kind], Backend]
+Adapters: TypeAlias = Callable[[EngineKind], Backend]
 
 
 class DetectedBackend:
@@ -186,7 +186,7 @@ class DetectedBackend:
     def __init__(self, connection: BackendClient, adapter_for: Adapters) -> None:
         self._connection = connection
         self._adapter_for = adapter_for
-        self._kind: Kind | None = None
+        self._kind: EngineKind | None = None
         self._adapter: Backend | None = None
 
     @property
@@ -228,7 +228,7 @@ class DetectedBackend:
         adapter = self._adapter
         return None if adapter is None else await adapter.count_texts(texts, headers)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         return await (await self._find_adapter()).models()
 
     async def describe(self, model: str) -> Description:
@@ -258,11 +258,11 @@ class DetectedBackend:
         except BackendUnavailable:
             raise
         except BackendFailed:
-            return self._adapter_for(Kind.OPENAI)
+            return self._adapter_for(EngineKind.OPENAI)
 
     async def _look(self) -> Backend:
         found = await kind_at(self._connection, _PATIENCE)
-        kind = found or self._kind or Kind.OPENAI
+        kind = found or self._kind or EngineKind.OPENAI
         if self._adapter is None or kind is not self._kind:
             if found is None:
                 logger.warning("%s %s", self.name, _STRANGE)

@@ -15,15 +15,15 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from proxy.backends.capabilities import Capability
 from proxy.backends.client import (
+    BackendModel,
     Description,
     Health,
-    Model,
     PassthroughRequest,
     Pieces,
     ReplyEvents,
 )
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
-from proxy.backends.transport import Answer, BackendClient, Document
+from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished, ReplyUnreadable
@@ -60,7 +60,7 @@ _End: TypeAlias = Literal[_Whole.WHOLE] | ReplyFinished | TemperError | None
 
 
 @dataclass(slots=True)
-class Attempt:
+class OutgoingQuestion:
     """A question as it goes out; `asked` may be put otherwise than the client's `question`.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
@@ -77,7 +77,7 @@ class Attempt:
     has_begun: bool = False
 
 
-class Reading(Protocol):
+class ReplyDecoder(Protocol):
     """Reads one reply; both methods append to `parts`, and raise ValueError for what is none."""
 
     @property
@@ -163,14 +163,16 @@ class HttpBackend(ABC):
         await self._connection.close()
 
     @abstractmethod
-    async def prepare(self, question: Question) -> Attempt:
+    async def prepare(self, question: Question) -> OutgoingQuestion:
         """Write what is sent for a question; raises `InvalidRequest` for what cannot be asked."""
 
     @abstractmethod
-    def new_reading(self) -> Reading:
+    def new_reading(self) -> ReplyDecoder:
         """Begin to read a reply."""
 
-    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt | ReplyUnreadable:
+    async def recover(
+        self, attempt: OutgoingQuestion, error: BackendFailed
+    ) -> OutgoingQuestion | ReplyUnreadable:
         """Return what to ask instead, or that the reply is lost; raises what the error means."""
         raise error
 
@@ -208,7 +210,7 @@ class HttpBackend(ABC):
                 return
             attempt = again
 
-    async def _begin(self, answer: Answer, sink: EventSink | None) -> Reading:
+    async def _begin(self, answer: BackendResponse, sink: EventSink | None) -> ReplyDecoder:
         """Begin to read an answer; raises what it means where that is no success."""
         if not _is_success(answer.status):
             raise self.read_refusal(await answer.whole())
@@ -250,12 +252,12 @@ class HttpBackend(ABC):
         """Tell nothing: there is no common way to count tokens."""
         return None
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         return self.read_models(await self.fetch(MODELS))
 
     def read_models(
         self, found: JsonObject, entries: str = "data", id_field: str = "id"
-    ) -> tuple[Model, ...]:
+    ) -> tuple[BackendModel, ...]:
         """Read a list of models; raises `BackendSpokeNonsense` if it is none."""
         served = models_in(found, entries, id_field)
         if served is None:
@@ -306,7 +308,7 @@ class HttpBackend(ABC):
             raise BackendTimedOut(self.name, "was silent for too long") from error
         return self.object_in(document)
 
-    def object_in(self, document: Document) -> JsonObject:
+    def object_in(self, document: WholeResponse) -> JsonObject:
         """Read a small JSON object; raises what a refusal means, and for anything else."""
         if not _is_success(document.status):
             raise self.read_refusal(document)
@@ -318,13 +320,13 @@ class HttpBackend(ABC):
             raise BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
         return value
 
-    def read_refusal(self, document: Document) -> BackendFailed | ContextOverflow:
+    def read_refusal(self, document: WholeResponse) -> BackendFailed | ContextOverflow:
         """Return what an answer means that is no success."""
         error = self.error_in(document.body)
         return self.meaning(Refusal(document.status, error, document.retry_after))
 
     def _read(
-        self, answer: Answer, reading: Reading, chunk: bytes
+        self, answer: BackendResponse, reading: ReplyDecoder, chunk: bytes
     ) -> tuple[list[ReplyEvent], _End]:
         """Read a chunk, or the end of the body where it is empty; an error comes last in it.
 
@@ -347,13 +349,13 @@ class HttpBackend(ABC):
                 parts.pop()
         return cast("list[ReplyEvent]", parts), end
 
-    def _unreadable(self, reading: Reading, chunk: bytes) -> BackendFailed:
+    def _unreadable(self, reading: ReplyDecoder, chunk: bytes) -> BackendFailed:
         if reading.has_begun and not chunk:
             return BackendUnavailable(self.name, "broke off in the middle of its reply")
         return BackendSpokeNonsense(self.name, "sent no valid reply", chunk or reading.beginning)
 
 
-async def _last(answer: Answer, end: ReplyFinished | TemperError) -> tuple[ReplyFinished]:
+async def _last(answer: BackendResponse, end: ReplyFinished | TemperError) -> tuple[ReplyFinished]:
     """Return the end of a reply, after a short wait for that of the body; raises an error."""
     if isinstance(end, TemperError):
         raise end
@@ -361,7 +363,7 @@ async def _last(answer: Answer, end: ReplyFinished | TemperError) -> tuple[Reply
     return (end,)
 
 
-def _hand_on(reading: Reading, sink: EventSink, chunk: bytes) -> bool:
+def _hand_on(reading: ReplyDecoder, sink: EventSink, chunk: bytes) -> bool:
     """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
     parts = reading.read_for_sink(chunk)
     return bool(parts) and sink(cast("list[ReplyEvent]", parts))
@@ -375,24 +377,24 @@ def _redact(lines: bytes, confidential: Confidential) -> bytes:
 
 def models_in(
     found: JsonObject, entries: str = "data", id_field: str = "id"
-) -> tuple[Model, ...] | None:
+) -> tuple[BackendModel, ...] | None:
     """Read a list of models; None if it is none."""
     listed = found.get(entries)
     if not isinstance(listed, list):
         return None
     return tuple(
-        Model(model_id, entry)
+        BackendModel(model_id, entry)
         for entry in listed
         if isinstance(entry, dict) and isinstance(model_id := entry.get(id_field), str)
     )
 
 
-def meant_by(model: str, served: Sequence[Model]) -> Sequence[Model]:
+def meant_by(model: str, served: Sequence[BackendModel]) -> Sequence[BackendModel]:
     """Find what a request's name stands for: where one model is served, whatever it says."""
     return served if len(served) == 1 else [one for one in served if one.id == model]
 
 
-def names_among(served: Sequence[Model], model: str) -> tuple[str, ...]:
+def names_among(served: Sequence[BackendModel], model: str) -> tuple[str, ...]:
     """Return all names of a model; vLLM and SGLang tell in `root` what they really loaded."""
     named = [name for one in meant_by(model, served) for name in (one.id, one.details.get("root"))]
     names = dict.fromkeys(name for name in named if isinstance(name, str) and name)

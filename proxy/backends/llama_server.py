@@ -12,14 +12,14 @@ from msgspec import structs
 
 from proxy.backends.capabilities import answer_form
 from proxy.backends.client import (
+    BackendModel,
     Description,
     Health,
-    Model,
     PassthroughRequest,
     Pieces,
 )
 from proxy.backends.counting import TokenCounter
-from proxy.backends.http_backend import Attempt
+from proxy.backends.http_backend import OutgoingQuestion
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
@@ -105,14 +105,16 @@ class LlamaServer(OpenAICompatible):
         self._architecture = architecture
         self._load_wait = load_wait
         self._poll_seconds = poll_seconds
-        self._served: tuple[Model, ...] = ()
+        self._served: tuple[BackendModel, ...] = ()
 
-    async def prepare(self, question: Question) -> Attempt:
+    async def prepare(self, question: Question) -> OutgoingQuestion:
         asked = acceptable(question)
         now = asyncio.get_running_loop().time() if self._load_wait else 0.0
-        return Attempt(CHAT, self.body_of(asked), question, asked, began_at=now)
+        return OutgoingQuestion(CHAT, self.body_of(asked), question, asked, began_at=now)
 
-    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt | ReplyUnreadable:
+    async def recover(
+        self, attempt: OutgoingQuestion, error: BackendFailed
+    ) -> OutgoingQuestion | ReplyUnreadable:
         if isinstance(error, BackendRefused):
             return _unreadable(error)
         if await self._has_loaded(error, attempt.began_at + self._load_wait):
@@ -156,7 +158,7 @@ class LlamaServer(OpenAICompatible):
         """Tell how many tokens each text has on its own; never raises."""
         return await self._counter.count_texts(texts, headers)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         """List the models it serves, also while it loads them; while it wakes, those before."""
         try:
             self._served = await super().models()

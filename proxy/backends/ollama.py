@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from proxy.backends.client import (
+    BackendModel,
     Description,
     Health,
-    Model,
     PassthroughRequest,
     Pieces,
 )
-from proxy.backends.http_backend import Attempt, HttpBackend, PieceReading, Reading
-from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, complete_name
+from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading, ReplyDecoder
+from proxy.backends.ollama_models import Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -101,7 +101,7 @@ class Ollama(HttpBackend):
         """Have the models unloaded that were loaded for us; never raises."""
         await self._models.unload()
 
-    async def prepare(self, question: Question) -> Attempt:
+    async def prepare(self, question: Question) -> OutgoingQuestion:
         name = self._meant(question.request.model)
         shown = await self._models.show(name)
         _check_pictures(question, name, shown)
@@ -114,15 +114,19 @@ class Ollama(HttpBackend):
         )
         asked = _in_words(question) if self._needs_words(question, name, shown) else question
         # while a model writes a call, Ollama sends nothing at all
-        return Attempt(CHAT, encode_question(asked, settings), question, asked, may_pause=True)
+        return OutgoingQuestion(
+            CHAT, encode_question(asked, settings), question, asked, may_pause=True
+        )
 
-    def new_reading(self) -> Reading:
+    def new_reading(self) -> ReplyDecoder:
         return PieceReading(LineDecoder(), LineReader())
 
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)
 
-    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt | ReplyUnreadable:
+    async def recover(
+        self, attempt: OutgoingQuestion, error: BackendFailed
+    ) -> OutgoingQuestion | ReplyUnreadable:
         if not isinstance(error, BackendRefused):
             raise error
         name = self._meant(attempt.question.request.model)
@@ -139,13 +143,13 @@ class Ollama(HttpBackend):
         fields = {**passage.fields, "model": json.dump(name)}
         return super().relay(replace(passage, fields=fields), headers)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         """List the models that were pulled, or the only one that is used."""
         listed = await self._models.list_models()
         chosen = self._overrides.model
         if chosen is None:
             return listed
-        return tuple(one for one in listed if one.id == chosen) or (Model(chosen, {}),)
+        return tuple(one for one in listed if one.id == chosen) or (BackendModel(chosen, {}),)
 
     async def describe(self, model: str) -> Description:
         """Tell what Ollama knows of a model, without loading it; never raises.
@@ -179,7 +183,7 @@ class Ollama(HttpBackend):
             raise InvalidRequest("Name a model that was pulled; 'ollama list' shows them.", "model")
         return name
 
-    def _needs_words(self, question: Question, name: str, shown: Shown | None) -> bool:
+    def _needs_words(self, question: Question, name: str, shown: ModelDetails | None) -> bool:
         """Return whether the tools have to be described in the prompt."""
         is_toolless = name in self._toolless or (shown is not None and shown.can("tools") is False)
         is_raw = question.parsing is Parsing.OURS and not _has_form(question)
@@ -206,7 +210,7 @@ class Ollama(HttpBackend):
             logger.warning("%s has a window of %d tokens at Ollama: %s", name, window, advice)
 
 
-def _check_pictures(question: Question, name: str, shown: Shown | None) -> None:
+def _check_pictures(question: Question, name: str, shown: ModelDetails | None) -> None:
     """Refuse pictures for a model that has no eyes: Ollama would leave them out."""
     is_blind = shown is not None and shown.can("vision") is False
     if is_blind and (param := first_picture(question.messages)) is not None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from proxy.backends.client import Model
+from proxy.backends.client import BackendModel
 from proxy.backends.http_backend import HttpBackend, models_in
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendFailed, ContextOverflow
@@ -30,7 +30,7 @@ Fitting: TypeAlias = Callable[[JsonObject, int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ModelDetails:
     """What Ollama tells of a model that it has.
 
     `architecture` is GGUF's word for its kind; `capabilities` are None where Ollama is too old to
@@ -51,7 +51,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _LoadedModel:
     """A model that is loaded, with its real window where that is told."""
 
     window: int | None
@@ -76,15 +76,15 @@ class OllamaModels:
         self._num_ctx = num_ctx
         self._fitting = fitting
         self._patience = patience
-        self._shown: dict[str, Shown] = {}
+        self._shown: dict[str, ModelDetails] = {}
         self._decided: dict[str, int | None] = {}
         self._ours: set[str] = set()
 
-    async def list_models(self) -> tuple[Model, ...]:
+    async def list_models(self) -> tuple[BackendModel, ...]:
         """List the models that were pulled."""
         return self._server.read_models(await self._server.fetch(TAGS), "models", "name")
 
-    async def show(self, name: str, *, afresh: bool = False) -> Shown | None:
+    async def show(self, name: str, *, afresh: bool = False) -> ModelDetails | None:
         """Return what is told of a model, None where nothing is; never raises."""
         if afresh or name not in self._shown:
             try:
@@ -155,23 +155,23 @@ class OllamaModels:
                 return await asyncio.to_thread(self._fitting, told, size)
         return None
 
-    async def _running(self) -> dict[str, _Running]:
+    async def _running(self) -> dict[str, _LoadedModel]:
         try:
             found = models_in(await self._server.fetch(RUNNING), "models", "name")
         except (BackendFailed, ContextOverflow):
             return {}
         return {
-            _add_tag(one.id): _Running(_tokens(one.details.get("context_length")))
+            _add_tag(one.id): _LoadedModel(_tokens(one.details.get("context_length")))
             for one in found or ()
         }
 
 
-def _read_shown(name: str, told: JsonObject) -> Shown:
+def _read_shown(name: str, told: JsonObject) -> ModelDetails:
     model, details = _object_in(told, "model_info"), _object_in(told, "details")
     architecture = _string(model.get("general.architecture")) or _string(details.get("family"))
     capabilities = told.get("capabilities")
     names = (name, _string(model.get("general.basename")), _string(details.get("parent_model")))
-    return Shown(
+    return ModelDetails(
         _unique(names),
         architecture,
         frozenset(map(str, capabilities)) if isinstance(capabilities, list) else None,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from proxy.backends.capabilities import directives
-from proxy.backends.http_backend import Attempt, HttpBackend
+from proxy.backends.http_backend import HttpBackend, OutgoingQuestion
 from proxy.backends.reply_reading import ReplyReading
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonValue
@@ -23,8 +23,8 @@ class OpenAICompatible(HttpBackend):
         super().__init__(connection)
         self._directives = directives
 
-    async def prepare(self, question: Question) -> Attempt:
-        return Attempt(CHAT, self.body_of(question), question, question)
+    async def prepare(self, question: Question) -> OutgoingQuestion:
+        return OutgoingQuestion(CHAT, self.body_of(question), question, question)
 
     def new_reading(self) -> ReplyReading:
         return ReplyReading()

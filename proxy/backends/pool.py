@@ -17,10 +17,10 @@ from proxy.backends.affinity import PREFIX_HEADER, conversation_key, rank
 from proxy.backends.breaker import Breaker, BreakerState
 from proxy.backends.client import (
     Backend,
+    BackendModel,
     BackendWrapper,
     Description,
     Health,
-    Model,
     PassthroughRequest,
     Pieces,
     ReplyEvents,
@@ -139,7 +139,7 @@ class Pool:
         member = self.order(headers.get(PREFIX_HEADER, ""))[0]
         return await member.backend.count_texts(texts, headers)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         """List the models that all members are for, as the first that answers does."""
         failure: BackendFailed | None = None
         for member in self.order(""):

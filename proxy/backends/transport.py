@@ -68,7 +68,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class WholeResponse:
     """A whole small answer; `retry_after` and `server` are headers as they came, or empty."""
 
     status: int
@@ -138,7 +138,7 @@ class _ArrivingByHttpx:
         """Go on as before: nothing comes while nobody receives."""
 
 
-class Answer:
+class BackendResponse:
     """A backend's response, of which the body is still arriving.
 
     What is `confidential` is taken out of violations, which may quote what the backend was sent.
@@ -208,12 +208,12 @@ class Answer:
             body += chunk
         return bytes(body[:limit])
 
-    async def whole(self) -> Document:
+    async def whole(self) -> WholeResponse:
         """Return all of it, a small document: at most `DOCUMENT_LIMIT` bytes."""
         body = await self.read(DOCUMENT_LIMIT)
         if self.status >= HTTPStatus.BAD_REQUEST:
             body = self._confidential.out_of(body)
-        return Document(self.status, body, self.retry_after, self._arriving.header(b"server"))
+        return WholeResponse(self.status, body, self.retry_after, self._arriving.header(b"server"))
 
     async def linger(self) -> None:
         """Wait shortly for the end of a body of which nothing more is wanted.
@@ -295,7 +295,7 @@ class BackendClient:
 
     async def open_answer(
         self, path: str, content: tuple[Mapping[str, str], bytes], idle: float
-    ) -> tuple[Answer, Connection | httpx.Response]:
+    ) -> tuple[BackendResponse, Connection | httpx.Response]:
         """Send a request; returns the answer, and what has to be released when it was read."""
         deadline = asyncio.get_running_loop().time() + self._timeouts.first_byte
         if self._pool is None:
@@ -319,7 +319,7 @@ class BackendClient:
         elif self._pool is not None:
             self._pool.release(held)
 
-    async def get(self, path: str, *, patience: float | None = None) -> Document:
+    async def get(self, path: str, *, patience: float | None = None) -> WholeResponse:
         """Fetch a small document, all of it within `patience` seconds."""
         within = self._timeouts.lookup if patience is None else patience
         deadline = asyncio.get_running_loop().time() + within
@@ -341,9 +341,11 @@ class BackendClient:
             raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
         return Unpacked(line, DOCUMENT_LIMIT)
 
-    def _answer(self, arriving: Arriving, deadline: float, idle: float) -> Answer:
+    def _answer(self, arriving: Arriving, deadline: float, idle: float) -> BackendResponse:
         confidential = self.confidential
-        return Answer(self.name, arriving, deadline=deadline, idle=idle, confidential=confidential)
+        return BackendResponse(
+            self.name, arriving, deadline=deadline, idle=idle, confidential=confidential
+        )
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         allowed = {name: headers[name] for name in self._forwarded if name in headers}
@@ -398,7 +400,7 @@ class Posting:
         self._idle = idle
         self._held: Connection | httpx.Response | None = None
 
-    async def __aenter__(self) -> Answer:
+    async def __aenter__(self) -> BackendResponse:
         try:
             answer, self._held = await self._client.open_answer(
                 self._path, self._content, self._idle
@@ -429,7 +431,7 @@ def _open_client(
     """Make the HTTP client for one backend; the environment's proxies do not apply to it."""
     return httpx.AsyncClient(
         headers=headers,
-        # Everything behind the connect has deadlines of its own, see `Answer`.
+        # Everything behind the connect has deadlines of its own, see `BackendResponse`.
         timeout=httpx.Timeout(None, connect=timeouts.connect),
         follow_redirects=False,
         trust_env=False,

@@ -24,7 +24,7 @@ from proxy.settings import Settings
 
 if TYPE_CHECKING:
     from proxy.api.reloading import ReadSettings
-    from proxy.api.server import Address
+    from proxy.api.server import PublicAddress
     from proxy.doctor.checks import Keep
     from proxy.doctor.finding import Examined
     from proxy.doctor.target import Target
@@ -56,7 +56,7 @@ def serve(
         Console(stderr=True, highlight=False), logs_events=settings.logging.format != "text"
     )
 
-    def show_address(address: "Address") -> None:
+    def show_address(address: "PublicAddress") -> None:
         if as_json:
             print_json({"url": address.url, "backend": address.backend})
         else:
@@ -202,7 +202,7 @@ def show_tried(*, as_json: bool) -> None:
         click.echo(NOTHING_TRIED)
 
 
-async def _warn_if_unreachable(address: "Address") -> None:
+async def _warn_if_unreachable(address: "PublicAddress") -> None:
     """Warn an operator whose backend is not there; clients are told with every request."""
     import ssl
 

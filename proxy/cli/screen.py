@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
+from proxy.api.feed_events import Batch, Cards, InitialState, ModelCard, Pending, Sums, ToolCards
 from proxy.observability.history import Counts
 from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
@@ -25,20 +25,20 @@ _MOST_ROWS = 500
 _NARROW = 64  # columns; below that only what matters most is shown
 
 
-Change: TypeAlias = State | Batch | Cards | ToolCards | Pending | Sums
+Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
 
 
 class Screen:
     """What is known of a Temper, as told by its feed; `page` is where calls are answered."""
 
-    def __init__(self, state: State, page: str = "/ui") -> None:
+    def __init__(self, state: InitialState, page: str = "/ui") -> None:
         self._state = state
         self._page = page
         self._rows = {row.id: row for row in state.requests}
 
     def apply(self, change: Change) -> None:
         match change:
-            case State():
+            case InitialState():
                 self._take(change)
             case Batch():
                 self._rows |= {row.id: row for row in change.rows}
@@ -72,7 +72,7 @@ class Screen:
         ]
         return Group(*parts)
 
-    def _take(self, state: State) -> None:
+    def _take(self, state: InitialState) -> None:
         """Take over a state: it has the newest rows and all that live, so what is over stays."""
         is_same = state.instance == self._state.instance
         over = {row.id: row for row in self._rows.values() if is_same and row.phase == OVER}
@@ -136,7 +136,9 @@ def _tool_servers(
 ) -> tuple[RenderableType, ...]:
     if not servers:
         return ()
-    table = _table("Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed")
+    table = _table(
+        "Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed"
+    )
     for one in servers:
         state = Text(one.state, style=_TOOL_STATES.get(one.state, "dim"))
         tools = () if is_narrow else (Text("-" if one.tools is None else str(one.tools)),)

@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 
-from proxy.processes.start_progress import Stage, StartProgress
+from proxy.processes.start_progress import StartProgress, StartStage
 
 if TYPE_CHECKING:
-    from proxy.api.server import Address
+    from proxy.api.server import PublicAddress
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +45,10 @@ class Terminal:
         self._logs_events = logs_events
         self._clock = clock
         self._begun: dict[str, float] = {}
-        self._stages: dict[str, Stage] = {}
+        self._stages: dict[str, StartStage] = {}
         self._tasks: dict[str, TaskID] = {}
         self._bar = _bar(console) if console.is_terminal else None
-        self._address: Address | None = None
+        self._address: PublicAddress | None = None
 
     def __enter__(self) -> "Terminal":
         return self
@@ -63,9 +63,9 @@ class Terminal:
         else:
             self._console.print(escape(sentence), soft_wrap=True)
 
-    def serve(self, address: "Address", *, awaits_model: bool) -> None:
+    def serve(self, address: "PublicAddress", *, awaits_model: bool) -> None:
         """Print the address for clients, once the model is loaded."""
-        if awaits_model and Stage.READY not in self._stages.values():
+        if awaits_model and StartStage.READY not in self._stages.values():
             self._address = address
         else:
             self._announce(address, address.backend)
@@ -73,18 +73,18 @@ class Terminal:
     def follow(self, progress: StartProgress) -> None:
         is_new = self._stages.get(progress.name) is not progress.stage
         self._stages[progress.name] = progress.stage
-        if progress.stage is Stage.STARTING:
+        if progress.stage is StartStage.STARTING:
             self._begun[progress.name] = self._clock()
         if self._bar is not None:
             self._draw(self._bar, progress)
         elif is_new:
             self.say(f"llama-server: {progress.stage.value}")
-        if progress.stage is Stage.READY:
+        if progress.stage is StartStage.READY:
             self._finish(progress.name)
 
     def _draw(self, bar: Progress, progress: StartProgress) -> None:
         name = progress.name
-        if progress.stage in (Stage.READY, Stage.FAILED):
+        if progress.stage in (StartStage.READY, StartStage.FAILED):
             if (task := self._tasks.pop(name, None)) is not None:
                 bar.remove_task(task)
             if not self._tasks:
@@ -116,7 +116,7 @@ class Terminal:
         elif self._bar is not None:
             self.say(took)
 
-    def _announce(self, address: "Address", behind: str) -> None:
+    def _announce(self, address: "PublicAddress", behind: str) -> None:
         self.say(f"ready at {address.url}/v1 ({behind})")
 
 

@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 
-from proxy.api.feed_events import Batch, Cards, Pending, State, Sums, ToolCards
+from proxy.api.feed_events import Batch, Cards, InitialState, Pending, Sums, ToolCards
 from proxy.cli.screen import Change, Screen
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import InvalidConfiguration
@@ -21,7 +21,7 @@ from proxy.errors import InvalidConfiguration
 _AGAIN_SECONDS = 1.0  # until a Temper that has gone is looked for again
 _SILENCE_SECONDS = 30.0  # a feed gives a sign of life every fifteen
 _KINDS: dict[str, type[Change]] = {
-    "state": State,
+    "state": InitialState,
     "requests": Batch,
     "models": Cards,
     "tool_servers": ToolCards,
@@ -38,7 +38,7 @@ async def watch_feed(url: str, key: str) -> bool:
     console = Console(highlight=False)
     async with contextlib.aclosing(_changes(url, key)) as changes:
         first = await anext(changes)
-        assert isinstance(first, State)  # noqa: S101 - a feed begins with it
+        assert isinstance(first, InitialState)  # noqa: S101 - a feed begins with it
         screen = Screen(first, f"{url.rstrip('/')}/ui")
         if not console.is_terminal:
             console.print(screen.draw(console.width, time.time()))

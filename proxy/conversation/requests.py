@@ -16,7 +16,7 @@ _MOST_STOPS = 4  # OpenAI's bound, which others keep
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-class Thinking(msgspec.Struct, frozen=True):
+class ThinkingOptions(msgspec.Struct, frozen=True):
     """What was said of the thoughts before an answer; as a rule, nothing was.
 
     `is_on` switches them. `effort` is how much of them is wanted, in the client's own word, and
@@ -27,12 +27,12 @@ class Thinking(msgspec.Struct, frozen=True):
     effort: str = ""
     budget: int | None = None
 
-    def or_else(self, is_on: bool | None) -> "Thinking":  # noqa: FBT001 - what stands in the settings
+    def or_else(self, is_on: bool | None) -> "ThinkingOptions":  # noqa: FBT001 - what stands in the settings
         """Take what the operator wants where the client did not say."""
         return self if self.is_on is not None or is_on is None else replace(self, is_on=is_on)
 
 
-UNSAID = Thinking()
+UNSAID = ThinkingOptions()
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Request(msgspec.Struct, frozen=True):
     answer_reserve: int | None = None
     allowed_tools: frozenset[str] | None = None
     session: str = ""
-    thinking: Thinking = UNSAID
+    thinking: ThinkingOptions = UNSAID
     wants_rounds: bool = False
 
     @property

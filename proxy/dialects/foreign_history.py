@@ -23,7 +23,7 @@ from proxy.conversation.failures import has_failed
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import CLOSING, OPENING
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.raw_json import Text, concatenate, join_lines, own_text
+from proxy.dialects.raw_json import JsonText, concatenate, join_lines, own_text
 
 SIGNATURE = "temper1:"
 PICTURE = b'{"type":"image_url"'  # what a picture begins with
@@ -41,16 +41,16 @@ class Medium(NamedTuple):
     source: bytes
 
 
-Part: TypeAlias = Text | Medium
+Part: TypeAlias = JsonText | Medium
 AnyPart = TypeVar("AnyPart", bound=Part)
 
 
-class Call(NamedTuple):
+class HistoryCall(NamedTuple):
     """A tool call of the history; the arguments' text is JSON."""
 
-    id: Text | None
-    name: Text
-    arguments: Text
+    id: JsonText | None
+    name: JsonText
+    arguments: JsonText
 
     @property
     def source(self) -> bytes:
@@ -68,14 +68,14 @@ class Call(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class HistoryEntry:
     """A message to be written; several histories may have it, so nobody alters it."""
 
     role: str
     parts: Sequence[Part]
-    thoughts: Sequence[Text] = ()
-    calls: tuple[Call, ...] = ()
-    call_id: Text | None = None
+    thoughts: Sequence[JsonText] = ()
+    calls: tuple[HistoryCall, ...] = ()
+    call_id: JsonText | None = None
     _written: Message | None = None
 
     @property
@@ -110,9 +110,9 @@ class ForeignHistory:
 
     def __init__(self, *, joins_system: bool = False) -> None:
         self._joins_system = joins_system
-        self._entries: list[Entry] = []
+        self._entries: list[HistoryEntry] = []
 
-    def add_system(self, texts: Sequence[Text], role: str = "system") -> None:
+    def add_system(self, texts: Sequence[JsonText], role: str = "system") -> None:
         """Add what the system, or the developer, says: at the start, or amid the conversation."""
         last = self._entries[-1] if self._entries else None
         if last is not None and last.role not in _SYSTEM_ROLES:
@@ -120,51 +120,54 @@ class ForeignHistory:
         elif last is not None and self._joins_system:
             self._add_to_last(_drop_empty(texts))
         elif said := _drop_empty(texts):
-            self._entries.append(Entry(role, [*said]))
+            self._entries.append(HistoryEntry(role, [*said]))
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[HistoryEntry, ...]:
         """All that was added."""
         return tuple(self._entries)
 
-    def extend(self, entries: Iterable[Entry]) -> None:
+    def extend(self, entries: Iterable[HistoryEntry]) -> None:
         """Add what another history has; none of it may be of the system."""
         self._entries += entries
 
     def add_user(self, parts: Sequence[Part]) -> None:
-        self._entries.append(Entry("user", _drop_empty(parts)))
+        self._entries.append(HistoryEntry("user", _drop_empty(parts)))
 
     def add_assistant(
-        self, parts: Sequence[Part], thoughts: Sequence[Text] = (), calls: Sequence[Call] = ()
+        self,
+        parts: Sequence[Part],
+        thoughts: Sequence[JsonText] = (),
+        calls: Sequence[HistoryCall] = (),
     ) -> None:
-        entry = Entry("assistant", _drop_empty(parts), _drop_empty(thoughts), tuple(calls))
+        entry = HistoryEntry("assistant", _drop_empty(parts), _drop_empty(thoughts), tuple(calls))
         self._entries.append(entry)
 
     def add_result(
-        self, call_id: Text | None, parts: Sequence[Part], *, is_error: bool = False
+        self, call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
     ) -> None:
         """Add the result of a tool call; without parts it is an empty text."""
         said = _drop_empty(parts)
         self._entries.append(
-            Entry("tool", _as_failure(said) if is_error else said, call_id=call_id)
+            HistoryEntry("tool", _as_failure(said) if is_error else said, call_id=call_id)
         )
 
     def messages(self) -> tuple[Message, ...]:
         """Return the whole conversation."""
         return tuple([entry.message for entry in self._entries])
 
-    def _add_to_last(self, texts: list[Text]) -> None:
+    def _add_to_last(self, texts: list[JsonText]) -> None:
         last = self._entries[-1]
         self._entries[-1] = replace(last, parts=[*last.parts, *texts], _written=None)
 
-    def _remind(self, last: Entry, texts: list[Text]) -> None:
+    def _remind(self, last: HistoryEntry, texts: list[JsonText]) -> None:
         if not texts:
             return
         reminder = join_lines([_OPENING, *texts, _CLOSING])
         if last.role in _TAKES_REMINDERS:
             self._add_to_last([reminder])
         else:
-            self._entries.append(Entry("user", [reminder]))
+            self._entries.append(HistoryEntry("user", [reminder]))
 
 
 def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
@@ -173,11 +176,11 @@ def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
 
 
 def _as_failure(parts: list[Part]) -> list[Part]:
-    first = next((place for place, part in enumerate(parts) if isinstance(part, Text)), None)
+    first = next((place for place, part in enumerate(parts) if isinstance(part, JsonText)), None)
     if first is None:
         return [_FAILURE, *parts]
     text = parts[first]
-    assert isinstance(text, Text)  # noqa: S101 - it was looked for
+    assert isinstance(text, JsonText)  # noqa: S101 - it was looked for
     if has_failed(text.text):
         return parts
     return [*parts[:first], concatenate(_FAILURE, text), *parts[first + 1 :]]
@@ -185,20 +188,20 @@ def _as_failure(parts: list[Part]) -> list[Part]:
 
 def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
     """Write a content; returns its text, too."""
-    texts = [part for part in parts if isinstance(part, Text)]
+    texts = [part for part in parts if isinstance(part, JsonText)]
     whole = join_lines(texts)
     if len(texts) == len(parts):
         return whole.text, whole.source
     written: list[bytes] = []
-    for is_text, row in groupby(parts, lambda part: isinstance(part, Text)):
+    for is_text, row in groupby(parts, lambda part: isinstance(part, JsonText)):
         if is_text:
-            written.append(_text_part([part for part in row if isinstance(part, Text)]))
+            written.append(_text_part([part for part in row if isinstance(part, JsonText)]))
         else:
             written += [part.source for part in row]
     return whole.text, json.join_array(written)
 
 
-def _text_part(texts: list[Text]) -> bytes:
+def _text_part(texts: list[JsonText]) -> bytes:
     return b'{"type":"text","text":%b}' % join_lines(texts).source
 
 
@@ -208,9 +211,9 @@ def write_picture(url: bytes) -> Medium:
 
 
 def write_tool(
-    name: Text,
+    name: JsonText,
     *,
-    description: Text | None = None,
+    description: JsonText | None = None,
     parameters: bytes | None = None,
     strict: bytes | None = None,
 ) -> bytes:

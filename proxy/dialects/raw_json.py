@@ -60,7 +60,7 @@ def kind(value: object) -> str:
 LINE_END = b"\\n"  # as JSON strings write it
 
 
-class Text(NamedTuple):
+class JsonText(NamedTuple):
     """A string: what it says, and the JSON string in which somebody wrote it."""
 
     text: str
@@ -72,23 +72,23 @@ class Text(NamedTuple):
         return self.source[1:-1]
 
 
-def own_text(text: str) -> Text:
+def own_text(text: str) -> JsonText:
     """Write a text of our own."""
-    return Text(text, json.dump(text))
+    return JsonText(text, json.dump(text))
 
 
-def concatenate(*texts: Text) -> Text:
+def concatenate(*texts: JsonText) -> JsonText:
     """Make one text of several, with nothing between them."""
     said = "".join(one.text for one in texts)
-    return Text(said, b'"' + b"".join(one.inside for one in texts) + b'"')
+    return JsonText(said, b'"' + b"".join(one.inside for one in texts) + b'"')
 
 
-def join_lines(texts: list[Text]) -> Text:
+def join_lines(texts: list[JsonText]) -> JsonText:
     """Make one text of several, with a line end between them."""
     if len(texts) == 1:
         return texts[0]
     said = "\n".join(one.text for one in texts)
-    return Text(said, b'"' + LINE_END.join(one.inside for one in texts) + b'"')
+    return JsonText(said, b'"' + LINE_END.join(one.inside for one in texts) + b'"')
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -128,11 +128,11 @@ class Node(msgspec.Struct, frozen=True):
         """Whether it is a string."""
         return isinstance(self.value, str)
 
-    def text(self) -> Text:
+    def text(self) -> JsonText:
         """Return a string."""
         if not isinstance(self.value, str):
             raise self._type_error("a string")
-        return Text(self.value, self.source)
+        return JsonText(self.value, self.source)
 
     def _type_error(self, expected: str) -> InvalidRequest:
         return InvalidRequest(f"Expected {expected}, got {kind(self.value)}.", self.path)

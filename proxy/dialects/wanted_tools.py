@@ -23,32 +23,32 @@ _VERSION = re.compile(r"(_preview)?(_[0-9_]+)?$")
 _FOREIGN = ("server_url", "headers", "authorization", "connector_id")
 
 
-class Asked(NamedTuple):
+class SplitRequest(NamedTuple):
     """A request without what it asks of the operator's tools, and that."""
 
     body: bytes
     wanted: tuple[WantedTools, ...] = ()
 
 
-def take_wanted(body: bytes, hosted: Collection[str]) -> Asked:
+def take_wanted(body: bytes, hosted: Collection[str]) -> SplitRequest:
     """Take out what asks for tool servers and for kinds of `hosted` tools.
 
     Raises InvalidRequest. A body that is no object is left to whoever reads its language.
     """
     if not any(word.encode() in body for word in (_MCP, *hosted)):
-        return Asked(body)
+        return SplitRequest(body)
     try:
         request = json.parse(body)
     except ValueError:
-        return Asked(body)
+        return SplitRequest(body)
     if not isinstance(request, dict):
-        return Asked(body)
+        return SplitRequest(body)
     members = json.split_object(body)
     wanted = _of_tools(request.get(_TOOLS), members, hosted)
     if _SEARCH in hosted and isinstance(request.get(_SEARCH_OPTIONS), dict):
         del members[_SEARCH_OPTIONS]
         wanted.append(WantedTools(_SEARCH_OPTIONS, kind=_SEARCH))
-    return Asked(json.join_object(members), tuple(wanted)) if wanted else Asked(body)
+    return SplitRequest(json.join_object(members), tuple(wanted)) if wanted else SplitRequest(body)
 
 
 def _of_tools(

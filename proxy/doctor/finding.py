@@ -7,7 +7,7 @@ from enum import Enum
 from proxy.state.tried_models import Figure
 
 
-class Status(Enum):
+class Severity(Enum):
     """How bad it is; SKIPPED where the check could not be made or has no meaning."""
 
     OK = "ok"
@@ -23,7 +23,7 @@ class Finding:
     `copy` are lines to be copied as they are; `measured` is what programs may want to know of it.
     """
 
-    status: Status
+    status: Severity
     said: str
     remedy: str = ""
     copy: str = ""
@@ -43,16 +43,16 @@ class Examined:
 
 
 def ok(said: str, copy: str = "") -> Finding:
-    return Finding(Status.OK, said, copy=copy)
+    return Finding(Severity.OK, said, copy=copy)
 
 
 def warn(said: str, remedy: str) -> Finding:
-    return Finding(Status.WARN, said, remedy)
+    return Finding(Severity.WARN, said, remedy)
 
 
 def fail(said: str, remedy: str) -> Finding:
-    return Finding(Status.FAIL, said, remedy)
+    return Finding(Severity.FAIL, said, remedy)
 
 
 def skip(said: str) -> Finding:
-    return Finding(Status.SKIPPED, said)
+    return Finding(Severity.SKIPPED, said)

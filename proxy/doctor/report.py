@@ -15,19 +15,19 @@ from rich.text import Text
 from proxy.api.observing import secrets_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.doctor.finding import Examined, Status
+from proxy.doctor.finding import Examined, Severity
 from proxy.doctor.target import Target
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest
 
 _COLOURS = {
-    Status.OK: "green",
-    Status.WARN: "yellow",
-    Status.FAIL: "bold red",
-    Status.SKIPPED: "dim",
+    Severity.OK: "green",
+    Severity.WARN: "yellow",
+    Severity.FAIL: "bold red",
+    Severity.SKIPPED: "dim",
 }
-_MARKS = {Status.OK: "ok", Status.WARN: "warn", Status.FAIL: "fail", Status.SKIPPED: "-"}
+_MARKS = {Severity.OK: "ok", Severity.WARN: "warn", Severity.FAIL: "fail", Severity.SKIPPED: "-"}
 _TITLE_WIDTH = 18
 
 
@@ -39,7 +39,7 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
         text.append(f"\n{examined.model}\n", "bold")
     text.append(f"{_MARKS[found.status]:5}", _COLOURS[found.status])
     text.append(f"{examined.title:{_TITLE_WIDTH}} ")
-    text.append(found.said, "dim" if found.status is Status.SKIPPED else "")
+    text.append(found.said, "dim" if found.status is Severity.SKIPPED else "")
     if found.remedy:
         text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {found.remedy}", "italic")
     if found.copy:
@@ -49,15 +49,15 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
 
 def summary(examined: Sequence[Examined]) -> str:
     found = [one.finding.status for one in examined]
-    failures, warnings = found.count(Status.FAIL), found.count(Status.WARN)
+    failures, warnings = found.count(Severity.FAIL), found.count(Severity.WARN)
     if not failures and not warnings:
-        return f"All is well: {found.count(Status.OK)} checks."
-    return f"{found.count(Status.OK)} checks are fine, {warnings} warn, {failures} fail."
+        return f"All is well: {found.count(Severity.OK)} checks."
+    return f"{found.count(Severity.OK)} checks are fine, {warnings} warn, {failures} fail."
 
 
 def is_well(examined: Sequence[Examined]) -> bool:
     """Return whether nothing failed; a warning is no failure."""
-    return all(one.finding.status is not Status.FAIL for one in examined)
+    return all(one.finding.status is not Severity.FAIL for one in examined)
 
 
 def document(examined: Sequence[Examined]) -> JsonObject:
@@ -156,7 +156,7 @@ def build_tried_model(target: Target, found: Sequence[Examined], temper: str) ->
         tried_at=datetime.now(UTC).isoformat(timespec="seconds"),
         temper=temper,
         measured=measured,
-        failed=tuple(one.title for one in found if one.finding.status is Status.FAIL),
+        failed=tuple(one.title for one in found if one.finding.status is Severity.FAIL),
     )
 
 

@@ -47,7 +47,7 @@ class Reasoned(msgspec.Struct, frozen=True):
     text: str
 
 
-class Prose(msgspec.Struct, frozen=True):
+class ReplyProse(msgspec.Struct, frozen=True):
     """The model wrote prose outside of any call."""
 
     text: str
@@ -65,7 +65,7 @@ class BrokenCall(msgspec.Struct, frozen=True):
     text: str
 
 
-Heard: TypeAlias = Reasoned | Prose | RespondText | BrokenCall
+Heard: TypeAlias = Reasoned | ReplyProse | RespondText | BrokenCall
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -219,18 +219,18 @@ class ReplyReader:
                 self._message = MessageDecoder() if self._offer.is_respond(name) else None
             case findings.ArgumentsText(text):
                 return self._respond(self._message.feed(text)) if self._message else []
-            case findings.Found():
+            case findings.FoundCalls():
                 return self._promote(finding)
-            case findings.Refused(reason):
+            case findings.RefusedText(reason):
                 self._refuse(reason)
             case findings.LeftOut(what):
                 self._facts.append(Dropped(what))
-            case findings.Thought(is_over):
+            case findings.EarlierThoughts(is_over):
                 self._end_thoughts()
                 self._is_broken &= not is_over
         return []
 
-    def _promote(self, found: findings.Found) -> list[Heard]:
+    def _promote(self, found: findings.FoundCalls) -> list[Heard]:
         message, self._message = self._message, None
         forced = self._offer.choice is not ToolUse.AUTO
         if not forced and self._is_copied(found):
@@ -249,7 +249,7 @@ class ReplyReader:
                 self._calls.append(call)
         return heard
 
-    def _is_copied(self, found: findings.Found) -> bool:
+    def _is_copied(self, found: findings.FoundCalls) -> bool:
         """Return whether a call was given to the model to read, and it was not about to act.
 
         One that it writes in another syntax than it has read is its own wish behind an
@@ -323,14 +323,14 @@ class ReplyReader:
         Where the thoughts go on behind one of them, it was only considered, and none counts.
         """
         thoughts = "".join(self._reasoning)
-        calls: list[findings.Found] = []
+        calls: list[findings.FoundCalls] = []
         for finding in find_calls(thoughts, self._syntaxes, self._names, self._named):
             match finding:
-                case findings.Found(is_marked=True):
+                case findings.FoundCalls(is_marked=True):
                     calls.append(finding)
                 case findings.Prose(text) if not calls or text.isspace():
                     pass
-                case findings.Found() | findings.Prose():
+                case findings.FoundCalls() | findings.Prose():
                     return
                 case _:
                     pass
@@ -360,7 +360,7 @@ class ReplyReader:
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self._calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        return [BrokenCall(written) if self._is_broken else Prose(written)]
+        return [BrokenCall(written) if self._is_broken else ReplyProse(written)]
 
     def _list_marked_openings(self) -> tuple[str, ...]:
         marked = (one for one in (*self._offer.syntaxes, *self._named) if one.is_marked)

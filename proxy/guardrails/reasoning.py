@@ -25,7 +25,7 @@ class _SplitterPlace(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _MarkedBlock:
     """A part of a reply that has marks of its own, up to one of `ends`."""
 
     ends: Literals
@@ -58,8 +58,8 @@ _ANSWERS = {
     "<|START_TEXT|>": "<|END_TEXT|>",
     "<|open|>response<|sep|>": "<|close|>response<|sep|>",
 }
-_BLOCKS = {opening: _Block(Literals((end,))) for opening, end in _THOUGHTS.items()} | {
-    opening: _Block(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()
+_BLOCKS = {opening: _MarkedBlock(Literals((end,))) for opening, end in _THOUGHTS.items()} | {
+    opening: _MarkedBlock(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()
 }
 # Harmony: a reply is a row of messages, each with a header that names its channel. The prompt
 # ends within the first header; what is said to the user before a tool call is "commentary".
@@ -71,9 +71,9 @@ _RECIPIENT = "to="
 _FINAL = "final"
 _MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", *_HEADER_STARTS))
 _CHANNELS = {
-    "analysis": _Block(_MESSAGE_ENDS),
-    "commentary": _Block(_MESSAGE_ENDS, TextDelta),
-    _FINAL: _Block(_MESSAGE_ENDS, TextDelta),
+    "analysis": _MarkedBlock(_MESSAGE_ENDS),
+    "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta),
+    _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta),
 }
 _END_OF_ALL = "<|close|>message<|sep|>"  # Kimi K3's, behind its answer
 _MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, _END_OF_ALL))
@@ -98,7 +98,7 @@ class ReasoningSplitter:
     """
 
     _place: _SplitterPlace = _SplitterPlace.START
-    _block: _Block = _CHANNELS[_FINAL]
+    _block: _MarkedBlock = _CHANNELS[_FINAL]
     _partial: str = ""
     _spaces: list[str] = field(default_factory=list)
     _is_block_blank: bool = True
@@ -183,7 +183,7 @@ class ReasoningSplitter:
         self._end()
         return text[place if mark in _HEADER_STARTS else place + len(mark) :]
 
-    def _begin(self, block: _Block) -> None:
+    def _begin(self, block: _MarkedBlock) -> None:
         self._place, self._block = _SplitterPlace.WITHIN, block
         self._is_block_blank = True
         self._spaces = []

@@ -17,7 +17,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import Tool
 from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import BrokenCall, Heard, Prose, Reasoned, RespondText
+from proxy.guardrails.reading import BrokenCall, Heard, Reasoned, ReplyProse, RespondText
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
@@ -97,12 +97,12 @@ class FirstReplyGate:
             self._is_holding = True
         return self._hold(heard.text) if self._holds(heard) else self._show_text(heard.text)
 
-    def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
+    def _holds(self, heard: ReplyProse | RespondText | BrokenCall) -> bool:
         sent = self._sent
         if self._is_holding or not self._is_answer_due or sent.calls or sent.open_call:
             return True
         # white space alone commits to nothing
-        return isinstance(heard, Prose) and (not self._shows_prose or heard.text.isspace())
+        return isinstance(heard, ReplyProse) and (not self._shows_prose or heard.text.isspace())
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Show of a call what cannot change any more, with the prose before it."""
@@ -208,7 +208,7 @@ class LookaheadGate:
         self._gate = gate
         self._is_asked_again = is_asked_again
         self._tools = tools
-        self._held: list[Prose] = []
+        self._held: list[ReplyProse] = []
         self._is_watching = True
         self._length = 0
         self._enough = 0
@@ -221,7 +221,7 @@ class LookaheadGate:
         """Hold prose while it may become a call; anything else shows that it does not."""
         if not self._is_watching or isinstance(heard, Reasoned):
             return self._gate.show(heard)
-        if isinstance(heard, Prose):
+        if isinstance(heard, ReplyProse):
             self._held.append(heard)
             return [] if self._may_become_call(heard.text) else self.end()
         return [*self.end(), *self._gate.show(heard)]

@@ -54,7 +54,7 @@ class Requester:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _WaitingCall:
     """A call that waits until a moment of the clock."""
 
     call: PendingCall
@@ -78,7 +78,7 @@ class Confirmations:
         self.number = 0
         self._most = most
         self._clock = clock
-        self._open: dict[str, _Question] = {}
+        self._open: dict[str, _WaitingCall] = {}
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
@@ -123,7 +123,7 @@ class Confirmations:
 
     def _question(
         self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
-    ) -> _Question:
+    ) -> _WaitingCall:
         call = PendingCall(
             secrets.token_hex(8),  # an answer that was meant for another call finds none
             tool.server,
@@ -134,7 +134,7 @@ class Confirmations:
             seconds,
         )
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        return _Question(call, self._clock() + seconds, answer)
+        return _WaitingCall(call, self._clock() + seconds, answer)
 
     def _forget(self, name: str) -> None:
         if self._open.pop(name, None) is not None:

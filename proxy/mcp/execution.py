@@ -55,7 +55,7 @@ async def _nobody(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) ->
 
 
 @dataclass(slots=True)
-class _Progress:
+class _CallTimes:
     """When a person was asked about a call and when it began, in moments of the `clock`."""
 
     clock: Callable[[], float]
@@ -111,7 +111,7 @@ class OwnedTools:
 
     async def _run(self, call: ToolCall, gate: asyncio.Semaphore, limits: CallLimits) -> Outcome:
         tool = next(one for one in self.offered if one.tool.name == call.name)
-        arguments, progress, ended = _arguments(call), _Progress(self.clock), _CANCELLED
+        arguments, progress, ended = _arguments(call), _CallTimes(self.clock), _CANCELLED
         try:
             if arguments is None:
                 ended = _NO_ARGUMENTS
@@ -127,7 +127,7 @@ class OwnedTools:
         return ended.outcome(call, seconds)
 
     async def _refusal(
-        self, tool: ServedTool, call: ToolCall, arguments: JsonObject, progress: _Progress
+        self, tool: ServedTool, call: ToolCall, arguments: JsonObject, progress: _CallTimes
     ) -> Ended | None:
         """Return why a call is not made; None if it may be. Who is asked delays no other call."""
         if not tool.needs_yes:

@@ -12,7 +12,7 @@ from proxy.conversation.json import JsonObject
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.server import McpServer, ServerTimeouts
 from proxy.mcp.specification import GONE, CallLimits, Ended, ServerSpec
-from proxy.processes.restarts import State
+from proxy.processes.restarts import RestartState
 
 # The SDK logs every request, and with a traceback every line of a program that is no message; what
 # matters of it comes as an error, and is told by us.
@@ -42,7 +42,7 @@ class ToolServerFleet:
                 self._retire(server)
 
     def _server(self, known: McpServer | None, spec: ServerSpec) -> McpServer:
-        if known is not None and known.spec == spec and known.state is not State.DOWN:
+        if known is not None and known.spec == spec and known.state is not RestartState.DOWN:
             known.accept()
             return known
         server = McpServer(spec, self._patience)
@@ -66,7 +66,7 @@ class ToolServerFleet:
         return self._servers[server].tools
 
     def is_ready(self, server: str) -> bool:
-        return self._servers[server].state is State.READY
+        return self._servers[server].state is RestartState.READY
 
     def protocol_of(self, server: str) -> tuple[str, str]:
         known = self._servers.get(server)

@@ -25,7 +25,7 @@ from proxy.mcp.connecting import connect, list_tools
 from proxy.mcp.definitions import Definition, Selection, ServedTool, find_changed_tools, select
 from proxy.mcp.specification import GONE, LOST, UNREACHABLE, CallLimits, Ended, ServerSpec
 from proxy.processes.process import LogTail
-from proxy.processes.restarts import RestartPolicy, Restarts, State
+from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
 from proxy.tool_rounds.executor import Status
 from proxy.tools.results import DONE, cut, failure
 
@@ -139,8 +139,8 @@ class McpServer:
             await asyncio.wait({self._owner})
 
     @property
-    def state(self) -> State:
-        return State.DOWN if self._is_down else self._restarts.state
+    def state(self) -> RestartState:
+        return RestartState.DOWN if self._is_down else self._restarts.state
 
     @property
     def tools(self) -> tuple[ServedTool, ...] | None:

@@ -17,7 +17,7 @@ import msgspec
 
 from proxy.facts import Asked, Compacted
 from proxy.observability.history import CountsBySpan, History, Point, ProcessCounts, totals_of
-from proxy.observability.record import RequestRecord, Stage
+from proxy.observability.record import RequestRecord, RequestStage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
 MOST_ROWS = 500
@@ -28,7 +28,7 @@ _LONGEST = 64
 class LiveSource(Protocol):
     """A living request, as the board asks for it."""
 
-    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+    def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
         """Return the record so far, the stage, and the share of the prompt that was read."""
 
     def cancel(self) -> bool:
@@ -36,11 +36,11 @@ class LiveSource(Protocol):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _BoardEntry:
     """One request: alive while it has a `source`, then a record, and a row once it was shown."""
 
     source: LiveSource | None
-    stage: Stage = Stage.RECEIVING
+    stage: RequestStage = RequestStage.RECEIVING
     record: RequestRecord | None = None
     row: Row | None = None
     changed: int = 0
@@ -79,7 +79,7 @@ class Board:
         self.number = 0
         self._most = most
         self._has_exchange = has_exchange
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, _BoardEntry] = {}
         self._over: deque[int] = deque()
         self._lost = 0  # the latest change of what was forgotten
         self._opened = 0
@@ -91,11 +91,11 @@ class Board:
     def open(self, source: LiveSource) -> int:
         """Take a new request and return its number."""
         self._opened += 1
-        entry = self._entries[self._opened] = _Entry(source)
+        entry = self._entries[self._opened] = _BoardEntry(source)
         self._change(entry)
         return self._opened
 
-    def advance(self, number: int, stage: Stage) -> None:
+    def advance(self, number: int, stage: RequestStage) -> None:
         """Note that a living request has come to a turning point."""
         entry = self._entries[number]
         before = entry.stage
@@ -184,7 +184,7 @@ class Board:
     def points(self, most: int) -> tuple[Point, ...]:
         return self._history.points(self.clock(), most)
 
-    def _change(self, entry: _Entry) -> None:
+    def _change(self, entry: _BoardEntry) -> None:
         self.number += 1
         entry.changed = self.number
 

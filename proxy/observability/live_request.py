@@ -27,7 +27,7 @@ from proxy.errors import (
     InvalidRequest,
     TemperError,
 )
-from proxy.facts import Fact, Outcome, Try, tries
+from proxy.facts import Fact, ReplyOutcome, Try, tries
 from proxy.observability.board import Board
 from proxy.observability.record import (
     CHAT,
@@ -39,7 +39,7 @@ from proxy.observability.record import (
     Load,
     Phase,
     RequestRecord,
-    Stage,
+    RequestStage,
     Tokens,
     ToolRecord,
 )
@@ -61,7 +61,7 @@ _FAILURES: dict[type[TemperError], str] = {
 }
 
 
-class _Attempt:
+class _LiveAttempt:
     """An attempt while a block runs, or that ran until `ended`; gives the headers to send."""
 
     __slots__ = ("_clock", "_headers", "begun", "ended", "error", "round", "span_id")
@@ -95,7 +95,7 @@ class BoardLink(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestTarget:
     """What was asked for, and of whom; `service` is the configured name of the model."""
 
     model: str
@@ -111,9 +111,9 @@ class LiveRequest:
     """
 
     # most of a request never changes these
-    asked: Asked | None = None
+    asked: RequestTarget | None = None
     facts: tuple[Fact, ...] = ()
-    outcome: Outcome | None = None
+    outcome: ReplyOutcome | None = None
     usage: UsageReported | None = None
     finish_reason: str | None = None
     status = CLIENT_LEFT
@@ -129,7 +129,7 @@ class LiveRequest:
     _load: Load | None = None
     _share = 0.0
     _is_waiting = False
-    _stage = Stage.RECEIVING
+    _stage = RequestStage.RECEIVING
     _progress: float | None = None
     _reported = 0.0
 
@@ -148,13 +148,13 @@ class LiveRequest:
         self._clock = clock
         self._arrived = clock()
         self._arrived_at = time.time()
-        self._attempts: list[_Attempt] = []
+        self._attempts: list[_LiveAttempt] = []
         self._tools: list[ToolRecord] = []
         self._calls: dict[str, ToolRecord] = {}
         self._link = link
         self._number = link.board.open(self) if link is not None else 0
 
-    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+    def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
         facts = self.facts if self.facts_so_far is None else self.facts_so_far()
         so_far = self._record(facts, None)
         tools = (*so_far.tools, *self._calls.values())
@@ -173,7 +173,7 @@ class LiveRequest:
         begun = self._clock()
         if load is not None:
             load.wait(1)
-        self._enter(Stage.LOADING)
+        self._enter(RequestStage.LOADING)
         try:
             yield
         finally:
@@ -190,7 +190,7 @@ class LiveRequest:
         self._load, self._joined, self._is_waiting = load, self._clock(), True
         if load is not None:
             load.wait(1)
-        self._enter(Stage.QUEUED)
+        self._enter(RequestStage.QUEUED)
 
     def admit(self, share: float) -> None:
         """Note that it has a slot, and which share of all the slots' room its prompt takes."""
@@ -198,7 +198,7 @@ class LiveRequest:
         if self._load is not None:
             self._load.wait(-1)
             self._load.run(1, share)
-        self._enter(Stage.READING)
+        self._enter(RequestStage.READING)
 
     def note_progress(self, progress: PromptProgress) -> None:
         """Note how much of the prompt was read; at most once a second that is news."""
@@ -217,7 +217,7 @@ class LiveRequest:
     def note_first_token(self) -> None:
         if self._first_token is None:
             self._first_token = self._clock()
-            self._enter(Stage.STREAMING)
+            self._enter(RequestStage.STREAMING)
 
     def attempt(self, headers: Headers) -> AbstractContextManager[Headers]:
         """Note an attempt while the block runs; gives the headers that travel upstream."""
@@ -225,11 +225,11 @@ class LiveRequest:
         if self._trace is not None:
             span_id = new_span_id()
             headers = {**headers, "traceparent": self._trace.header(span_id)}
-        running = _Attempt(self._clock, headers, span_id, self.round)
+        running = _LiveAttempt(self._clock, headers, span_id, self.round)
         self._attempts.append(running)
         if len(self._attempts) > 1:
             self._progress = None
-            self._enter(Stage.ASKED_AGAIN)
+            self._enter(RequestStage.ASKED_AGAIN)
         return running
 
     def ask_person(self, call_id: str, server: str, name: str) -> None:
@@ -262,7 +262,7 @@ class LiveRequest:
             self._link.board.close(self._number, record)
         return record
 
-    def _record(self, facts: tuple[Fact, ...], outcome: Outcome | None) -> RequestRecord:
+    def _record(self, facts: tuple[Fact, ...], outcome: ReplyOutcome | None) -> RequestRecord:
         asked, now = self.asked, self._clock()
         return RequestRecord(
             id=self._id,
@@ -298,11 +298,11 @@ class LiveRequest:
         return span_id
 
     @property
-    def _tool_stage(self) -> Stage:
+    def _tool_stage(self) -> RequestStage:
         is_waiting = any(one.status == WAITING for one in self._calls.values())
-        return Stage.WAITING_FOR_PERSON if is_waiting else Stage.RUNNING_TOOL
+        return RequestStage.WAITING_FOR_PERSON if is_waiting else RequestStage.RUNNING_TOOL
 
-    def _enter(self, stage: Stage) -> None:
+    def _enter(self, stage: RequestStage) -> None:
         self._stage = stage
         if self._link is not None:
             self._link.board.advance(self._number, stage)

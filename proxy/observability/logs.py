@@ -20,7 +20,7 @@ from typing import Literal, TextIO, TypeAlias
 
 import msgspec
 
-from proxy.facts import Outcome, context, repairs, tools
+from proxy.facts import ReplyOutcome, context, repairs, tools
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
 from proxy.observability.sentences import DEPARTURES, OUTCOMES, escape, summarize
 
@@ -48,12 +48,16 @@ _RESET = "\x1b[0m"
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32
 _ROOM_FOR_TIME = 60  # columns; on a narrower terminal there is better use for them
-_COLOURS = {Outcome.REPAIRED: _YELLOW, Outcome.RETRIED: _YELLOW, Outcome.EXHAUSTED: _RED}
+_COLOURS = {
+    ReplyOutcome.REPAIRED: _YELLOW,
+    ReplyOutcome.RETRIED: _YELLOW,
+    ReplyOutcome.EXHAUSTED: _RED,
+}
 _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED}
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _StyledText:
     """A word or two of a line, and its colour."""
 
     text: str
@@ -72,20 +76,20 @@ class ShortFormatter(logging.Formatter):
         """Return one line for a request; anything else may be as long as it is."""
         columns = self._columns()
         now = datetime.fromtimestamp(record.created).astimezone()
-        time = _Part(f"{now:%H:%M:%S}", _DIM)
+        time = _StyledText(f"{now:%H:%M:%S}", _DIM)
         request = getattr(record, "request", None)
         if isinstance(request, RequestRecord):
             parts = [*_parts_of(request)]
             return self._line([time, *parts] if columns >= _ROOM_FOR_TIME else parts, columns)
         level = record.levelname.lower()
         colour = _LEVELS.get(record.levelno, "")
-        parts = [time] if record.levelno < logging.WARNING else [time, _Part(level, colour)]
-        lines = [self._line([*parts, _Part(escape(record.getMessage()))])]
+        parts = [time] if record.levelno < logging.WARNING else [time, _StyledText(level, colour)]
+        lines = [self._line([*parts, _StyledText(escape(record.getMessage()))])]
         if record.exc_info:
             lines += map(escape, self.formatException(record.exc_info).splitlines())
         return "\n".join(lines)
 
-    def _line(self, parts: list[_Part], columns: int | None = None) -> str:
+    def _line(self, parts: list[_StyledText], columns: int | None = None) -> str:
         """Join parts by two spaces, and cut what has no room."""
         written: list[str] = []
         room = columns
@@ -117,41 +121,41 @@ def takes_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _parts_of(record: RequestRecord) -> Iterator[_Part]:
+def _parts_of(record: RequestRecord) -> Iterator[_StyledText]:
     yield _outcome_part(record)
     if record.model is not None:
-        yield _Part(_shorten(escape(record.model), _LONGEST_MODEL))
-    yield _Part(_seconds(record.seconds))
+        yield _StyledText(_shorten(escape(record.model), _LONGEST_MODEL))
+    yield _StyledText(_seconds(record.seconds))
     if record.path != CHAT:
-        yield _Part(escape(record.path), _DIM)
+        yield _StyledText(escape(record.path), _DIM)
     yield from _detail_parts(record)
     if record.client is not None:
-        yield _Part(f"by {_shorten(escape(record.client), _LONGEST_MODEL)}", _DIM)
+        yield _StyledText(f"by {_shorten(escape(record.client), _LONGEST_MODEL)}", _DIM)
     if record.tokens.cached:
-        yield _Part(f"{record.tokens.cached:,} cached", _DIM)
+        yield _StyledText(f"{record.tokens.cached:,} cached", _DIM)
 
 
-def _detail_parts(record: RequestRecord) -> Iterator[_Part]:
+def _detail_parts(record: RequestRecord) -> Iterator[_StyledText]:
     """Return tokens, what went wrong, and what was done about it."""
     if tokens := _tokens(record):
-        yield _Part(tokens)
+        yield _StyledText(tokens)
     if failed := _failure_text(record):
-        yield _Part(failed, _RED)
+        yield _StyledText(failed, _RED)
     if len(record.attempts) > 1:
-        yield _Part(f"{len(record.attempts)} attempts", _YELLOW)
+        yield _StyledText(f"{len(record.attempts)} attempts", _YELLOW)
     if done := summarize(record.facts):
-        yield _Part(done, _YELLOW)
+        yield _StyledText(done, _YELLOW)
 
 
-def _outcome_part(record: RequestRecord) -> _Part:
+def _outcome_part(record: RequestRecord) -> _StyledText:
     """Return how it ended, in a word or two."""
     if record.status == CLIENT_LEFT:
-        return _Part("left", _DIM)
+        return _StyledText("left", _DIM)
     if record.status >= 400 or record.error is not None:
-        return _Part(f"error {record.status}", _RED)
-    if record.outcome is None or record.outcome is Outcome.CLEAN:
-        return _Part("ok", _GREEN)
-    return _Part(OUTCOMES[record.outcome.value][0], _COLOURS[record.outcome])
+        return _StyledText(f"error {record.status}", _RED)
+    if record.outcome is None or record.outcome is ReplyOutcome.CLEAN:
+        return _StyledText("ok", _GREEN)
+    return _StyledText(OUTCOMES[record.outcome.value][0], _COLOURS[record.outcome])
 
 
 def _tokens(record: RequestRecord) -> str:

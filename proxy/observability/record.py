@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from proxy.context.prefix import PrefixBroken
-from proxy.facts import Fact, Outcome
+from proxy.facts import Fact, ReplyOutcome
 from proxy.observability.trace_context import TraceContext
 
 CHAT = "/v1/chat/completions"
@@ -30,7 +30,7 @@ class Phase(Enum):
     STREAMING = "streaming"
 
 
-class Stage(Enum):
+class RequestStage(Enum):
     """What a living request is doing."""
 
     RECEIVING = "receiving"
@@ -123,7 +123,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: str | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     facts: tuple[Fact, ...] = ()
-    outcome: Outcome | None = None
+    outcome: ReplyOutcome | None = None
     left: Phase | None = None
     trace: TraceContext | None = None
     tools: tuple[ToolRecord, ...] = ()

@@ -124,11 +124,11 @@ SETTING = "recording.path"
 Piece: TypeAlias = list[str | int | None]
 
 
-class _Part(BaseModel):
+class _RecordedPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class RecordedModel(_Part):
+class RecordedModel(_RecordedPart):
     """What was known of the model, and what the operator had decided about it."""
 
     names: tuple[str, ...]
@@ -140,7 +140,7 @@ class RecordedModel(_Part):
     replay: Replay | None = None
 
 
-class RecordedPolicy(_Part):
+class RecordedPolicy(_RecordedPart):
     """How the request was to be judged."""
 
     mode: Mode
@@ -154,14 +154,14 @@ class RecordedPolicy(_Part):
     most_failures: int = MOST_FAILURES
 
 
-class RecordedCall(_Part):
+class RecordedCall(_RecordedPart):
     """A call that the client got."""
 
     name: str
     arguments: str
 
 
-class RecordedAnswer(_Part):
+class RecordedAnswer(_RecordedPart):
     """What the client got."""
 
     text: str = ""
@@ -169,7 +169,7 @@ class RecordedAnswer(_Part):
     finish_reason: str | None = None
 
 
-class RecordedOutcome(_Part):
+class RecordedOutcome(_RecordedPart):
     """What became of a call that Temper ran, in the words that the model read."""
 
     name: str
@@ -179,14 +179,14 @@ class RecordedOutcome(_Part):
     counted: bool = True
 
 
-class RecordedRound(_Part):
+class RecordedRound(_RecordedPart):
     """So many of the `generations`, and what came of the calls of the last of them."""
 
     generations: int
     outcomes: tuple[RecordedOutcome, ...] = ()
 
 
-class RecordedRun(_Part):
+class RecordedRun(_RecordedPart):
     """The rounds of a request that had tools of the operator: those are `owned`.
 
     After `most_rounds` rounds of tools an answer was asked for, and `most_failed_rounds` in a row
@@ -199,7 +199,7 @@ class RecordedRun(_Part):
     rounds: tuple[RecordedRound, ...]
 
 
-class RecordedVerdict(_Part):
+class RecordedVerdict(_RecordedPart):
     """What the guardrails made of it; each attempt with the defect of its reply."""
 
     outcome: str | None
@@ -207,7 +207,7 @@ class RecordedVerdict(_Part):
     repairs: str
 
 
-class RecordedExchange(_Part):
+class RecordedExchange(_RecordedPart):
     """One request from its arrival to its answer; whatever its dialect, `request` is in chat's.
 
     Version 1 has no `run`.

@@ -398,7 +398,7 @@ def _shorten(value: str) -> str:
     return escape(short) or "(nothing)"
 
 
-class WrittenCall(msgspec.Struct):
+class ReplayedCall(msgspec.Struct):
     """A call that the model wrote, as the backend read it."""
 
     name: str
@@ -417,7 +417,7 @@ class Generation(msgspec.Struct, kw_only=True):
 
     text: str = ""
     thoughts: str = ""
-    calls: list[WrittenCall] = []
+    calls: list[ReplayedCall] = []
     ending: str = ""
     nudge: list[Nudge] = []
 
@@ -427,7 +427,7 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
 
     generations: list[Generation]
     text: str
-    calls: list[WrittenCall]
+    calls: list[ReplayedCall]
     finish_reason: str | None
     request: JsonObject
     line: str
@@ -443,7 +443,7 @@ def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
     return BeforeAfter(
         generations=generations,
         text=answer.text,
-        calls=[WrittenCall(call.name, call.arguments) for call in answer.calls],
+        calls=[ReplayedCall(call.name, call.arguments) for call in answer.calls],
         finish_reason=answer.finish_reason,
         request=exchange.request,
         line=line.decode().rstrip("\n"),
@@ -459,7 +459,7 @@ def _generation(pieces: Sequence[Piece]) -> Generation:
             case ["reasoning", str(text)]:
                 made.thoughts += text
             case ["call", int(), _, str(name)]:
-                made.calls.append(WrittenCall(name))
+                made.calls.append(ReplayedCall(name))
             case ["arguments", int(index), str(text)] if index < len(made.calls):
                 made.calls[index].arguments += text
             case [str(ending), str(detail)]:

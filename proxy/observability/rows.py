@@ -23,7 +23,7 @@ _MOST_ATTEMPTS = 12
 OVER = "over"
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class AttemptRow(msgspec.Struct, frozen=True):
     """One generation; times in seconds from the request's arrival.
 
     For people, `how` tells what it was and `told` what was wrong with it, "" if nothing was.
@@ -38,7 +38,7 @@ class Attempt(msgspec.Struct, frozen=True):
     told: str
 
 
-class Tool(msgspec.Struct, frozen=True):
+class ToolRow(msgspec.Struct, frozen=True):
     """One call of a tool that Temper ran; `seconds` is None while it waits for a person, or runs.
 
     It had `waited` before it was `begun`.
@@ -52,7 +52,7 @@ class Tool(msgspec.Struct, frozen=True):
     waited: float = 0.0
 
 
-class Context(msgspec.Struct, frozen=True):
+class ContextRow(msgspec.Struct, frozen=True):
     """How the conversation went into the window, in tokens; see `facts.Compacted`."""
 
     n_ctx: int
@@ -92,12 +92,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None
     left: str | None
     repairs: tuple[str, ...]
-    attempts: tuple[Attempt, ...]
-    tools: tuple[Tool, ...]
+    attempts: tuple[AttemptRow, ...]
+    tools: tuple[ToolRow, ...]
     first_token: float | None
     queued: float | None
     tokens: Tokens
-    context: Context | None
+    context: ContextRow | None
     cache: Cache | None
     finish_reason: str | None
     backend: str | None
@@ -143,23 +143,23 @@ def row_of(
     )
 
 
-def _attempt(attempt: AttemptRecord) -> Attempt:
+def _attempt(attempt: AttemptRecord) -> AttemptRow:
     how, told = attempt_sentence(attempt.kind), problem_sentence(attempt.defect, attempt.error)
     begun, seconds = _round_seconds(attempt.begun), _round_seconds(attempt.seconds)
     kind, defect, error = cut(attempt.kind), _cut(attempt.defect), _cut(attempt.error)
-    return Attempt(kind, begun, seconds, defect, error, how, told)
+    return AttemptRow(kind, begun, seconds, defect, error, how, told)
 
 
-def _tool(tool: ToolRecord) -> Tool:
+def _tool(tool: ToolRecord) -> ToolRow:
     seconds = None if tool.status in (RUNNING, WAITING) else _round_seconds(tool.seconds)
     begun, waited = _round_seconds(tool.begun), _round_seconds(tool.waited)
-    return Tool(cut(tool.server), cut(tool.name), begun, seconds, cut(tool.status), waited)
+    return ToolRow(cut(tool.server), cut(tool.name), begun, seconds, cut(tool.status), waited)
 
 
-def _context(happened: tuple[Fact, ...]) -> Context | None:
+def _context(happened: tuple[Fact, ...]) -> ContextRow | None:
     for fact in happened:
         if isinstance(fact, Compacted):
-            return Context(
+            return ContextRow(
                 n_ctx=fact.window,
                 sent=fact.sent,
                 client=fact.client,

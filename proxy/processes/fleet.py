@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Protocol
 
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
-from proxy.processes.restarts import State
-from proxy.processes.supervisor import Status
-from proxy.processes.swapping import Orders, Presence, QueuePosition, Swapping
+from proxy.processes.restarts import RestartState
+from proxy.processes.supervisor import ServerStatus
+from proxy.processes.swapping import Orders, Presence, QueuePosition, SwapPlanner
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +22,11 @@ MOST_WAITING = 256
 _ADVICE_SECONDS = 5
 
 
-class Server(Protocol):
+class StartableServer(Protocol):
     """A server that is started when it is wanted; see `Supervisor`."""
 
     @property
-    def status(self) -> Status: ...
+    def status(self) -> ServerStatus: ...
 
     async def ready(self) -> object:
         """Start it and wait until it is ready; raises `ProcessFailed` kinds of errors."""
@@ -48,7 +48,7 @@ class Lease:
     """A request's claim to a model: it waits for its turn, and then the model stays loaded."""
 
     _place: QueuePosition
-    _swapping: Swapping
+    _swapping: SwapPlanner
     _fate: "asyncio.Future[ProcessFailed | None]"
 
     @property
@@ -96,8 +96,8 @@ class Fleet:
 
     def __init__(
         self,
-        servers: Mapping[str, Server],
-        swapping: Swapping,
+        servers: Mapping[str, StartableServer],
+        swapping: SwapPlanner,
         *,
         most_waiting: int = MOST_WAITING,
     ) -> None:
@@ -135,9 +135,9 @@ class Fleet:
     def condition(self, name: str) -> Condition:
         state = self._servers[name].status.state
         match self._swapping.presence(name):
-            case Presence.LOADED if state is State.READY:
+            case Presence.LOADED if state is RestartState.READY:
                 return Condition.LOADED
-            case Presence.LOADED if state is State.DOWN:
+            case Presence.LOADED if state is RestartState.DOWN:
                 return Condition.FAILED
             case Presence.LOADED | Presence.LOADING:
                 return Condition.LOADING
@@ -164,7 +164,7 @@ class Fleet:
     def _notice_a_fall(self, name: str) -> None:
         """Stop a server that has given up since it was loaded, so that it can start again."""
         status = self._servers[name].status
-        if status.state is State.DOWN and self._swapping.presence(name) is Presence.LOADED:
+        if status.state is RestartState.DOWN and self._swapping.presence(name) is Presence.LOADED:
             problem = f"stays down for a while: {status.reason}"
             self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
             self._obey(self._swapping.note_failed(name, _now()))

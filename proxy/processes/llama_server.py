@@ -29,7 +29,7 @@ from proxy.processes.launch import (
     embedded_program,
 )
 from proxy.processes.process import LineListener, Process, RunningServer
-from proxy.processes.start_progress import Stage, StageListener, StartLog, StartProgress
+from proxy.processes.start_progress import StageListener, StartLog, StartProgress, StartStage
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +54,13 @@ async def start_llama_server(
     """
     check_plan(plan)
     name = plan.alias or str(plan.model)
-    on_stage(StartProgress(name, Stage.STARTING))
+    on_stage(StartProgress(name, StartStage.STARTING))
     try:
         async with _start(plan, ready_seconds, on_stage, on_line) as server:
-            on_stage(StartProgress(name, Stage.READY))
+            on_stage(StartProgress(name, StartStage.READY))
             yield server
     except ProcessFailed:
-        on_stage(StartProgress(name, Stage.FAILED))
+        on_stage(StartProgress(name, StartStage.FAILED))
         raise
 
 
@@ -116,7 +116,7 @@ async def _wait_until_ready(
             before = log.progress
             either = asyncio.FIRST_COMPLETED
             await asyncio.wait({ready, exited}, timeout=ready_seconds, return_when=either)
-            downloads = Stage.DOWNLOADING in (before.stage, log.progress.stage)
+            downloads = StartStage.DOWNLOADING in (before.stage, log.progress.stage)
             is_over = ready.done() or exited.done()
             goes_on = downloads and log.progress != before and not is_over
         if exited.done():
@@ -202,7 +202,7 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
         if log.path:
             complete.set()
 
-    on_stage(StartProgress(repository, Stage.STARTING))
+    on_stage(StartProgress(repository, StartStage.STARTING))
     command = (*program, "-hf", repository, "--host", HOST, "--port", "0", *_SMALL)
     process = await Process.start(
         command, name=NAME, environment=environment(""), listener=listen, on_terminal=True

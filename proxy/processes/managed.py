@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar
 
 from proxy.backends.client import (
+    BackendModel,
     Description,
     Health,
-    Model,
     PassthroughRequest,
     Pieces,
     ReplyEvents,
@@ -20,8 +20,8 @@ from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendUnavailable, ProcessFailed
 from proxy.processes.process import ServerAddress
-from proxy.processes.restarts import State
-from proxy.processes.supervisor import Status
+from proxy.processes.restarts import RestartState
+from proxy.processes.supervisor import ServerStatus
 
 _NOTICED_SECONDS = 5.0  # it takes milliseconds, and more where the machine is busy
 _LOOK_SECONDS = 0.02
@@ -38,7 +38,7 @@ class Supervised(Protocol):
         """What it is called, wherever it is."""
 
     @property
-    def status(self) -> Status: ...
+    def status(self) -> ServerStatus: ...
 
     async def ready(self) -> ServerAddress:
         """Return where it answers, as soon as it does; raises `ProcessFailed` if it is down."""
@@ -82,12 +82,12 @@ class Managed:
     def problem(self) -> str:
         """Why the server does not run, "" while it does or is only being started."""
         status = self._server.status
-        return status.reason if status.state in (State.WAITING, State.DOWN) else ""
+        return status.reason if status.state in (RestartState.WAITING, RestartState.DOWN) else ""
 
     @property
     def is_down(self) -> bool:
         """Whether the server was given up: it is not started again."""
-        return self._server.status.state is State.DOWN
+        return self._server.status.state is RestartState.DOWN
 
     async def close(self) -> None:
         """Close every connection; the server is somebody else's."""
@@ -96,7 +96,7 @@ class Managed:
 
     def lease(self) -> "ReadyWait | None":
         """Claim the server for a request; None if there is nothing to wait for, or no use."""
-        is_settled = self._server.status.state in (State.READY, State.DOWN)
+        is_settled = self._server.status.state in (RestartState.READY, RestartState.DOWN)
         return None if is_settled else ReadyWait(self)
 
     async def until_ready(self, patience: float | None = None) -> ServerAddress:
@@ -124,7 +124,7 @@ class Managed:
     @property
     def is_restarting(self) -> bool:
         """Whether it has ended and is not being started yet."""
-        return self._server.status.state is State.WAITING
+        return self._server.status.state is RestartState.WAITING
 
     def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
@@ -162,7 +162,7 @@ class Managed:
         backend = await self._if_ready()
         return None if backend is None else await backend.count_texts(texts, headers)
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         """List the model; this starts nothing."""
         backend = await self._if_ready()
         if backend is not None:
@@ -170,7 +170,7 @@ class Managed:
                 return await backend.models()
             except BackendFailed:  # it has just ended
                 pass
-        return (Model(self._planned.names[0], {}),)
+        return (BackendModel(self._planned.names[0], {}),)
 
     async def describe(self, model: str) -> Description:
         """Describe the model, as planned if the server does not say; never raises."""
@@ -182,7 +182,7 @@ class Managed:
         return replace(self._planned, is_provisional=True)
 
     async def health(self) -> Health:
-        if self._server.status.state is State.DOWN:
+        if self._server.status.state is RestartState.DOWN:
             return Health.UNREACHABLE
         backend = await self._if_ready()
         is_ready = backend is not None and await backend.health() is Health.READY
@@ -221,7 +221,7 @@ class Managed:
         if error.loading:
             return error
         status = self._server.status
-        if status.state is State.DOWN:
+        if status.state is RestartState.DOWN:
             problem = f"{error.problem} and stays down: {status.reason}"
             return BackendUnavailable(self.name, problem, is_managed=True)
         problem = f"{error.problem}; it is started again"
@@ -256,5 +256,5 @@ def _is_same(one: ServerAddress, other: ServerAddress) -> bool:
     return one.api_key == other.api_key
 
 
-def _seconds(status: Status) -> int:
+def _seconds(status: ServerStatus) -> int:
     return max(1, math.ceil(status.retry_after or 0))

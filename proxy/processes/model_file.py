@@ -42,10 +42,10 @@ _MOST_SKIPPED = 1 << 24  # a broken count would keep us for hours
 def read_header(path: Path) -> dict[str, Value]:
     """Return the metadata by name; raises one of `UNREADABLE`."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return _Reader(data).header()
+        return _FieldReader(data).header()
 
 
-class _Reader:
+class _FieldReader:
     """Reads one value after the other; `struct` raises where the file ends too early."""
 
     def __init__(self, data: mmap.mmap) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class State(Enum):
+class RestartState(Enum):
     """How a server does."""
 
     STOPPED = "stopped"
@@ -28,11 +28,16 @@ class State(Enum):
 
 
 _MOVES = {
-    State.STOPPED: {State.STARTING},
-    State.STARTING: {State.READY, State.WAITING, State.DOWN, State.STOPPED},
-    State.READY: {State.WAITING, State.DOWN, State.STOPPED},
-    State.WAITING: {State.STARTING, State.STOPPED},
-    State.DOWN: {State.STOPPED},
+    RestartState.STOPPED: {RestartState.STARTING},
+    RestartState.STARTING: {
+        RestartState.READY,
+        RestartState.WAITING,
+        RestartState.DOWN,
+        RestartState.STOPPED,
+    },
+    RestartState.READY: {RestartState.WAITING, RestartState.DOWN, RestartState.STOPPED},
+    RestartState.WAITING: {RestartState.STARTING, RestartState.STOPPED},
+    RestartState.DOWN: {RestartState.STOPPED},
 }
 
 
@@ -60,20 +65,20 @@ class Restarts:
 
     def __init__(self, policy: RestartPolicy) -> None:
         self._policy = policy
-        self._state = State.STOPPED
+        self._state = RestartState.STOPPED
         self._ready_since: float | None = None
         self._served = 0.0
         self._failures: deque[float] = deque(maxlen=policy.most_failures)
 
     @property
-    def state(self) -> State:
+    def state(self) -> RestartState:
         return self._state
 
     def begin(self) -> None:
-        self._move(State.STARTING)
+        self._move(RestartState.STARTING)
 
     def become_ready(self, now: float) -> None:
-        self._move(State.READY)
+        self._move(RestartState.READY)
         self._ready_since = now
 
     def fail(self, now: float, chance: float, *, is_lasting: bool = False) -> float | None:
@@ -88,19 +93,19 @@ class Restarts:
             self._failures.popleft()
         self._failures.append(self._served)
         if is_lasting or len(self._failures) == self._policy.most_failures:
-            self._move(State.DOWN)
+            self._move(RestartState.DOWN)
             return None
-        self._move(State.WAITING)
+        self._move(RestartState.WAITING)
         doubled = self._policy.first_delay * 2.0 ** (len(self._failures) - 1)
         return min(self._policy.longest_delay, doubled) * (1 - chance / 2)
 
     def stop(self) -> None:
         """Note that it was stopped; all failures are forgotten."""
-        if self._state is not State.STOPPED:
-            self._move(State.STOPPED)
+        if self._state is not RestartState.STOPPED:
+            self._move(RestartState.STOPPED)
         self._failures.clear()
         self._ready_since = None
 
-    def _move(self, state: State) -> None:
+    def _move(self, state: RestartState) -> None:
         assert state in _MOVES[self._state], (self._state, state)  # noqa: S101 - an illegal move
         self._state = state

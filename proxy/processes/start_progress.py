@@ -13,7 +13,7 @@ _CURL = re.compile(r"\s*(?P<percent>\d{1,3})\s+[\d.]+[kMGT]?\s+\d{1,3}\s+[\d.]+[
 _LOADING = re.compile(r"loading model(?: '(?P<path>.+)')?")
 
 
-class Stage(Enum):
+class StartStage(Enum):
     """How far a start has come; it may fail at any of them."""
 
     STARTING = "starting"
@@ -31,7 +31,7 @@ class StartProgress:
     """
 
     name: str
-    stage: Stage
+    stage: StartStage
     share: float | None = None
 
 
@@ -42,7 +42,7 @@ class StartLog:
     """Follows what a server writes, from its first line until it is ready."""
 
     def __init__(self, name: str) -> None:
-        self.progress = StartProgress(name, Stage.STARTING)
+        self.progress = StartProgress(name, StartStage.STARTING)
         self.path = ""
 
     def read(self, line: str) -> StartProgress | None:
@@ -52,12 +52,12 @@ class StartLog:
         """
         stage, share = self.progress.stage, self.progress.share
         if said := _DOWNLOAD.search(line) or _CURL.match(line):
-            stage, share = Stage.DOWNLOADING, min(1.0, int(said["percent"]) / 100)
+            stage, share = StartStage.DOWNLOADING, min(1.0, int(said["percent"]) / 100)
         elif loading := _LOADING.search(line):
-            stage, share = Stage.LOADING, None
+            stage, share = StartStage.LOADING, None
             self.path = loading["path"] or self.path
         elif line and line.strip(".") == "":
-            stage, share = Stage.LOADING, min(1.0, len(line) / _DOTS)
+            stage, share = StartStage.LOADING, min(1.0, len(line) / _DOTS)
         found = StartProgress(self.progress.name, stage, share)
         if found == self.progress:
             return None

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from proxy.errors import ExitedUnexpectedly, NeverBecameReady, ProcessFailed
 from proxy.processes.failures import explain_exit
 from proxy.processes.process import RunningServer, ServerAddress
-from proxy.processes.restarts import RestartPolicy, Restarts, State
+from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ Start: TypeAlias = Callable[[], AbstractAsyncContextManager[RunningServer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ServerStatus:
     """How a server does, since a moment of the event loop's clock.
 
     `address` is where it answers, only while it is ready. `reason` tells in one sentence why it
@@ -37,7 +37,7 @@ class Status:
     again `restarts` times; the next start is `retry_after` seconds away from `since`.
     """
 
-    state: State = State.STOPPED
+    state: RestartState = RestartState.STOPPED
     since: float = 0.0
     address: ServerAddress | None = None
     reason: str = ""
@@ -46,7 +46,7 @@ class Status:
     retry_after: float | None = None
 
 
-StatusListener: TypeAlias = Callable[[Status], None]
+StatusListener: TypeAlias = Callable[[ServerStatus], None]
 
 
 class Supervisor:
@@ -68,14 +68,14 @@ class Supervisor:
         self._start = start
         self._restarts = Restarts(policy)
         self._on_change = on_change
-        self._status = Status()
+        self._status = ServerStatus()
         self._owner: asyncio.Task[None] | None = None
         self._alone = asyncio.Lock()
         self._readiness: asyncio.Future[RunningServer | ProcessFailed]
         self._is_closed = False
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ServerStatus:
         return self._status
 
     async def ready(self) -> RunningServer:
@@ -160,9 +160,9 @@ class Supervisor:
 
     def _reset(self) -> None:
         self._restarts.stop()
-        self._publish(Status())
+        self._publish(ServerStatus())
 
-    def _publish(self, status: Status) -> None:
+    def _publish(self, status: ServerStatus) -> None:
         self._status = replace(status, state=self._restarts.state, since=_now())
         self._on_change(self._status)
 
@@ -186,21 +186,21 @@ class RemoteStatus:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._status = Status()
+        self._status = ServerStatus()
         self._news = asyncio.Event()
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ServerStatus:
         return self._status
 
-    def note(self, status: Status) -> None:
+    def note(self, status: ServerStatus) -> None:
         self._status = status
         self._news.set()
         self._news = asyncio.Event()
 
     async def ready(self) -> ServerAddress:
         while (address := self._status.address) is None:
-            if self._status.state is State.DOWN:
+            if self._status.state is RestartState.DOWN:
                 raise NeverBecameReady(self.name, f"is down: {self._status.reason}")
             await self._news.wait()
         return address

@@ -49,7 +49,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class LoadableModel:
     """A model that can be loaded: its memory in bytes; it stops after `ttl` idle seconds."""
 
     name: str
@@ -79,10 +79,10 @@ class Orders:
 
 
 @dataclass(eq=False, slots=True)
-class _Member:
+class _ModelState:
     """A model as it is now; `failed` is the moment of its last failure."""
 
-    model: Model
+    model: LoadableModel
     presence: Presence = Presence.STOPPED
     users: int = 0
     used: float = 0.0
@@ -106,7 +106,7 @@ class _OrderDraft:
         return Orders(tuple(self.start), tuple(self.stop), tuple(self.served), tuple(self.refused))
 
 
-class Swapping:
+class SwapPlanner:
     """Decides for all models together; every event returns what has to be done about it.
 
     What is ordered has to be reported: `loaded` or `failed` after a start, `stopped` after a stop.
@@ -116,12 +116,12 @@ class Swapping:
 
     def __init__(
         self,
-        models: Sequence[Model],
+        models: Sequence[LoadableModel],
         budget: Budget = Budget(),
         *,
         failure_seconds: float = FAILURE_SECONDS,
     ) -> None:
-        self._members = {model.name: _Member(model) for model in models}
+        self._members = {model.name: _ModelState(model) for model in models}
         self._budget = budget
         self._failure_seconds = failure_seconds
         self._line: list[QueuePosition] = []
@@ -221,7 +221,7 @@ class Swapping:
                 is_blocked = member.presence is Presence.STOPPED
         return draft.orders()
 
-    def _bring_in(self, newcomer: _Member, draft: _OrderDraft, now: float) -> set[str]:
+    def _bring_in(self, newcomer: _ModelState, draft: _OrderDraft, now: float) -> set[str]:
         """Start a model if there is room, else make some; returns the names of what has to go."""
         if self._fits(newcomer):
             self._start(newcomer, draft, now)
@@ -232,13 +232,13 @@ class Swapping:
                 self._stop(member, draft)
         return {member.model.name for member in going}
 
-    def _in_the_way_of(self, newcomer: _Member) -> list[_Member]:
+    def _in_the_way_of(self, newcomer: _ModelState) -> list[_ModelState]:
         """Choose what has to go for a model; what is being stopped goes anyway."""
         present = (Presence.LOADING, Presence.LOADED)
         others = [one for one in self._members.values() if one.presence in present]
         others.sort(key=lambda one: (not self._is_idle(one), one.used))
         leaving = [one for one in self._members.values() if one.presence is Presence.STOPPING]
-        going: list[_Member] = []
+        going: list[_ModelState] = []
         while others and not self._fits(newcomer, (*leaving, *going)):
             going.append(others.pop(0))
         for one in going[::-1]:  # a small one may have been chosen before a large one that does
@@ -247,7 +247,7 @@ class Swapping:
                 going = rest
         return going
 
-    def _fits(self, newcomer: _Member, without: Sequence[_Member] = ()) -> bool:
+    def _fits(self, newcomer: _ModelState, without: Sequence[_ModelState] = ()) -> bool:
         """Return whether there is room; a model larger than all of it has it when it is alone."""
         staying = [
             one
@@ -262,12 +262,12 @@ class Swapping:
             budget.models is None or len(staying) < budget.models
         )
 
-    def _is_idle(self, member: _Member) -> bool:
+    def _is_idle(self, member: _ModelState) -> bool:
         """Return whether nobody uses a model, nor waits for its load to end."""
         is_awaited = member.presence is Presence.LOADING and self._waiting_for(member.model.name)
         return not (member.users or is_awaited)
 
-    def _expiry(self, member: _Member) -> float | None:
+    def _expiry(self, member: _ModelState) -> float | None:
         ttl = member.model.ttl
         if ttl is None or member.presence is not Presence.LOADED or member.users:
             return None
@@ -282,11 +282,11 @@ class Swapping:
         self._members[place.model].users += 1
         draft.served.append(place)
 
-    def _start(self, member: _Member, draft: _OrderDraft, now: float) -> None:
+    def _start(self, member: _ModelState, draft: _OrderDraft, now: float) -> None:
         member.move(Presence.LOADING)
         member.used = now
         draft.start.append(member.model.name)
 
-    def _stop(self, member: _Member, draft: _OrderDraft) -> None:
+    def _stop(self, member: _ModelState, draft: _OrderDraft) -> None:
         member.move(Presence.STOPPING)
         draft.stop.append(member.model.name)

@@ -55,11 +55,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
-class _Section(BaseModel):
+class _ProfileSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class _Match(_Section):
+class _Match(_ProfileSection):
     names: tuple[Annotated[Text, AfterValidator(_check_pattern)], ...] = Field(
         default=(),
         description='globs for names of models; case is ignored, and " ", "_" and "-" are the same',
@@ -70,7 +70,7 @@ class _Match(_Section):
     )
 
 
-class _Calls(_Section):
+class _CallsSection(_ProfileSection):
     syntaxes: tuple[Annotated[str, AfterValidator(_check_syntax)], ...] = Field(
         default=(), description="rescue syntaxes to try first, in this order"
     )
@@ -90,7 +90,7 @@ class _Calls(_Section):
     )
 
 
-class _Answers(_Section):
+class _Answers(_ProfileSection):
     text_policy: TextPolicy = Field(
         default=TextPolicy.AUTO, description="what prose is worth while tools are offered"
     )
@@ -99,14 +99,14 @@ class _Answers(_Section):
     )
 
 
-class _Reasoning(_Section):
+class _ReasoningSection(_ProfileSection):
     replay: Replay = Field(
         default=Replay.FULL,
         description="which earlier thoughts the model wants back; last: since the user spoke",
     )
 
 
-class _Template(_Section):
+class _TemplateSection(_ProfileSection):
     developer: bool = Field(default=True, description="whether it knows the role developer")
     system: SystemRole = Field(
         default=SystemRole.ANYWHERE, description="where system messages have an effect"
@@ -117,11 +117,11 @@ class _Template(_Section):
     control_tokens: Texts = Field(default=(), description="strings that structure its prompts")
 
 
-class _Launch(_Section):
+class _Launch(_ProfileSection):
     flags: Texts = Field(default=(), description="what llama-server needs for this family")
 
 
-class _Sampling(_Section):
+class _SamplingSection(_ProfileSection):
     temperature: Temperature | None = Field(default=None, description="as published")
     top_p: Share | None = Field(default=None, description="as published")
     top_k: Annotated[int, Field(ge=0)] | None = Field(default=None, description="as published")
@@ -139,13 +139,13 @@ class _Sampling(_Section):
         return self
 
 
-class _State(_Section):
+class _StateSection(_ProfileSection):
     resets: bool = Field(
         default=False, description="whether its state cannot be rolled back (Mamba and the like)"
     )
 
 
-class _File(_Section):
+class _File(_ProfileSection):
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")] = Field(
         description="name of the family; that of the file without .toml"
     )
@@ -154,13 +154,19 @@ class _File(_Section):
         description="addresses of the facts: model cards, chat templates, documentation"
     )
     match: _Match = Field(description="how the family is recognised")
-    calls: _Calls = Field(default=_Calls(), description="how it calls tools")
+    calls: _CallsSection = Field(default=_CallsSection(), description="how it calls tools")
     answers: _Answers = Field(default=_Answers(), description="how it answers")
-    reasoning: _Reasoning = Field(default=_Reasoning(), description="how it thinks")
-    template: _Template = Field(default=_Template(), description="what its chat template takes")
+    reasoning: _ReasoningSection = Field(default=_ReasoningSection(), description="how it thinks")
+    template: _TemplateSection = Field(
+        default=_TemplateSection(), description="what its chat template takes"
+    )
     launch: _Launch = Field(default=_Launch(), description="how to start a server for it")
-    sampling: _Sampling = Field(default=_Sampling(), description="the sampling it was made for")
-    state: _State = Field(default=_State(), description="what it keeps between requests")
+    sampling: _SamplingSection = Field(
+        default=_SamplingSection(), description="the sampling it was made for"
+    )
+    state: _StateSection = Field(
+        default=_StateSection(), description="what it keeps between requests"
+    )
 
     @model_validator(mode="after")
     def _can_be_found(self) -> Self:

@@ -23,7 +23,7 @@ _NO_OVERRIDES = Overrides()
 
 
 @dataclass(slots=True)
-class _Entry:
+class _KnownEntry:
     """A model, and the moment until which nobody needs to look again."""
 
     known: KnownModel
@@ -46,7 +46,7 @@ class KnownModels:
         self._profiles = profiles
         self._overrides = overrides
         self._clock = clock
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _KnownEntry] = {}
         self._looking: dict[str, asyncio.Task[KnownModel]] = {}
 
     async def look_up(self, model: str) -> KnownModel:
@@ -78,7 +78,7 @@ class KnownModels:
             looking.add_done_callback(lambda _: self._looking.pop(model))
         return await asyncio.shield(looking)
 
-    async def _look(self, model: str, entry: _Entry | None = None) -> KnownModel:
+    async def _look(self, model: str, entry: _KnownEntry | None = None) -> KnownModel:
         described = await self._backend.describe(model)
         if described.is_provisional and entry is not None:
             return entry.known
@@ -100,10 +100,10 @@ class KnownModels:
             lacks=described.lacks,
             identity=described.identity or (*described.names, model)[0],
         )
-        self._remember(_Entry(known, described, self._clock() + lasting), entry)
+        self._remember(_KnownEntry(known, described, self._clock() + lasting), entry)
         return known
 
-    def _remember(self, entry: _Entry, before: _Entry | None) -> None:
+    def _remember(self, entry: _KnownEntry, before: _KnownEntry | None) -> None:
         if before is None or before.known.recognition != entry.known.recognition:
             _log(entry.known)
         if len(self._entries) >= _MOST_MODELS:

@@ -11,7 +11,7 @@ from proxy.hardware.fit import CacheType, Caching, need
 from proxy.processes.fleet import Fleet
 from proxy.processes.model_file import size_of
 from proxy.processes.supervisor import Supervisor
-from proxy.processes.swapping import Budget, Model, Swapping
+from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Profile
 from proxy.serving.assembly import overrides_of
@@ -102,7 +102,7 @@ def memory_of(served: ServedModel) -> int:
     return need(shape, window, Caching(served.slots, keys, values)).total
 
 
-def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> Swapping:
+def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlanner:
     budget = settings.swapping
     memory = {name: memory_of(settings.models[name]) for name in servers}
     for name, needed in memory.items():
@@ -114,6 +114,7 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> Swapping
             )
             raise InvalidConfiguration(f"models.{name}.path", problem)
     models = [
-        Model(name, memory[name], settings.models[name].ttl_seconds or None) for name in servers
+        LoadableModel(name, memory[name], settings.models[name].ttl_seconds or None)
+        for name in servers
     ]
-    return Swapping(models, Budget(budget.memory_mb * _MB or None, budget.max_loaded or None))
+    return SwapPlanner(models, Budget(budget.memory_mb * _MB or None, budget.max_loaded or None))

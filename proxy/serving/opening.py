@@ -12,8 +12,8 @@ from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detection import (
     DetectedBackend,
-    Found,
-    Kind,
+    EngineKind,
+    FoundServer,
     find_running,
     likely_urls,
     ollama_url,
@@ -82,10 +82,12 @@ def server_urls(settings: Settings) -> tuple[str, ...]:
 
     An Ollama is somewhere always, and Anthropic's API where it is.
     """
-    is_ollama = settings.backend.kind == Kind.OLLAMA.value or settings.ollama.model is not None
+    is_ollama = (
+        settings.backend.kind == EngineKind.OLLAMA.value or settings.ollama.model is not None
+    )
     if is_ollama and not settings.backend.addresses:
         return (ollama_url(os.environ.get("OLLAMA_HOST", "")),)
-    if settings.backend.kind == Kind.ANTHROPIC.value and not settings.backend.addresses:
+    if settings.backend.kind == EngineKind.ANTHROPIC.value and not settings.backend.addresses:
         from proxy.backends.anthropic import ADDRESS
 
         return (ADDRESS,)
@@ -133,7 +135,7 @@ def nothing_to_serve() -> InvalidConfiguration:
 @asynccontextmanager
 async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
     named = settings.backend.kind
-    kind = None if named == "auto" else Kind(named)
+    kind = None if named == "auto" else EngineKind(named)
     async with _connect(settings, address_of(settings, url), kind) as backend:
         yield backend
 
@@ -166,27 +168,27 @@ async def _start_server(
 
 @asynccontextmanager
 async def _connect(
-    settings: Settings, found: ServerAddress, kind: Kind | None
+    settings: Settings, found: ServerAddress, kind: EngineKind | None
 ) -> AsyncGenerator[Backend, None]:
     """Speak to a server as its kind wants it; without one it is recognised."""
     connection = _connection(settings, found, kind)
     ollamas: list[Ollama] = []
 
-    def adapter_for(kind: Kind) -> Backend:
+    def adapter_for(kind: EngineKind) -> Backend:
         match kind:
-            case Kind.LLAMA_SERVER:
+            case EngineKind.LLAMA_SERVER:
                 wait = settings.backend.load_wait_seconds
                 return LlamaServer(connection, load_wait=wait)
-            case Kind.OLLAMA:
+            case EngineKind.OLLAMA:
                 overrides = replace(
                     ollama_overrides(settings.ollama),
                     fitting=ollama_fitting(settings, found.base_url),
                 )
                 ollamas.append(Ollama(connection, overrides))
                 return ollamas[-1]
-            case Kind.OPENAI:
+            case EngineKind.OPENAI:
                 return AdaptiveEngine(connection)
-            case Kind.ANTHROPIC:
+            case EngineKind.ANTHROPIC:
                 from proxy.backends.anthropic import Anthropic
 
                 return Anthropic(connection)
@@ -199,8 +201,8 @@ async def _connect(
         await connection.close()
 
 
-def _connection(settings: Settings, found: ServerAddress, kind: Kind | None) -> BackendClient:
-    if kind is Kind.ANTHROPIC:
+def _connection(settings: Settings, found: ServerAddress, kind: EngineKind | None) -> BackendClient:
+    if kind is EngineKind.ANTHROPIC:
         from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER
 
         return connection_to(settings.backend, found, key_header=KEY_HEADER, usual=VERSION_HEADER)
@@ -234,7 +236,7 @@ def ways_to_name(command: str) -> str:
 
 async def find_backend(
     settings: Settings, urls: Sequence[str], command: str = "serve"
-) -> Found | None:
+) -> FoundServer | None:
     """Look for a server if there is a need to: at `urls`, or else where servers usually are.
 
     The first of them counts. Raises `InvalidConfiguration`, with what to do for `command`, where
@@ -251,7 +253,7 @@ async def find_backend(
     return found
 
 
-def with_backend(settings: Settings, found: Found | None) -> Settings:
+def with_backend(settings: Settings, found: FoundServer | None) -> Settings:
     """Return the settings of an operator who names what was found where there is nothing else."""
     if found is None or not names_nothing(settings):
         return settings

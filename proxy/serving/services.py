@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
-from proxy.backends.client import Backend, Health, Model, PassthroughRequest
+from proxy.backends.client import Backend, BackendModel, Health, PassthroughRequest
 from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -107,7 +107,7 @@ class Service:
         """Return what is known of the model that a request names; an alias is the model itself."""
         return await self.models.look_up(self.upstream or self.name or model)
 
-    async def offers(self) -> tuple[Model, ...]:
+    async def offers(self) -> tuple[BackendModel, ...]:
         """List what can be asked for here and how it does; nothing is loaded for it.
 
         Raises `BackendFailed` if only the backend could tell.
@@ -116,12 +116,12 @@ class Service:
             told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
             condition = await self.condition()
             told["status"] = {"value": condition.value, "failed": condition is Condition.FAILED}
-            return (Model(self.name, {**told, **await self._describe_known()}),)
+            return (BackendModel(self.name, {**told, **await self._describe_known()}),)
         served = await self.backend.models()
         if len(served) != 1:  # a catalogue, in which every entry would cost a question
             return served
         only = served[0]
-        return (Model(only.id, {**await self._describe_known(only.id), **only.details}),)
+        return (BackendModel(only.id, {**await self._describe_known(only.id), **only.details}),)
 
     async def condition(self) -> Condition:
         if self.fleet is not None:
@@ -216,12 +216,12 @@ class Services:
             return request
         return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         """List the models that can be asked for; loads none."""
         offered = await asyncio.gather(*(one.offers() for one in self._services))
         return tuple(chain.from_iterable(offered))
 
-    async def show(self, model: str) -> Model:
+    async def show(self, model: str) -> BackendModel:
         """Return one model by its name or alias; raises `UnknownModel`."""
         service = self.find(model)
         offered = await service.offers()

@@ -17,7 +17,7 @@ class Bounds(msgspec.Struct, frozen=True):
     seconds: float = 3_600.0
 
 
-class _Entry(msgspec.Struct):
+class _StoredEntry(msgspec.Struct):
     response: StoredResponse
     used_at: float
 
@@ -31,7 +31,7 @@ class MemoryStore:
     def __init__(self, now: Callable[[], float], bounds: Bounds | None = None) -> None:
         self._now = now
         self._bounds = bounds or Bounds()
-        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], _StoredEntry] = OrderedDict()
         self._items: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._size = 0
         self._lock = RLock()
@@ -40,7 +40,7 @@ class MemoryStore:
         with self._lock:
             if response.size > self._bounds.bytes or (owner, response.id) in self._entries:
                 return
-            self._entries[owner, response.id] = _Entry(response, self._now())
+            self._entries[owner, response.id] = _StoredEntry(response, self._now())
             self._size += response.size
             for item in response.items:
                 if item_id := id_of(item):

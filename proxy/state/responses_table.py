@@ -51,7 +51,7 @@ _USE = "UPDATE responses SET used_at = max(used_at, ?) WHERE number = ?"
 Read = TypeVar("Read")
 
 
-class _Found(NamedTuple):
+class _FoundRow(NamedTuple):
     number: int
     id: str
     previous_id: str | None
@@ -92,7 +92,7 @@ class ResponsesTable:
         return self._read(owner, response_id, lambda chain: self._response(chain[0]))
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        def join(chain: Sequence[_Found]) -> list[bytes] | None:
+        def join(chain: Sequence[_FoundRow]) -> list[bytes] | None:
             if chain[-1].previous_id is not None:
                 return None
             return [item for one in reversed(chain) for item in self._response(one).items]
@@ -100,7 +100,7 @@ class ResponsesTable:
         return self._read(owner, response_id, join)
 
     def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        def join(chain: Sequence[_Found]) -> list[bytes]:
+        def join(chain: Sequence[_FoundRow]) -> list[bytes]:
             latest, *earlier = map(self._response, chain)
             return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
 
@@ -121,7 +121,7 @@ class ResponsesTable:
             return self._connection.execute(delete, (_digest(owner), response_id)).rowcount > 0
 
     def _read(
-        self, owner: str, response_id: str, make: Callable[[Sequence[_Found]], Read | None]
+        self, owner: str, response_id: str, make: Callable[[Sequence[_FoundRow]], Read | None]
     ) -> Read | None:
         """Make something of a response and those before it, which are in use from now on."""
         self._connection.execute("BEGIN")  # what others write is not seen until the end
@@ -135,19 +135,19 @@ class ResponsesTable:
             self._use(chain)
         return made
 
-    def _chain(self, owner: bytes, response_id: str, oldest: int) -> list[_Found]:
+    def _chain(self, owner: bytes, response_id: str, oldest: int) -> list[_FoundRow]:
         sought = {"owner": owner, "id": response_id, "oldest": oldest}
         rows = self._connection.execute(_CHAIN, {**sought, "most": self._bounds.responses})
-        return [_Found(*row) for row in rows]
+        return [_FoundRow(*row) for row in rows]
 
-    def _response(self, found: _Found) -> StoredResponse:
+    def _response(self, found: _FoundRow) -> StoredResponse:
         (whole,) = self._connection.execute(_WHOLE, (found.number,)).fetchone()
         sides: tuple[list[bytes], list[bytes]] = [], []
         for item, is_output in self._connection.execute(_ITEMS, (found.number,)):
             sides[is_output].append(item)
         return StoredResponse(found.id, *sides, whole, found.previous_id)
 
-    def _use(self, chain: Sequence[_Found]) -> None:
+    def _use(self, chain: Sequence[_FoundRow]) -> None:
         """Note a use; what comes earlier in a conversation counts as used a little later."""
         now = self._microseconds
         rows = [(now + place, found.number) for place, found in enumerate(chain)]

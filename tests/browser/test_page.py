@@ -14,7 +14,7 @@ from proxy.backends.client import Health
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.facts import Outcome
+from proxy.facts import ReplyOutcome
 from proxy.observability.record import (
     CLIENT_LEFT,
     RUNNING,
@@ -22,13 +22,13 @@ from proxy.observability.record import (
     AttemptRecord,
     Phase,
     RequestRecord,
-    Stage,
+    RequestStage,
     Tokens,
     ToolRecord,
 )
 from proxy.observability.recording import Piece, RecordedAnswer, RecordedCall
 from proxy.processes.fleet import Condition
-from proxy.processes.restarts import State
+from proxy.processes.restarts import RestartState
 from tests.browser.conftest import Open
 from tests.browser.conftest import Stage as Served
 from tests.fakes.recorded import exchange
@@ -63,7 +63,7 @@ RECORD = RequestRecord(
     tokens=Tokens(100, 60, 7),
     attempts=(AttemptRecord("as_asked", 0.2, 0.4, "prose"), AttemptRecord("nudged", 0.6, 0.6)),
     facts=(facts.Asked("as_asked"), facts.Rescued("hermes", "look")),
-    outcome=Outcome.RETRIED,
+    outcome=ReplyOutcome.RETRIED,
 )
 
 
@@ -79,9 +79,9 @@ class Living:
     """A living request that does not end by itself."""
 
     record: RequestRecord = RECORD
-    stage: Stage = Stage.STREAMING
+    stage: RequestStage = RequestStage.STREAMING
 
-    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+    def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
         return self.record, self.stage, 0.38
 
     def cancel(self) -> bool:
@@ -305,11 +305,11 @@ def test_every_phase_outcome_state_and_reason_has_its_words(open_page: Open, sta
             "MODEL_STATES", "TOOL_SERVER_STATES"].map((name) => [name, Object.keys(words[name])]));
         }"""
     )
-    assert {*words["OUTCOMES"]} == {*(one.value for one in Outcome), "failed", "left"}
+    assert {*words["OUTCOMES"]} == {*(one.value for one in ReplyOutcome), "failed", "left"}
     assert words["OUTCOMES_EXPLAINED"] == words["OUTCOMES"]
-    assert {*words["PHASES"]} == {*(one.value for one in Stage), "over"}
+    assert {*words["PHASES"]} == {*(one.value for one in RequestStage), "over"}
     assert {*words["LEFT"]} == {one.value for one in Phase}
-    assert {*words["TOOL_SERVER_STATES"]} == {one.value for one in State}
+    assert {*words["TOOL_SERVER_STATES"]} == {one.value for one in RestartState}
     assert {*words["MODEL_STATES"]} == {*(one.value for one in Condition), "unknown"}
     missing = {code for code, (status, _) in DASHBOARD_PROBLEMS.items() if status == 404}
     missing -= {"confirmation_over"}  # which says so itself
@@ -400,18 +400,18 @@ def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> No
 @pytest.mark.parametrize(
     ("phase", "told"),
     [
-        (Stage.RECEIVING, "receiving the request"),
-        (Stage.LOADING, "waiting for the model to load"),
-        (Stage.QUEUED, "waiting for a slot"),
-        (Stage.READING, "reading 38 %"),
-        (Stage.ASKED_AGAIN, "attempt 2"),
-        (Stage.RUNNING_TOOL, "running t"),
-        (Stage.WAITING_FOR_PERSON, "waits for a person: s.drop"),
-        (Stage.STREAMING, "streaming"),
+        (RequestStage.RECEIVING, "receiving the request"),
+        (RequestStage.LOADING, "waiting for the model to load"),
+        (RequestStage.QUEUED, "waiting for a slot"),
+        (RequestStage.READING, "reading 38 %"),
+        (RequestStage.ASKED_AGAIN, "attempt 2"),
+        (RequestStage.RUNNING_TOOL, "running t"),
+        (RequestStage.WAITING_FOR_PERSON, "waits for a person: s.drop"),
+        (RequestStage.STREAMING, "streaming"),
     ],
 )
 def test_a_living_request_says_what_it_does(
-    phase: Stage, told: str, open_page: Open, stage: Served
+    phase: RequestStage, told: str, open_page: Open, stage: Served
 ) -> None:
     record = replace(
         RECORD,

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.backends.client import (
+    BackendModel,
     Description,
     Health,
-    Model,
     PassthroughRequest,
     Pieces,
     ReplyEvents,
@@ -77,8 +77,10 @@ class ScriptedBackend:
     ) -> tuple[int, ...] | None:
         return tuple(len(text.split()) for text in texts) if self.counts else None
 
-    async def models(self) -> tuple[Model, ...]:
-        return tuple(Model(name, {"id": name, "owned_by": "someone"}) for name in self.catalogue)
+    async def models(self) -> tuple[BackendModel, ...]:
+        return tuple(
+            BackendModel(name, {"id": name, "owned_by": "someone"}) for name in self.catalogue
+        )
 
     async def describe(self, model: str) -> Description:
         self.described.append(model)

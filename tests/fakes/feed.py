@@ -1,11 +1,11 @@
 """The state that a running Temper tells its dashboards first: one model, no requests."""
 
-from proxy.api.feed_events import ModelCard, State
+from proxy.api.feed_events import InitialState, ModelCard
 from proxy.observability.history import Counts, CountsBySpan
 
 CARD = ModelCard("qwen", "default", "b", "loaded", "", 0, 1, 2, 4, 8192, 0.5)
 COUNTS = Counts(412, 381, 22, 7, 2, 0, 0, 100, 10, 100, 88)
-STATE = State(
+STATE = InitialState(
     version="1.2",
     instance="abc",
     workers=1,

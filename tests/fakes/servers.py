@@ -3,15 +3,15 @@
 import asyncio
 
 from proxy.errors import ProcessFailed
-from proxy.processes.restarts import State
-from proxy.processes.supervisor import Status
+from proxy.processes.restarts import RestartState
+from proxy.processes.supervisor import ServerStatus
 
 
 class Server:
     """One of them; counts its starts and stops."""
 
     def __init__(self) -> None:
-        self.status = Status()
+        self.status = ServerStatus()
         self.starts = 0
         self.stops = 0
         self.outcome = asyncio.get_running_loop().create_future()
@@ -20,17 +20,17 @@ class Server:
 
     async def ready(self) -> None:
         self.starts += 1
-        self.status = Status(State.STARTING)
+        self.status = ServerStatus(RestartState.STARTING)
         self.wanted.set()
         failure: ProcessFailed | None = await asyncio.shield(self.outcome)
         if failure is not None:
             raise failure
-        self.status = Status(State.READY)
+        self.status = ServerStatus(RestartState.READY)
 
     async def stop(self) -> None:
         self.stops += 1
         self.stopped.set()
-        self.status = Status()
+        self.status = ServerStatus()
         self.wanted.clear()
 
     def finish(self, failure: ProcessFailed | None = None) -> None:

@@ -6,22 +6,22 @@ A request is called by its model and a number: "a1 asks" is one to model a.
 import re
 from dataclasses import dataclass, field
 
-from proxy.processes.swapping import Budget, Model, Orders, QueuePosition, Swapping
+from proxy.processes.swapping import Budget, LoadableModel, Orders, QueuePosition, SwapPlanner
 
 
 @dataclass
 class SwapBook:
     """Some models, driven by hand; they take a byte each, or what `memory` says."""
 
-    swapping: Swapping
+    swapping: SwapPlanner
     now: float = 0.0
     places: dict[str, QueuePosition] = field(default_factory=dict)
     ordered: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, memory: dict[str, int], budget: Budget, *, ttl: float | None = None) -> "SwapBook":
-        models = [Model(name, size, ttl) for name, size in memory.items()]
-        return cls(Swapping(models, budget, failure_seconds=10))
+        models = [LoadableModel(name, size, ttl) for name, size in memory.items()]
+        return cls(SwapPlanner(models, budget, failure_seconds=10))
 
     def receive(self, event: str) -> "SwapBook":
         """Let something happen; everything that was ordered before must have been expected."""

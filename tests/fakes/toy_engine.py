@@ -4,8 +4,8 @@ It is asked by a JSON object at `/talk`, and answers in lines: `say "text"`, `ca
 `cost PROMPT ANSWER`, `end`, or `fail REASON`. Its models are listed at `/names`.
 """
 
-from proxy.backends.client import Model
-from proxy.backends.http_backend import Attempt, HttpBackend, PieceReading
+from proxy.backends.client import BackendModel
+from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -81,11 +81,11 @@ class LineReader:
 class ToyEngine(HttpBackend):
     """The adapter, for a case in `proxy/serving/opening.py`."""
 
-    async def prepare(self, question: Question) -> Attempt:
-        return Attempt("/talk", encode_question(question), question, question)
+    async def prepare(self, question: Question) -> OutgoingQuestion:
+        return OutgoingQuestion("/talk", encode_question(question), question, question)
 
     def new_reading(self) -> PieceReading[bytes]:
         return PieceReading(LineDecoder(), LineReader())
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[BackendModel, ...]:
         return self.read_models(await self.fetch("/names"), "names", "name")

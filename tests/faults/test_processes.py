@@ -11,8 +11,8 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
-from proxy.processes.restarts import State
-from proxy.processes.supervisor import RemoteStatus, Status
+from proxy.processes.restarts import RestartState
+from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from tests.fakes.front import in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
@@ -22,11 +22,11 @@ from tests.faults.fronts import PLAIN
 pytestmark = pytest.mark.anyio
 
 AT_ONCE = 0.05
-RESTARTING = Status(State.WAITING, reason="it was killed (SIGKILL)", retry_after=2.5)
-DOWN = Status(State.DOWN, reason="it was killed (SIGKILL)")
+RESTARTING = ServerStatus(RestartState.WAITING, reason="it was killed (SIGKILL)", retry_after=2.5)
+DOWN = ServerStatus(RestartState.DOWN, reason="it was killed (SIGKILL)")
 
 
-def looked_after(status: Status) -> tuple[RemoteStatus, Managed]:
+def looked_after(status: ServerStatus) -> tuple[RemoteStatus, Managed]:
     """Make a backend for a managed server that does as told."""
     server = RemoteStatus("llama-server/m")
     server.note(status)
@@ -67,11 +67,11 @@ async def test_a_server_that_stays_down_is_told_with_its_reason(*, stream: bool)
 @pytest.mark.fault("F25")
 async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bool) -> None:
     async with listening(backend := ScriptedBackend(says("It is sunny."))) as behind:
-        server, engine = looked_after(Status(State.STARTING))
+        server, engine = looked_after(ServerStatus(RestartState.STARTING))
         async with in_front_of(engine, None, backend) as front:
             asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
             health = await front.client.get("/health")
-            server.note(Status(State.READY, address=ServerAddress(behind.url, "key")))
+            server.note(ServerStatus(RestartState.READY, address=ServerAddress(behind.url, "key")))
             answer = await asking
     assert health.status_code == 503
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
@@ -79,7 +79,7 @@ async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bo
 
 @pytest.mark.fault("F25")
 async def test_a_start_that_takes_too_long_is_told_as_loading(*, stream: bool) -> None:
-    _, engine = looked_after(Status(State.STARTING))
+    _, engine = looked_after(ServerStatus(RestartState.STARTING))
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.02))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:
         answer = await front.ask(PLAIN, stream=stream)

@@ -17,11 +17,11 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.rescue.findings import (
+    EarlierThoughts,
     Finding,
-    Found,
+    FoundCalls,
     LeftOut,
     Prose,
-    Thought,
 )
 from proxy.guardrails.rescue.marks import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
@@ -86,7 +86,7 @@ def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
 
 def _check_findings(text: str, findings: Sequence[Finding]) -> None:
     """Check that nothing is lost or made up."""
-    found = [one for one in findings if isinstance(one, Found)]
+    found = [one for one in findings if isinstance(one, FoundCalls)]
     for one in found:
         assert one.source in text
         for call in one.calls:
@@ -94,10 +94,10 @@ def _check_findings(text: str, findings: Sequence[Finding]) -> None:
     pieces = [
         one.text if isinstance(one, Prose) else one.source
         for one in findings
-        if isinstance(one, Prose | Found)
+        if isinstance(one, Prose | FoundCalls)
     ]
     assert all(piece in text for piece in pieces)
-    if any(isinstance(one, LeftOut | Thought) for one in findings):
+    if any(isinstance(one, LeftOut | EarlierThoughts) for one in findings):
         return
     kept = "".join(pieces)
     assert _without_leftovers(kept) == _without_leftovers(text)

@@ -15,7 +15,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.errors import LaunchFailed
 from proxy.processes.fleet import Fleet
-from proxy.processes.swapping import Budget, Model, Swapping
+from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from proxy.serving.services import Services
 from tests.fakes import spoken
 from tests.fakes.answers import Answer, read_answer
@@ -49,7 +49,7 @@ async def two_models(
     """Run them; both play the same scripts."""
     serving = ServerOptions(timeouts=timeouts or StreamTimeouts())
     servers = {name: Server() for name in "ab"}
-    fleet = Fleet(servers, Swapping([Model("a"), Model("b")], Budget(models=1)))
+    fleet = Fleet(servers, SwapPlanner([LoadableModel("a"), LoadableModel("b")], Budget(models=1)))
     backends = {name: ScriptedBackend(*scripts) for name in "ab"}
     services = []
     async with AsyncExitStack() as stack:

@@ -8,7 +8,7 @@ from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
 from proxy.errors import GuardrailsExhausted
-from proxy.facts import Dropped, Outcome, RejectedReply, outcome
+from proxy.facts import Dropped, RejectedReply, ReplyOutcome, outcome
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, call, make_request, write
@@ -45,7 +45,7 @@ def test_an_answer_in_the_right_form_is_shown_once_it_is_certain() -> None:
     book = begin()
     write(book, PARIS).expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 def test_a_fence_around_the_answer_is_taken_off() -> None:
@@ -101,7 +101,7 @@ def test_an_answer_that_never_gets_its_form_goes_out_as_it_is_and_is_reported() 
     book.ask()
     write(book, "Still Paris.").expect(TextDelta("Still Paris."), ReplyFinished("stop"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
 def test_a_strict_turn_refuses_an_answer_in_the_wrong_form() -> None:

@@ -13,7 +13,7 @@ from proxy.conversation.replies import (
     ToolCalled,
 )
 from proxy.conversation.tools import ToolCall, ToolUse
-from proxy.facts import Asked, Dropped, Outcome, RejectedReply, Rescued, outcome
+from proxy.facts import Asked, Dropped, RejectedReply, ReplyOutcome, Rescued, outcome
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, find_convention
@@ -72,7 +72,7 @@ def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: 
     ]
     write(book, find_convention(name).write_calls("", [CALL]))
     assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
-    assert outcome(book.turn.facts) is Outcome.RETRIED
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
 @pytest.mark.parametrize("name", NAMES)

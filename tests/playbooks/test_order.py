@@ -12,8 +12,8 @@ from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.facts import (
     FailuresNoticed,
     LoopNoticed,
-    Outcome,
     RejectedReply,
+    ReplyOutcome,
     RoundsExceeded,
     outcome,
     repairs,
@@ -55,7 +55,7 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
     assert RoundsExceeded(2) in book.turn.facts
-    assert outcome(book.turn.facts) is Outcome.REPAIRED
+    assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
     assert repairs(book.turn.facts) == "rounds=2"
 
 
@@ -92,7 +92,7 @@ def test_a_terminal_tool_waits_for_the_required_steps_and_the_ladder_is_bounded(
     write(book, json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}}))
     book.expect(ReplyFinished("stop"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
 def test_a_terminal_tool_may_be_called_after_the_required_steps() -> None:
@@ -157,7 +157,7 @@ def test_a_model_whose_tools_all_fail_is_told_to_change_its_way_and_goes_on() ->
     book.expect(ReplyFinished("tool_calls"))
     book.end()
     assert FailuresNoticed(3) in book.turn.facts
-    assert outcome(book.turn.facts) is Outcome.REPAIRED
+    assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
     assert repairs(book.turn.facts) == "failures=3"
 
 

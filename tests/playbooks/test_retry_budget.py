@@ -1,7 +1,7 @@
 """Retries that nobody allows: the ladder ends where it stands, with the best reply there is."""
 
 from proxy.conversation.replies import ReplyFinished, TextDelta
-from proxy.facts import Outcome, Withheld, outcome, repairs
+from proxy.facts import ReplyOutcome, Withheld, outcome, repairs
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import CountedIds, Playbook, call, make_request, prepare, write
@@ -17,7 +17,7 @@ def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
     write(book, "It is noon.").expect(TextDelta("It is noon."), ReplyFinished("stop"))
     book.end()
     assert Withheld() in book.turn.facts
-    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 def test_a_broken_call_is_left_out_where_nobody_may_ask_again() -> None:
@@ -25,7 +25,7 @@ def test_a_broken_call_is_left_out_where_nobody_may_ask_again() -> None:
     call(book, "get_weather", "{}")
     book.expect(ReplyFinished("stop"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
     assert repairs(book.turn.facts) == "rejected=invalid_arguments;withheld=1"
 
 

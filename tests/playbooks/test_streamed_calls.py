@@ -16,7 +16,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
-from proxy.facts import BrokeOff, Outcome, RejectedReply, attempts, outcome
+from proxy.facts import BrokeOff, RejectedReply, ReplyOutcome, attempts, outcome
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import TurnState
@@ -81,7 +81,7 @@ def test_a_healthy_call_is_shown_as_it_is_written_and_closed_behind_the_verdict(
     book.receive(ReplyFinished("tool_calls"))
     book.expect(ToolCallArgumentsDelta(0, '"}'), ReplyFinished("tool_calls"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 @pytest.mark.parametrize("prose", ["Let me see.\n\n", "\n", "Ah: ", "See `x`\n"])
@@ -129,7 +129,7 @@ def test_a_coerced_value_is_shown_as_it_will_be() -> None:
     book = begin(streamed(), "get_weather", '{"days": "3", "city": "Paris", "unit": "C"}')
     book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"days": 3, "city": "Paris", "unit": "c"}'
-    assert outcome(book.turn.facts) is Outcome.REPAIRED
+    assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
 
 
 def test_a_call_of_another_spelling_is_shown_under_the_offered_name() -> None:
@@ -176,7 +176,7 @@ def test_a_retry_that_goes_on_completes_the_call() -> None:
     call(book, "write", '{"path": "a.txt", "text": "Hello", "mode": "new"}')
     book.expect(ToolCallArgumentsDelta(0, '", "mode": "new"}'), ReplyFinished("tool_calls"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.RETRIED
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
 def test_a_retry_that_does_something_else_is_rejected_and_the_next_one_is_pinned() -> None:
@@ -205,7 +205,7 @@ def test_a_call_that_nothing_completes_ends_in_an_error_and_no_finish_reason(
     assert book.shown == []
     assert "write" in str(raised.value)
     assert BrokeOff("write") in book.turn.facts
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
     book.end()
 
 
@@ -322,7 +322,7 @@ def test_a_good_call_stands_when_the_ladder_ends() -> None:
             book.ask()
     book.expect(ReplyFinished("tool_calls"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
 def test_a_name_that_cannot_be_right_shows_nothing_and_the_ladder_is_free() -> None:

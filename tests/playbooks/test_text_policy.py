@@ -16,7 +16,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
+from proxy.facts import RejectedReply, ReplyOutcome, attempts, outcome, repairs
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
@@ -77,7 +77,7 @@ def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> 
     book.receive(ReplyFinished("stop"))
     book.expect(UsageReported({"total_tokens": 9}), ReplyFinished("stop"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
     assert attempts(book.turn.facts) == 1
 
 
@@ -99,7 +99,7 @@ def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.RETRIED
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
     assert repairs(book.turn.facts) == "announced"
 
 
@@ -131,12 +131,12 @@ def test_there_is_never_a_second_resumption(repeated: str) -> None:
 def test_a_model_that_only_announces_is_reported_as_such() -> None:
     book = announced()
     write(book, ANNOUNCED)
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
     book = Playbook.of(make_request()).ask()
     book.receive(ReplyFinished("stop"))
     book.ask()
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
 def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
@@ -177,7 +177,7 @@ def test_where_nobody_may_ask_again_an_announcement_stands() -> None:
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
     book.end()
-    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 def test_an_announcement_with_its_call_is_no_announcement() -> None:
@@ -211,7 +211,7 @@ def test_any_other_answer_of_the_tool_ends_the_turn(policy: Policy | None, messa
     assert shown_text(book) == message
     book.shown.clear()
     book.end()
-    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 def test_an_announcement_that_was_cut_off_is_not_resumed() -> None:
@@ -290,7 +290,7 @@ def test_an_answer_before_its_steps_is_shown_in_the_end_and_reported() -> None:
         book.ask()
     write(book, "No.")
     assert shown_text(book) == ANSWER
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
 def test_after_the_steps_prose_is_an_answer() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.conversation.messages import user_message
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.tools import ToolCall
-from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
+from proxy.facts import RejectedReply, ReplyOutcome, attempts, outcome, repairs
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
@@ -38,7 +38,7 @@ def test_nobody_sees_it_and_the_call_is_asked_for(text: str) -> None:
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.RETRIED
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
     assert "rejected=unknown_syntax" in repairs(book.turn.facts)
 
 
@@ -89,7 +89,7 @@ def test_it_is_asked_for_only_once(again: str) -> None:
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
     book.end()
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
 def test_a_bad_call_after_it_is_asked_for_once_more() -> None:
@@ -137,7 +137,7 @@ def test_a_message_of_the_tool_for_answers_is_one_whatever_it_looks_like() -> No
     book = Playbook.of(make_request()).ask()
     call(book, "respond", '{"message": "get_weather{city: Paris}"}')
     assert book.shown[-1] == ReplyFinished("stop")
-    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 @given(st.sampled_from(HELD), st.lists(st.integers(1, 9), max_size=30))

@@ -8,11 +8,11 @@ from proxy.facts import (
     Dropped,
     Fact,
     LadderEnded,
-    Outcome,
     Refused,
     RejectedReply,
     Renamed,
     Repaired,
+    ReplyOutcome,
     Rescued,
     ToolRan,
     Try,
@@ -40,20 +40,20 @@ def test_every_question_is_an_attempt(count: int) -> None:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ([], Outcome.CLEAN),
-        ([ASKED], Outcome.CLEAN),
-        ([ASKED, Refused("inside_prose"), Unchecked("f", "no schema")], Outcome.CLEAN),
-        ([ASKED, RESCUED], Outcome.REPAIRED),
-        ([ASKED, Repaired("f")], Outcome.REPAIRED),
-        ([ASKED, Coerced("f", "/a")], Outcome.REPAIRED),
-        ([ASKED, Renamed("F", "f")], Outcome.REPAIRED),
-        ([ASKED, Dropped("second_call")], Outcome.REPAIRED),
-        ([ASKED, RejectedReply("prose"), ASKED, RESCUED], Outcome.RETRIED),
-        ([ASKED, ASKED, RESCUED, LadderEnded("prose")], Outcome.EXHAUSTED),
-        ([ASKED, LadderEnded("prose")], Outcome.EXHAUSTED),
+        ([], ReplyOutcome.CLEAN),
+        ([ASKED], ReplyOutcome.CLEAN),
+        ([ASKED, Refused("inside_prose"), Unchecked("f", "no schema")], ReplyOutcome.CLEAN),
+        ([ASKED, RESCUED], ReplyOutcome.REPAIRED),
+        ([ASKED, Repaired("f")], ReplyOutcome.REPAIRED),
+        ([ASKED, Coerced("f", "/a")], ReplyOutcome.REPAIRED),
+        ([ASKED, Renamed("F", "f")], ReplyOutcome.REPAIRED),
+        ([ASKED, Dropped("second_call")], ReplyOutcome.REPAIRED),
+        ([ASKED, RejectedReply("prose"), ASKED, RESCUED], ReplyOutcome.RETRIED),
+        ([ASKED, ASKED, RESCUED, LadderEnded("prose")], ReplyOutcome.EXHAUSTED),
+        ([ASKED, LadderEnded("prose")], ReplyOutcome.EXHAUSTED),
     ],
 )
-def test_the_outcome_is_the_worst_that_happened(facts: list[Fact], expected: Outcome) -> None:
+def test_the_outcome_is_the_worst_that_happened(facts: list[Fact], expected: ReplyOutcome) -> None:
     assert outcome(facts) is expected
 
 
@@ -120,8 +120,8 @@ def test_calls_of_the_operators_tools_are_counted_by_server() -> None:
 def test_a_reply_behind_a_round_of_tools_is_no_retry() -> None:
     ran = [ToolRan("search", "find", "done", number) for number in (1, 1, 2)]
     asked: list[Fact] = [Asked("as_asked")] * 3
-    assert outcome([*asked, *ran]) is Outcome.CLEAN
-    assert outcome([*asked, Asked("nudged"), *ran]) is Outcome.RETRIED
+    assert outcome([*asked, *ran]) is ReplyOutcome.CLEAN
+    assert outcome([*asked, Asked("nudged"), *ran]) is ReplyOutcome.RETRIED
 
 
 def test_the_defect_with_which_the_ladder_ended_is_told() -> None:

@@ -30,7 +30,7 @@ from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.retry_budget import RetryBudget, RetryTicket
 from proxy.inference.turn import Turn
 from proxy.observability.exchange_recorder import ExchangeRecorder
-from proxy.observability.live_request import Asked, LiveRequest
+from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
 from proxy.serving.services import LoadClaim
@@ -96,7 +96,7 @@ class Chat:
         decoded = await self.reader.read(connection, decode)
         parsed = self.preparation.address(decoded)
         request, service = parsed.request, parsed.service
-        context.live.asked = Asked(
+        context.live.asked = RequestTarget(
             request.model, service.title, service.backend.name, request.stream
         )
         if self.tools is not None:

@@ -30,7 +30,7 @@ def metrics_router(
     """Make the route that Prometheus and inference gateways ask."""
     meter.follow(service.title for service in services)
     router = APIRouter(tags=["metrics"])
-    read = _Metrics(services, meter, tools).read
+    read = _MetricsRoute(services, meter, tools).read
     router.add_api_route(
         METRICS_PATH, read, methods=["GET"], response_class=Response, responses=_EXPOSITION
     )
@@ -38,7 +38,7 @@ def metrics_router(
 
 
 @dataclass(frozen=True, slots=True)
-class _Metrics:
+class _MetricsRoute:
     """The endpoint."""
 
     services: Services

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 
 from proxy.api.fronts import Fronts
-from proxy.backends.client import Model
+from proxy.backends.client import BackendModel
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import ListedModel, Page
 from proxy.serving.services import Services
@@ -49,6 +49,6 @@ class _Models:
         return catalogue.model(_to_listed_model(await self.services.show(model_id)))
 
 
-def _to_listed_model(model: Model) -> ListedModel:
+def _to_listed_model(model: BackendModel) -> ListedModel:
     window = model.details.get("context_window")
     return ListedModel(model.id, window if isinstance(window, int) else None, model.details)

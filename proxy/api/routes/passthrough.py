@@ -31,7 +31,7 @@ from proxy.api.streaming import StreamTimeouts, within
 from proxy.backends.client import Pieces
 from proxy.dialects import sse
 from proxy.errors import TemperError
-from proxy.observability.live_request import Asked, LiveRequest
+from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import RelayRequest, RequestPreparation
 from proxy.serving.services import load_wait
@@ -73,7 +73,7 @@ class Relay:
     ) -> None:
         passage, service = relayed.passage, relayed.service
         backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
-        live.asked = Asked(passage.model, service.title, backend, passage.stream)
+        live.asked = RequestTarget(passage.model, service.title, backend, passage.stream)
         pieces = self._pieces(relayed, live, client_key(connection.scope))
 
         async def work() -> None:

@@ -12,12 +12,12 @@ from proxy.serving.services import Services
 def properties_router(services: Services) -> APIRouter:
     """Make the route that tells a model's properties; none can be changed."""
     router = APIRouter(tags=["models"])
-    router.add_api_route("/props", _Properties(services).show, methods=["GET"])
+    router.add_api_route("/props", _PropertiesRoute(services).show, methods=["GET"])
     return router
 
 
 @dataclass(frozen=True, slots=True)
-class _Properties:
+class _PropertiesRoute:
     """The endpoint; it never loads a model."""
 
     services: Services

@@ -36,7 +36,7 @@ _POST_ONLY = Problem(
 
 def responses_router(store: ResponseStore | None) -> APIRouter:
     """Make the routes; without a store nothing is found."""
-    routes = _Responses(store)
+    routes = _ResponsesRoutes(store)
     router = APIRouter(tags=["responses"])
     router.add_api_route("/v1/responses", routes.probe, methods=["GET"], include_in_schema=False)
     for path in _NOT_OFFERED:
@@ -49,7 +49,7 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Responses:
+class _ResponsesRoutes:
     """The endpoints; a response belongs to the key that asked for it."""
 
     store: ResponseStore | None

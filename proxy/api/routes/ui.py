@@ -52,7 +52,7 @@ _POLICY = (
 )
 
 
-class _Answer(msgspec.Struct, forbid_unknown_fields=True):
+class _CallDecision(msgspec.Struct, forbid_unknown_fields=True):
     """A person's decision on a call."""
 
     allow: bool
@@ -257,9 +257,9 @@ def _to_board_answer(value: object) -> BoardAnswer:
     return BoardAnswer(msgspec.json.encode(value).decode())
 
 
-def _answer_in(body: bytes) -> _Answer:
+def _answer_in(body: bytes) -> _CallDecision:
     try:
-        return msgspec.json.decode(body, type=_Answer)
+        return msgspec.json.decode(body, type=_CallDecision)
     except msgspec.MsgspecError as error:
         raise InvalidRequest("Expected true or false.", "allow") from error
 

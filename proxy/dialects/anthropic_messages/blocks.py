@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from proxy.dialects.anthropic_messages.table import BLOCKS
 from proxy.dialects.foreign_history import Part, write_picture
-from proxy.dialects.raw_json import Node, Text, concatenate, own_text, require
+from proxy.dialects.raw_json import JsonText, Node, concatenate, own_text, require
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
@@ -26,14 +26,14 @@ _NO_DOCUMENT = (
 )
 
 
-class Block(NamedTuple):
+class RawBlock(NamedTuple):
     """A block of content: its type, its members, and where it stands."""
 
     kind: str
     members: Mapping[str, Node]
     path: str
 
-    def text(self, name: str) -> Text | None:
+    def text(self, name: str) -> JsonText | None:
         """Return a member that is a string, None where it is absent."""
         return self.members[name].text() if name in self.members else None
 
@@ -59,21 +59,21 @@ class Findings:
         return tuple(map(Omitted, self.omitted))
 
 
-def blocks_of(content: Node | None) -> list[Block]:
+def blocks_of(content: Node | None) -> list[RawBlock]:
     """Return the blocks of a content; a string is one block of text."""
     if content is None:
         return []
     if content.is_text:
-        return [Block("text", {"text": content}, content.path)]
-    found: list[Block] = []
+        return [RawBlock("text", {"text": content}, content.path)]
+    found: list[RawBlock] = []
     for element in content.elements():
         members = element.members()
         kind = require(members, "type", element.path).text().text
-        found.append(Block(kind, members, element.path))
+        found.append(RawBlock(kind, members, element.path))
     return found
 
 
-def parts_of(block: Block, findings: Findings) -> list[Part]:
+def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
     """Return the texts and pictures of a block, whoever says it."""
     if (read := _READERS.get(block.kind)) is not None:
         return read(block, findings)
@@ -86,20 +86,20 @@ def parts_of(block: Block, findings: Findings) -> list[Part]:
     return []
 
 
-def texts_of(block: Block, findings: Findings) -> list[Text]:
+def texts_of(block: RawBlock, findings: Findings) -> list[JsonText]:
     """Return the texts of a block, said by somebody who shows no pictures."""
     parts = parts_of(block, findings)
-    texts = [part for part in parts if isinstance(part, Text)]
+    texts = [part for part in parts if isinstance(part, JsonText)]
     if len(texts) < len(parts):
         findings.omit("misplaced_block")
     return texts
 
 
-def _text(block: Block, _: Findings) -> list[Part]:
+def _text(block: RawBlock, _: Findings) -> list[Part]:
     return [require(block.members, "text", block.path).text()]
 
 
-def _image(block: Block, _: Findings) -> list[Part]:
+def _image(block: RawBlock, _: Findings) -> list[Part]:
     source = require(block.members, "source", block.path)
     members = source.members()
     if require(members, "type", source.path).value != _BINARY:
@@ -110,7 +110,7 @@ def _image(block: Block, _: Findings) -> list[Part]:
     return [write_picture(url.source)]
 
 
-def _document(block: Block, findings: Findings) -> list[Part]:
+def _document(block: RawBlock, findings: Findings) -> list[Part]:
     source = require(block.members, "source", block.path)
     members = source.members()
     match require(members, "type", source.path).value:
@@ -125,21 +125,21 @@ def _document(block: Block, findings: Findings) -> list[Part]:
     return [*(heading for heading in headings if heading is not None), *parts]
 
 
-def _search_result(block: Block, findings: Findings) -> list[Part]:
+def _search_result(block: RawBlock, findings: Findings) -> list[Part]:
     headings = [block.text(name) for name in ("title", "source")]
     inner = blocks_of(block.members.get("content"))
     parts = [part for one in inner for part in parts_of(one, findings)]
     return [*(heading for heading in headings if heading is not None), *parts]
 
 
-def _tool_reference(block: Block, findings: Findings) -> list[Part]:
+def _tool_reference(block: RawBlock, findings: Findings) -> list[Part]:
     name = require(block.members, "tool_name", block.path).text()
     findings.name(name.text)
     before, behind = _AVAILABLE
     return [concatenate(before, name, behind)]
 
 
-def _read_found_tools(block: Block, findings: Findings) -> list[Part]:
+def _read_found_tools(block: RawBlock, findings: Findings) -> list[Part]:
     """Read what a vendor's search for tools has found: from here on they are offered."""
     findings.omit(block.kind)
     content = block.members.get("content")
@@ -149,12 +149,12 @@ def _read_found_tools(block: Block, findings: Findings) -> list[Part]:
     return [part for one in found for part in parts_of(one, findings)]
 
 
-def _compaction(block: Block, _: Findings) -> list[Part]:
+def _compaction(block: RawBlock, _: Findings) -> list[Part]:
     summary = block.text("content")
     return [] if summary is None else [summary]
 
 
-_Reader = Callable[[Block, Findings], list[Part]]
+_Reader = Callable[[RawBlock, Findings], list[Part]]
 _READERS: Mapping[str, _Reader] = MappingProxyType(
     {
         "text": _text,
@@ -168,7 +168,7 @@ _READERS: Mapping[str, _Reader] = MappingProxyType(
 )
 
 
-def _open_texts(content: Node | None, depth: int) -> Iterator[Text]:
+def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
     """Find the texts that the result of a vendor's tool carries in the open."""
     if content is None or not depth:
         return
@@ -181,7 +181,7 @@ def _open_texts(content: Node | None, depth: int) -> Iterator[Text]:
         yield from _texts_within(content.members(), depth - 1)
 
 
-def _texts_within(members: Mapping[str, Node], depth: int) -> Iterator[Text]:
+def _texts_within(members: Mapping[str, Node], depth: int) -> Iterator[JsonText]:
     for name in _OPEN:
         if name in members and members[name].is_text:
             yield members[name].text()
@@ -189,6 +189,6 @@ def _texts_within(members: Mapping[str, Node], depth: int) -> Iterator[Text]:
         yield from _open_texts(members.get(name), depth)
 
 
-def as_arguments(value: Node | None) -> Text:
+def as_arguments(value: Node | None) -> JsonText:
     """Write the input of a call as the text that calls of chat completions have."""
     return own_text("{}") if value is None else own_text(value.source.decode())

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
-from proxy.conversation.requests import Request, Thinking
+from proxy.conversation.requests import Request, ThinkingOptions
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
@@ -104,14 +104,14 @@ def _refuse(body: JsonObject) -> None:
             FIELDS.check(name, value)
 
 
-def _thinking(checked: MessagesRequest) -> Thinking:
+def _thinking(checked: MessagesRequest) -> ThinkingOptions:
     """Read what is said of thoughts; what is `adaptive` is left to the model."""
     said, config = checked.thinking, checked.output_config
     effort = (None if config is None else config.effort) or ""
     if said is None or said.type not in _SWITCHES:
-        return Thinking(effort=effort)
+        return ThinkingOptions(effort=effort)
     is_on = _SWITCHES[said.type]
-    return Thinking(is_on, effort, said.budget_tokens if is_on else None)
+    return ThinkingOptions(is_on, effort, said.budget_tokens if is_on else None)
 
 
 def _format(checked: MessagesRequest) -> AnswerFormat | None:

@@ -166,7 +166,7 @@ class MessageOptions:
         return {"context_management": {"applied_edits": []}} if self.reports_edits else {}
 
 
-class _Answer:
+class _AnswerEncoder:
     """What stream and whole have in common: blocks, usage, and why the answer ended."""
 
     def __init__(self, terms: MessageOptions) -> None:
@@ -214,7 +214,7 @@ class MessageStream:
 
     def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
-        self._answer = _Answer(terms)
+        self._answer = _AnswerEncoder(terms)
         self._has_started = False
         self._index = 0
         self._kind = ""
@@ -303,7 +303,7 @@ class MessageBuilder:
 
     def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
-        self._answer = _Answer(terms)
+        self._answer = _AnswerEncoder(terms)
         self._blocks: list[tuple[BlockStarted, list[str]]] = []
         self._signatures: dict[int, str] = {}
         self._reason = "stop"

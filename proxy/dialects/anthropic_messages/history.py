@@ -6,16 +6,22 @@ from typing import NamedTuple
 from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.messages import Message
 from proxy.dialects.anthropic_messages.blocks import (
-    Block,
     Findings,
+    RawBlock,
     as_arguments,
     blocks_of,
     parts_of,
     texts_of,
 )
 from proxy.dialects.anthropic_messages.tools import ToolSet
-from proxy.dialects.foreign_history import Call, Entry, ForeignHistory, Part, is_replayed
-from proxy.dialects.raw_json import Node, Text, own_text, require
+from proxy.dialects.foreign_history import (
+    ForeignHistory,
+    HistoryCall,
+    HistoryEntry,
+    Part,
+    is_replayed,
+)
+from proxy.dialects.raw_json import JsonText, Node, own_text, require
 from proxy.facts import Omitted
 
 # Claude Code's first line; its version changes with the first text of the user, and so does the
@@ -28,7 +34,7 @@ _MOST_BYTES = 4 * 2**20  # of messages whose conversion is kept
 _TOOL_CHANGES = ("tool_addition", "tool_removal")
 
 
-class History(NamedTuple):
+class DecodedHistory(NamedTuple):
     """The messages of a conversation, and what of it was left out."""
 
     messages: tuple[Message, ...]
@@ -38,7 +44,7 @@ class History(NamedTuple):
 class _Converted(NamedTuple):
     """What one message becomes, whatever stands around it, and what was found in it."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[HistoryEntry, ...]
     findings: Findings
 
 
@@ -46,7 +52,7 @@ class _Converted(NamedTuple):
 _converted: KeptByDocument[_Converted] = KeptByDocument(most=_MOST_BYTES)
 
 
-def read_history(system: Node | None, messages: Node, tools: ToolSet) -> History:
+def read_history(system: Node | None, messages: Node, tools: ToolSet) -> DecodedHistory:
     """Return the messages of a conversation; raises `InvalidRequest` that names the block.
 
     Tools that it names are offered from there on.
@@ -69,10 +75,10 @@ def read_history(system: Node | None, messages: Node, tools: ToolSet) -> History
         findings.omitted |= found.findings.omitted
         for name in found.findings.named:
             tools.add(name)
-    return History(history.messages(), findings.facts)
+    return DecodedHistory(history.messages(), findings.facts)
 
 
-def _convert(role: str, blocks: list[Block]) -> _Converted:
+def _convert(role: str, blocks: list[RawBlock]) -> _Converted:
     """Convert a message of the user or the assistant."""
     alone, findings = ForeignHistory(), Findings()
     read = _read_user if role == _USER else _read_assistant
@@ -81,9 +87,9 @@ def _convert(role: str, blocks: list[Block]) -> _Converted:
 
 
 def _read_system(
-    history: ForeignHistory, blocks: list[Block], tools: ToolSet, findings: Findings
+    history: ForeignHistory, blocks: list[RawBlock], tools: ToolSet, findings: Findings
 ) -> None:
-    texts: list[Text] = []
+    texts: list[JsonText] = []
     for block in blocks:
         if block.kind in _TOOL_CHANGES:
             _change_tools(block, tools, findings)
@@ -96,14 +102,14 @@ def _read_system(
     history.add_system(texts)
 
 
-def _drop_billing_line(text: Text) -> Text:
+def _drop_billing_line(text: JsonText) -> JsonText:
     """Leave out the line that tells Anthropic whom to bill."""
     if not text.text.startswith(_BILLING):
         return text
-    return Text(text.text.partition("\n")[2], _FIRST_LINE.sub(b'"', text.source, count=1))
+    return JsonText(text.text.partition("\n")[2], _FIRST_LINE.sub(b'"', text.source, count=1))
 
 
-def _change_tools(block: Block, tools: ToolSet, findings: Findings) -> None:
+def _change_tools(block: RawBlock, tools: ToolSet, findings: Findings) -> None:
     """Offer a tool from here on, or no longer."""
     tool = require(block.members, "tool", block.path)
     members = tool.members()
@@ -120,7 +126,7 @@ def _change_tools(block: Block, tools: ToolSet, findings: Findings) -> None:
             findings.omit(block.kind)
 
 
-def _read_user(history: ForeignHistory, blocks: list[Block], findings: Findings) -> None:
+def _read_user(history: ForeignHistory, blocks: list[RawBlock], findings: Findings) -> None:
     """Write the results of tools first, in their order, and then what the user says."""
     said: list[Part] = []
     has_results = False
@@ -130,21 +136,21 @@ def _read_user(history: ForeignHistory, blocks: list[Block], findings: Findings)
             _read_result(history, block, findings)
         else:
             said += parts_of(block, findings)
-    if not has_results or any(not isinstance(part, Text) or part.text for part in said):
+    if not has_results or any(not isinstance(part, JsonText) or part.text for part in said):
         history.add_user(said)
 
 
-def _read_result(history: ForeignHistory, block: Block, findings: Findings) -> None:
+def _read_result(history: ForeignHistory, block: RawBlock, findings: Findings) -> None:
     inner = blocks_of(block.members.get("content"))
     parts = [part for one in inner for part in parts_of(one, findings)]
     is_error = "is_error" in block.members and block.members["is_error"].value is True
     history.add_result(block.text("tool_use_id"), parts, is_error=is_error)
 
 
-def _read_assistant(history: ForeignHistory, blocks: list[Block], findings: Findings) -> None:
-    said: list[Text] = []
-    thoughts: list[Text] = []
-    calls: list[Call] = []
+def _read_assistant(history: ForeignHistory, blocks: list[RawBlock], findings: Findings) -> None:
+    said: list[JsonText] = []
+    thoughts: list[JsonText] = []
+    calls: list[HistoryCall] = []
     for block in blocks:
         if block.kind == "tool_use":
             calls.append(_call(block))
@@ -155,12 +161,12 @@ def _read_assistant(history: ForeignHistory, blocks: list[Block], findings: Find
     history.add_assistant(said, thoughts, calls)
 
 
-def _call(block: Block) -> Call:
+def _call(block: RawBlock) -> HistoryCall:
     name = require(block.members, "name", block.path).text()
-    return Call(block.text("id"), name, as_arguments(block.members.get("input")))
+    return HistoryCall(block.text("id"), name, as_arguments(block.members.get("input")))
 
 
-def _thought(block: Block, findings: Findings) -> list[Text]:
+def _thought(block: RawBlock, findings: Findings) -> list[JsonText]:
     thought = block.text("thinking") or own_text("")
     signature = block.text("signature")
     if is_replayed(thought.text, "" if signature is None else signature.text):

@@ -8,7 +8,7 @@ different ways.
 from dataclasses import dataclass, field
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Question, Thinking
+from proxy.conversation.requests import Question, ThinkingOptions
 from proxy.dialects.engine_language import carry_fields, form_schema, put_once
 from proxy.dialects.field_table import (
     CARRIED,
@@ -172,7 +172,7 @@ def _thinking(name: str, value: JsonValue) -> JsonValue:
     return value
 
 
-def _write_thinking(body: _Body, thinking: Thinking, terms: ModelSettings) -> None:
+def _write_thinking(body: _Body, thinking: ThinkingOptions, terms: ModelSettings) -> None:
     if thinking.is_on is False:
         body.members["think"] = False
     elif "think" not in body.members:

@@ -91,7 +91,7 @@ _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
-class Run(NamedTuple):
+class ChunkRun(NamedTuple):
     """The texts of chunks that are else like the one of `sample`; `end` is where they end."""
 
     sample: Fragment
@@ -125,7 +125,7 @@ class Runs:
             self._patience -= 1
             self._pattern = _pattern_of(event)
 
-    def find(self, data: bytes, start: int) -> Run | None:
+    def find(self, data: bytes, start: int) -> ChunkRun | None:
         """Read the events that begin at `start`; None if the first is not whole or not alike."""
         pattern = self._pattern
         if pattern is None or not data.startswith(pattern.opening, start):
@@ -137,17 +137,17 @@ class Runs:
         return run
 
 
-def _single(pattern: _Pattern, data: bytes, start: int) -> Run | None:
+def _single(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     """Read a text that begins at `start`."""
     end = data.find(pattern.closing, start)
     try:
         text = _read_text(b'"' + data[start:end] + b'"') if end >= 0 else None
     except ValueError:
         return None
-    return None if text is None else Run(pattern.sample, [text], end + len(pattern.closing))
+    return None if text is None else ChunkRun(pattern.sample, [text], end + len(pattern.closing))
 
 
-def _many(pattern: _Pattern, data: bytes, start: int) -> Run | None:
+def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     """Read the texts of which the first begins at `start`."""
     sample, opening, closing = pattern
     pieces = _apart(data[start:], closing, opening)
@@ -161,7 +161,7 @@ def _many(pattern: _Pattern, data: bytes, start: int) -> Run | None:
     else:
         end = len(data) - len(rest) - len(opening)
     texts = _texts(raw)
-    return None if texts is None else Run(sample, texts, end)
+    return None if texts is None else ChunkRun(sample, texts, end)
 
 
 def _apart(data: bytes, closing: bytes, opening: bytes) -> list[bytes] | None:

@@ -81,7 +81,7 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 
 
 @dataclass(slots=True)
-class _Call:
+class _ArrivingCall:
     """A call that is arriving, numbered by us; its arguments are held until it has a name."""
 
     index: int
@@ -112,9 +112,9 @@ class _Call:
 class CallsInProgress:
     """Numbers the calls of one reply and turns their fragments into events."""
 
-    _calls: list[_Call] = field(default_factory=list)
-    _latest: dict[int, _Call] = field(default_factory=dict)
-    _by_id: dict[str, _Call] = field(default_factory=dict)
+    _calls: list[_ArrivingCall] = field(default_factory=list)
+    _latest: dict[int, _ArrivingCall] = field(default_factory=dict)
+    _by_id: dict[str, _ArrivingCall] = field(default_factory=dict)
 
     def add(self, position: int, fragment: CallFragment) -> list[CallEvent]:
         """Read a fragment, the `position`th in its chunk."""
@@ -139,7 +139,7 @@ class CallsInProgress:
         """Announce the calls that never got a name, so that they are judged like all others."""
         return [event for call in self._calls if not call.name for event in call.start()]
 
-    def _find(self, position: int, fragment: CallFragment, name: str) -> _Call:
+    def _find(self, position: int, fragment: CallFragment, name: str) -> _ArrivingCall:
         number, call_id = fragment.index, fragment.id or ""
         key = position if number is None else number
         call = self._latest.get(key)
@@ -149,7 +149,7 @@ class CallsInProgress:
         elif call is not None and not call_id and call.is_other_than(name):
             call = None
         if call is None:
-            call = _Call(len(self._calls))
+            call = _ArrivingCall(len(self._calls))
             self._calls.append(call)
         self._latest[key] = call
         if call_id:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import UNSAID, Request, Thinking
+from proxy.conversation.requests import UNSAID, Request, ThinkingOptions
 
 EFFORT, VARIABLES, BUDGET = "reasoning_effort", "chat_template_kwargs", "thinking_budget_tokens"
 
@@ -28,7 +28,7 @@ _EFFORTS = {
 _NO_EFFORT = "none"
 
 
-def thinking_in(fields: Mapping[str, bytes]) -> Thinking:
+def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
     """Read what the fields of a chat request say of thoughts."""
     if fields.keys().isdisjoint((EFFORT, VARIABLES, BUDGET)):
         return UNSAID
@@ -37,7 +37,7 @@ def thinking_in(fields: Mapping[str, bytes]) -> Thinking:
     is_on = _find_switch(_variables(fields))
     if is_on is None and effort == _NO_EFFORT:
         is_on = False
-    return Thinking(
+    return ThinkingOptions(
         is_on,
         effort if isinstance(effort, str) and effort != _NO_EFFORT else "",
         budget if isinstance(budget, int) and not isinstance(budget, bool) else None,

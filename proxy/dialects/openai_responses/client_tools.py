@@ -12,12 +12,12 @@ import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.dialects.raw_json import Node, Text, concatenate, own_text
+from proxy.dialects.raw_json import JsonText, Node, concatenate, own_text
 from proxy.dialects.raw_json import kind as kind_of
 from proxy.errors import InvalidRequest
 
 
-class Kind(Enum):
+class ToolKind(Enum):
     """What a tool is to the client, by the word in its `type`."""
 
     FUNCTION = "function"
@@ -28,24 +28,24 @@ class Kind(Enum):
     PATCH = "apply_patch"
 
 
-KINDS = frozenset(kind.value for kind in Kind)
+KINDS = frozenset(kind.value for kind in ToolKind)
 
 
 class Origin(msgspec.Struct, frozen=True):
     """Which tool of the client stands behind a function."""
 
-    kind: Kind
+    kind: ToolKind
     name: str
     namespace: str | None = None
 
 
-_ID_PREFIXES: Mapping[Kind, str] = {
-    Kind.FUNCTION: "fc_",
-    Kind.CUSTOM: "ctc_",
-    Kind.SEARCH: "tsc_",
-    Kind.SHELL: "sh_",
-    Kind.LOCAL_SHELL: "lsh_",
-    Kind.PATCH: "apc_",
+_ID_PREFIXES: Mapping[ToolKind, str] = {
+    ToolKind.FUNCTION: "fc_",
+    ToolKind.CUSTOM: "ctc_",
+    ToolKind.SEARCH: "tsc_",
+    ToolKind.SHELL: "sh_",
+    ToolKind.LOCAL_SHELL: "lsh_",
+    ToolKind.PATCH: "apc_",
 }
 _SHELL_MEMBERS = ("commands", "timeout_ms", "max_output_length")
 _LOCAL_SHELL_MEMBERS = ("command", "working_directory", "timeout_ms")
@@ -58,7 +58,7 @@ _ASKED_IN: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def id_prefix(kind: Kind) -> str:
+def id_prefix(kind: ToolKind) -> str:
     """Return what the id of an item with such a call begins with."""
     return _ID_PREFIXES[kind]
 
@@ -70,10 +70,10 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
     """Write a call as the client knows it, without the item's own id and status."""
-    if origin.kind is Kind.FUNCTION:
+    if origin.kind is ToolKind.FUNCTION:
         named = _begin_item("function_call", origin, call_id)
         return {**named, "arguments": arguments}
-    if origin.kind is Kind.CUSTOM:
+    if origin.kind is ToolKind.CUSTOM:
         named = _begin_item("custom_tool_call", origin, call_id)
         return {**named, "input": _input_in(arguments)}
     return _built_in_item(origin.kind, call_id, _object_in(arguments))
@@ -84,14 +84,14 @@ def _begin_item(item_type: str, origin: Origin, call_id: str) -> JsonObject:
     return item if origin.namespace is None else {**item, "namespace": origin.namespace}
 
 
-def _built_in_item(kind: Kind, call_id: str, asked: JsonObject) -> JsonObject:
-    if kind is Kind.SEARCH:
+def _built_in_item(kind: ToolKind, call_id: str, asked: JsonObject) -> JsonObject:
+    if kind is ToolKind.SEARCH:
         searched: JsonObject = {"execution": "client", "arguments": asked}
         return {"type": "tool_search_call", "call_id": call_id, **searched}
-    if kind is Kind.SHELL:
+    if kind is ToolKind.SHELL:
         action: JsonObject = {name: asked.get(name) for name in _SHELL_MEMBERS}
         return {"type": "shell_call", "call_id": call_id, "action": action}
-    if kind is Kind.LOCAL_SHELL:
+    if kind is ToolKind.LOCAL_SHELL:
         command: JsonObject = {name: asked.get(name) for name in _LOCAL_SHELL_MEMBERS}
         action = {"type": "exec", **command, "env": {}, "user": None}
         return {"type": "local_shell_call", "call_id": call_id, "action": action}
@@ -122,7 +122,7 @@ def is_whole(arguments: str) -> bool:
     return isinstance(value, dict)
 
 
-def arguments_in(item_type: str, members: Mapping[str, Node]) -> Text:
+def arguments_in(item_type: str, members: Mapping[str, Node]) -> JsonText:
     """Return the arguments of a call that comes back, as they were written where that is known."""
     if item_type == "custom_tool_call":
         plain = members["input"].text().source if "input" in members else b'""'
@@ -135,7 +135,7 @@ def arguments_in(item_type: str, members: Mapping[str, Node]) -> Text:
     return own_text(json.join_object(kept).decode())
 
 
-def _arguments_text(arguments: Node | None) -> Text:
+def _arguments_text(arguments: Node | None) -> JsonText:
     if arguments is None:
         return own_text("{}")
     if arguments.is_text:
@@ -175,10 +175,10 @@ _COMMANDS = _object(
 )
 _COMMAND = _object({"command": _WORDS, "working_directory": _TEXT, "timeout_ms": _COUNT}, "command")
 _DELETES: JsonObject = {"properties": {"type": {"const": "delete_file"}}}
-_BUILT_IN: Mapping[Kind, tuple[str, JsonObject]] = {
-    Kind.SHELL: ("Run commands in a shell, one after the other.", _COMMANDS),
-    Kind.LOCAL_SHELL: ("Run one command, given as the program and its arguments.", _COMMAND),
-    Kind.PATCH: (
+_BUILT_IN: Mapping[ToolKind, tuple[str, JsonObject]] = {
+    ToolKind.SHELL: ("Run commands in a shell, one after the other.", _COMMANDS),
+    ToolKind.LOCAL_SHELL: ("Run one command, given as the program and its arguments.", _COMMAND),
+    ToolKind.PATCH: (
         "Create, update or delete one file. A diff has a line for each line of the file that is "
         "kept (beginning with a space), removed (-) or added (+), with @@ before each section.",
         _OPERATION,
@@ -186,29 +186,29 @@ _BUILT_IN: Mapping[Kind, tuple[str, JsonObject]] = {
 }
 
 
-class Shown(NamedTuple):
+class OfferedForm(NamedTuple):
     """How a tool is offered: `parameters`, as JSON, to the model, `checked` to the guardrails."""
 
-    description: Text | None
+    description: JsonText | None
     parameters: bytes
     checked: JsonSchema
 
 
-def function(members: Mapping[str, Node]) -> Shown:
+def function(members: Mapping[str, Node]) -> OfferedForm:
     """Return how a function is offered, which is as the client wrote it."""
     described = members["description"].text() if "description" in members else None
     parameters, source = _schema_in(members.get("parameters"))
-    return Shown(described, source, parameters)
+    return OfferedForm(described, source, parameters)
 
 
-def search(members: Mapping[str, Node], path: str) -> Shown:
+def search(members: Mapping[str, Node], path: str) -> OfferedForm:
     """Return how a search for tools is offered; raises `InvalidRequest` for a hosted one."""
     if "execution" not in members or members["execution"].value != "client":
         raise InvalidRequest(_HOSTED.format(member='execution: "client"'), path)
     return function(members)
 
 
-def built_in(kind: Kind, members: Mapping[str, Node], path: str) -> Shown:
+def built_in(kind: ToolKind, members: Mapping[str, Node], path: str) -> OfferedForm:
     """Return how a shell or a patch tool is offered; raises `InvalidRequest` for a hosted one."""
     environment = members["environment"].members() if "environment" in members else {}
     if "type" in environment and environment["type"].value != "local":
@@ -216,12 +216,12 @@ def built_in(kind: Kind, members: Mapping[str, Node], path: str) -> Shown:
         raise InvalidRequest(remedy, f"{path}.environment")
     description, parameters = _BUILT_IN[kind]
     checked = parameters
-    if kind is Kind.PATCH:
+    if kind is ToolKind.PATCH:
         checked = {**parameters, "if": _DELETES, "else": {"required": ["diff"]}}
-    return Shown(own_text(description), json.dump(parameters), checked)
+    return OfferedForm(own_text(description), json.dump(parameters), checked)
 
 
-def custom(members: Mapping[str, Node]) -> Shown:
+def custom(members: Mapping[str, Node]) -> OfferedForm:
     """Return how a tool is offered whose input is plain text: as a function of that text."""
     described = members["description"].text() if "description" in members else None
     form = members["format"].members() if "format" in members else {}
@@ -236,9 +236,9 @@ def custom(members: Mapping[str, Node]) -> Shown:
     return _of_text(quoted, {**_TEXT, **pattern})
 
 
-def _of_text(description: Text | None, text: JsonObject) -> Shown:
+def _of_text(description: JsonText | None, text: JsonObject) -> OfferedForm:
     parameters = json.dump(_object({"input": _TEXT}, "input"))
-    return Shown(description, parameters, _object({"input": text}, "input"))
+    return OfferedForm(description, parameters, _object({"input": text}, "input"))
 
 
 def _schema_in(node: Node | None) -> tuple[JsonSchema, bytes]:

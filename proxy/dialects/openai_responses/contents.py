@@ -6,7 +6,7 @@ from urllib.parse import unquote_to_bytes
 
 from proxy.conversation import json
 from proxy.dialects.foreign_history import Medium, Part, write_picture
-from proxy.dialects.raw_json import Node, Text, own_text, require
+from proxy.dialects.raw_json import JsonText, Node, own_text, require
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -32,9 +32,9 @@ def read_content(content: Node | None, facts: list[Fact]) -> list[Part]:
     return parts
 
 
-def texts_in(content: Node | None, facts: list[Fact]) -> list[Text]:
+def texts_in(content: Node | None, facts: list[Fact]) -> list[JsonText]:
     """Read the texts of a content, and nothing else of it."""
-    return [part for part in read_content(content, facts) if isinstance(part, Text)]
+    return [part for part in read_content(content, facts) if isinstance(part, JsonText)]
 
 
 def _read_part(node: Node) -> Part | None:
@@ -65,7 +65,7 @@ def _picture(members: Mapping[str, Node], path: str) -> Medium:
     return write_picture(url.source)
 
 
-def _file(members: Mapping[str, Node], path: str) -> Text:
+def _file(members: Mapping[str, Node], path: str) -> JsonText:
     """Read a file that came with the request, under its name."""
     if "file_data" not in members:
         raise InvalidRequest(_NO_FETCHING, f"{path}.file_data")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.requests import Request, Thinking
+from proxy.conversation.requests import Request, ThinkingOptions
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.front import Sender
 from proxy.dialects.openai_responses.items import ItemReader
@@ -14,7 +14,7 @@ from proxy.dialects.openai_responses.response import AnswerTerms, echo_of
 from proxy.dialects.openai_responses.schema import ResponseRequest, TextFormat, validate
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.dialects.openai_responses.table import FIELDS
-from proxy.dialects.openai_responses.tools import Choice, ToolTable, read_choice
+from proxy.dialects.openai_responses.tools import ToolTable, ToolUseChoice, read_choice
 from proxy.dialects.raw_json import Node, nodes_in, read_object
 from proxy.dialects.temper_options import workflow_in
 from proxy.errors import InvalidRequest, PreviousResponseUnknown
@@ -93,14 +93,14 @@ def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) 
 
 _ENCRYPTED, _LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _TURN_METADATA = "x-codex-turn-metadata"
-_NO_TOOLS = Choice(ToolUse.AUTO, b'"auto"')
+_NO_TOOLS = ToolUseChoice(ToolUse.AUTO, b'"auto"')
 _ANY_OBJECT: JsonObject = {"type": "object"}
 # To local models, the least effort is not to think at all.
 _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
 
 
-class Read(NamedTuple):
+class DecodedRequest(NamedTuple):
     """A request as it was read; `inputs` are the items that it has brought itself."""
 
     request: Request
@@ -111,7 +111,7 @@ class Read(NamedTuple):
     accepts_prose: bool
 
 
-class _Conversation(NamedTuple):
+class _PromptParts(NamedTuple):
     """What goes into the prompt."""
 
     messages: tuple[Message, ...]
@@ -119,7 +119,7 @@ class _Conversation(NamedTuple):
     inputs: list[bytes]
 
 
-def decode_request(body: bytes, sender: Sender, store: ResponseStore | None) -> Read:
+def decode_request(body: bytes, sender: Sender, store: ResponseStore | None) -> DecodedRequest:
     """Read a request; raises `InvalidRequest`."""
     value = read_object(body)
     checked, fields = validate(value), nodes_in(value, body)
@@ -138,7 +138,7 @@ def decode_request(body: bytes, sender: Sender, store: ResponseStore | None) -> 
         summarizes=thoughts is not None and bool(thoughts.summary or thoughts.generate_summary),
         signs=_ENCRYPTED in include,
     )
-    return Read(
+    return DecodedRequest(
         request,
         terms,
         said.inputs,
@@ -156,7 +156,7 @@ def _refuse(fields: Mapping[str, Node]) -> None:
 
 def _conversation(
     fields: Mapping[str, Node], sender: Sender, store: ResponseStore | None, facts: list[Fact]
-) -> _Conversation:
+) -> _PromptParts:
     inputs = read_inputs(fields, store, sender.owner)
     table = ToolTable(facts)
     table.offer(fields.get("tools"))
@@ -169,11 +169,11 @@ def _conversation(
     messages = reader.messages()
     if not messages:
         raise InvalidRequest("Nothing in it is for the model to read.", "input")
-    return _Conversation(messages, table, inputs.own)
+    return _PromptParts(messages, table, inputs.own)
 
 
 def _request(
-    checked: ResponseRequest, fields: Mapping[str, Node], said: _Conversation, choice: Choice
+    checked: ResponseRequest, fields: Mapping[str, Node], said: _PromptParts, choice: ToolUseChoice
 ) -> Request:
     messages, tools = said.messages, said.table.tools
     written = {"model": fields["model"].source} if "model" in fields else {}
@@ -216,9 +216,13 @@ def _options(checked: ResponseRequest, fields: Mapping[str, Node]) -> dict[str, 
     return written
 
 
-def _thinking(checked: ResponseRequest) -> Thinking:
+def _thinking(checked: ResponseRequest) -> ThinkingOptions:
     effort = None if checked.reasoning is None else checked.reasoning.effort
-    return Thinking(is_on=False) if effort in _NO_EFFORT else Thinking(effort=effort or "")
+    return (
+        ThinkingOptions(is_on=False)
+        if effort in _NO_EFFORT
+        else ThinkingOptions(effort=effort or "")
+    )
 
 
 def _format(checked: ResponseRequest) -> TextFormat | None:

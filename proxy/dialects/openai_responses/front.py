@@ -8,12 +8,12 @@ from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 from proxy.dialects.openai_chat.encode import count_object, error_object
-from proxy.dialects.openai_responses.decode import Read, add_ids, decode_request
+from proxy.dialects.openai_responses.decode import DecodedRequest, add_ids, decode_request
 from proxy.dialects.openai_responses.response import Identity
 from proxy.dialects.openai_responses.schema import responses_schemas
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.dialects.openai_responses.stream import (
-    Answer,
+    AnswerInProgress,
     ResponseBuilder,
     ResponseEncoder,
     is_good_end,
@@ -55,7 +55,7 @@ class ResponsesFront:
 class ResponseAnswering:
     """One answer; it is kept for the `owner` when it has ended well, unless nobody wants that."""
 
-    read: Read
+    read: DecodedRequest
     stamp: IdsAndClock
     store: ResponseStore | None
     owner: str
@@ -69,11 +69,13 @@ class ResponseAnswering:
     def new_call_id(self) -> str:
         return f"call_{self.stamp.token()}"
 
-    def _answer(self, first: ReplyEvent | None) -> Answer:
+    def _answer(self, first: ReplyEvent | None) -> AnswerInProgress:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()
         model = self.read.request.model or started.model or ""
         identity = Identity(f"resp_{self.stamp.token()}", int(self.stamp.now()), model)
-        return Answer(self.read.terms, identity, self.stamp, partial(self._keep, identity.id))
+        return AnswerInProgress(
+            self.read.terms, identity, self.stamp, partial(self._keep, identity.id)
+        )
 
     def _keep(self, response_id: str, output: Sequence[bytes], whole: bytes) -> None:
         terms = self.read.terms

@@ -10,12 +10,18 @@ from typing import NamedTuple
 from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.dialects.foreign_history import Call, Entry, ForeignHistory, Part, is_replayed
+from proxy.dialects.foreign_history import (
+    ForeignHistory,
+    HistoryCall,
+    HistoryEntry,
+    Part,
+    is_replayed,
+)
 from proxy.dialects.openai_responses.client_tools import arguments_in, flat_name
 from proxy.dialects.openai_responses.contents import is_failure, read_content, result_in, texts_in
 from proxy.dialects.openai_responses.table import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
-from proxy.dialects.raw_json import Node, Text, own_text, require
+from proxy.dialects.raw_json import JsonText, Node, own_text, require
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -42,9 +48,9 @@ _RESULTS = (
 class _Spoken(NamedTuple):
     """A part of a message of the assistant."""
 
-    thoughts: tuple[Text, ...] = ()
+    thoughts: tuple[JsonText, ...] = ()
     parts: tuple[Part, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[HistoryCall, ...] = ()
     has_message: bool = False
 
     @property
@@ -59,7 +65,7 @@ class _Item(NamedTuple):
     Without anything `spoken` it ends what the assistant says.
     """
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[HistoryEntry, ...] = ()
     spoken: _Spoken | None = None
     facts: tuple[Fact, ...] = ()
 
@@ -77,7 +83,7 @@ class ItemReader:
         self._history = ForeignHistory()
         self._said: list[_Item] = []
 
-    def instruct(self, instructions: Text) -> None:
+    def instruct(self, instructions: JsonText) -> None:
         """Begin with what the system says."""
         self._history.add_system([instructions])
 
@@ -150,7 +156,7 @@ def _join(parts: Sequence[_Spoken]) -> _Spoken:
     )
 
 
-def _entries_of(spoken: _Spoken) -> tuple[Entry, ...]:
+def _entries_of(spoken: _Spoken) -> tuple[HistoryEntry, ...]:
     if not (spoken.thoughts or spoken.is_more_than_thoughts):
         return ()
     alone = ForeignHistory()
@@ -204,7 +210,7 @@ def _thoughts(members: Mapping[str, Node]) -> _Item:
     return _spoken(_Spoken(thoughts=tuple(texts)))
 
 
-def _call(kind: str, members: dict[str, Node], path: str) -> Call:
+def _call(kind: str, members: dict[str, Node], path: str) -> HistoryCall:
     if kind in _NAMED_CALLS:
         name = require(members, "name", path).text()
         if "namespace" in members:
@@ -212,7 +218,7 @@ def _call(kind: str, members: dict[str, Node], path: str) -> Call:
     else:
         name = own_text(_BUILT_IN_CALLS[kind])
     call_id = members["call_id"].text() if "call_id" in members else None
-    return Call(call_id, name, arguments_in(kind, members))
+    return HistoryCall(call_id, name, arguments_in(kind, members))
 
 
 def _result(kind: str, members: Mapping[str, Node]) -> _Item:
@@ -238,7 +244,7 @@ def _other(kind: str, members: dict[str, Node], path: str) -> _Item:
     return _spoken(_Spoken(parts=(text,), has_message=True), facts)
 
 
-def remains_of(kind: str, members: Mapping[str, Node]) -> Text | None:
+def remains_of(kind: str, members: Mapping[str, Node]) -> JsonText | None:
     """Return the texts of such an item as one, None where it has none."""
     values: JsonObject = {name: node.value for name, node in members.items()}
     match kind:

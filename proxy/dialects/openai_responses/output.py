@@ -19,8 +19,8 @@ from proxy.conversation.replies import (
 )
 from proxy.dialects.foreign_history import ThoughtSigner
 from proxy.dialects.openai_responses.client_tools import (
-    Kind,
     Origin,
+    ToolKind,
     call_item,
     id_prefix,
     is_whole,
@@ -170,7 +170,7 @@ class OpenCall:
     @property
     def is_streamed(self) -> bool:
         """Whether its shape can be shown before all of it is known."""
-        return self._origin.kind in (Kind.FUNCTION, Kind.CUSTOM)
+        return self._origin.kind in (ToolKind.FUNCTION, ToolKind.CUSTOM)
 
     @property
     def arguments(self) -> str:
@@ -189,16 +189,16 @@ class OpenCall:
     def add(self, text: str) -> list[Event]:
         """Add some of the arguments."""
         self._texts.append(text)
-        if self._origin.kind is not Kind.FUNCTION or not text:
+        if self._origin.kind is not ToolKind.FUNCTION or not text:
             return []
         return [("response.function_call_arguments.delta", {"delta": text})]
 
     def end(self) -> list[Event]:
         """Repeat the whole call."""
-        if self._origin.kind is Kind.FUNCTION:
+        if self._origin.kind is ToolKind.FUNCTION:
             whole: JsonObject = {"name": self._origin.name, "arguments": self.arguments}
             return [("response.function_call_arguments.done", whole)]
-        if self._origin.kind is not Kind.CUSTOM:
+        if self._origin.kind is not ToolKind.CUSTOM:
             return []
         text = call_item(self._origin, self._call_id, self.arguments)["input"]
         name = "response.custom_tool_call_input"
@@ -206,7 +206,7 @@ class OpenCall:
         return [*delta, (f"{name}.done", {"input": text})]
 
 
-class Output:
+class OutputItems:
     """Turns the events of one answer into those of its items; `token` makes ids.
 
     `done` holds the items that are complete, as JSON.

@@ -7,7 +7,7 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.front import Problem
-from proxy.dialects.openai_responses.client_tools import Kind, Origin
+from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 
@@ -55,7 +55,7 @@ class AnswerTerms(msgspec.Struct, frozen=True):
 
     def origin_of(self, name: str) -> Origin:
         """Return which tool of the client a call is about, by the name the model knows it by."""
-        return self.origins.get(name, Origin(Kind.FUNCTION, name))
+        return self.origins.get(name, Origin(ToolKind.FUNCTION, name))
 
     @property
     def previous_id(self) -> str | None:
@@ -88,7 +88,7 @@ class Identity(msgspec.Struct, frozen=True):
     model: str
 
 
-class State(msgspec.Struct, frozen=True):
+class ResponseState(msgspec.Struct, frozen=True):
     """How far an answer is; `output` are whole items. `completed` is a Unix time in seconds."""
 
     status: str = IN_PROGRESS
@@ -99,7 +99,7 @@ class State(msgspec.Struct, frozen=True):
     error: JsonObject | None = None
 
 
-def response_object(identity: Identity, terms: AnswerTerms, state: State) -> bytes:
+def response_object(identity: Identity, terms: AnswerTerms, state: ResponseState) -> bytes:
     """Write the object."""
     details: JsonValue = None
     if state.incomplete_reason is not None:

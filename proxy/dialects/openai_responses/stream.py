@@ -18,13 +18,13 @@ from proxy.conversation.replies import (
 )
 from proxy.dialects import sse
 from proxy.dialects.front import IdsAndClock, Problem
-from proxy.dialects.openai_responses.output import Event, Output
+from proxy.dialects.openai_responses.output import Event, OutputItems
 from proxy.dialects.openai_responses.response import (
     COMPLETED,
     FAILED,
     AnswerTerms,
     Identity,
-    State,
+    ResponseState,
     ending_of,
     response_object,
     stream_error,
@@ -45,13 +45,13 @@ def is_good_end(end: bytes) -> bool:
     return any(mark in b"\n" + end for mark in _ENDS)
 
 
-class Answer:
+class AnswerInProgress:
     """One answer while it is made, whichever way it is written in the end."""
 
     def __init__(
         self, terms: AnswerTerms, identity: Identity, stamp: IdsAndClock, keep: Keep
     ) -> None:
-        self.output = Output(terms, stamp.token)
+        self.output = OutputItems(terms, stamp.token)
         self._terms = terms
         self._identity = identity
         self._now = stamp.now
@@ -74,13 +74,13 @@ class Answer:
 
     def start(self) -> bytes:
         """Return the object as it is at the start."""
-        return self._object(State())
+        return self._object(ResponseState())
 
     def finish(self) -> tuple[str, bytes]:
         """Return the status and the object of an answer that ended well, and keep them."""
         completed = int(self._now()) if self._status == COMPLETED else None
         usage = usage_of(self._usage)
-        state = State(self._status, self.output.done, usage, completed, self._why)
+        state = ResponseState(self._status, self.output.done, usage, completed, self._why)
         whole = self._object(state)
         self._keep(tuple(self.output.done), whole)
         return self._status, whole
@@ -89,16 +89,16 @@ class Answer:
         """Return the object of an answer that broke off."""
         error = stream_error(problem)
         usage = None if self._usage is None else usage_of(self._usage)
-        return self._object(State(FAILED, self.output.done, usage, error=error))
+        return self._object(ResponseState(FAILED, self.output.done, usage, error=error))
 
-    def _object(self, state: State) -> bytes:
+    def _object(self, state: ResponseState) -> bytes:
         return response_object(self._identity, self._terms, state)
 
 
 class ResponseEncoder:
     """Writes one answer as a stream."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: AnswerInProgress) -> None:
         self._answer = answer
         self._number = 0
 
@@ -163,7 +163,7 @@ class ResponseEncoder:
 class ResponseBuilder:
     """Adds up the events of one answer to a whole one."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: AnswerInProgress) -> None:
         self._answer = answer
 
     def add(self, event: ReplyEvent, /) -> None:

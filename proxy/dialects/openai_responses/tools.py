@@ -10,9 +10,9 @@ from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import check_name
 from proxy.dialects.openai_responses.client_tools import (
     KINDS,
-    Kind,
+    OfferedForm,
     Origin,
-    Shown,
+    ToolKind,
     built_in,
     custom,
     flat_name,
@@ -20,7 +20,7 @@ from proxy.dialects.openai_responses.client_tools import (
     search,
 )
 from proxy.dialects.openai_responses.table import TOOLS
-from proxy.dialects.raw_json import Node, Text, concatenate, own_text, require
+from proxy.dialects.raw_json import JsonText, Node, concatenate, own_text, require
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -32,10 +32,10 @@ class _Namespace(NamedTuple):
     """What its members have in common."""
 
     name: str
-    description: Text | None
+    description: JsonText | None
 
 
-class _Read(NamedTuple):
+class _ReadTool(NamedTuple):
     """A tool as it was read; one that `waits` is offered once somebody has found it."""
 
     tool: Tool
@@ -51,7 +51,7 @@ class ToolTable:
         self.origins: dict[str, Origin] = {}
         self._facts = facts
         self._offered: dict[str, Tool] = {}
-        self._waiting: dict[str, _Read] = {}
+        self._waiting: dict[str, _ReadTool] = {}
         self._left_out: list[str] = []
 
     @property
@@ -93,11 +93,11 @@ class ToolTable:
         """Return whether a tool of this type was offered and left out."""
         return kind in self._left_out
 
-    def _add(self, read: _Read) -> None:
+    def _add(self, read: _ReadTool) -> None:
         self._offered[read.tool.name] = read.tool
         self.origins[read.tool.name] = read.origin
 
-    def _read(self, node: Node) -> list[_Read]:
+    def _read(self, node: Node) -> list[_ReadTool]:
         kind = node.object().get("type")
         if not isinstance(kind, str) or not TOOLS.drops(kind):
             return _read_tools(node)
@@ -106,7 +106,7 @@ class ToolTable:
         return []
 
 
-def _read_tools(node: Node) -> list[_Read]:
+def _read_tools(node: Node) -> list[_ReadTool]:
     """Read a tool, or several in a namespace; clients send the same ones with every request."""
     try:
         found = _read_all(node.source)
@@ -116,7 +116,7 @@ def _read_tools(node: Node) -> list[_Read]:
 
 
 @DocumentCache
-def _read_all(source: bytes) -> list[_Read]:
+def _read_all(source: bytes) -> list[_ReadTool]:
     definitions = _definitions_in(Node(json.parse(source), source, _TOOL))
     return [one.read() for one in definitions]
 
@@ -127,15 +127,15 @@ def _path_in(path: str, node: Node) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Definition:
+class _ClientDefinition:
     """A tool as the client wrote it, alone or in a namespace."""
 
-    kind: Kind
+    kind: ToolKind
     members: dict[str, Node]
     path: str
     namespace: _Namespace | None = None
 
-    def read(self) -> _Read:
+    def read(self) -> _ReadTool:
         """Return it as a function; raises `InvalidRequest`."""
         origin = self._origin()
         name = flat_name(origin.namespace, origin.name)
@@ -144,30 +144,30 @@ class _Definition:
             own_text(name),
             description=self._describe(shown.description),
             parameters=shown.parameters,
-            strict=None if strict is None or self.kind is not Kind.FUNCTION else strict.source,
+            strict=None if strict is None or self.kind is not ToolKind.FUNCTION else strict.source,
         )
         waits = "defer_loading" in self.members and self.members["defer_loading"].value is True
-        return _Read(Tool(name, shown.checked, source), origin, self.path, waits)
+        return _ReadTool(Tool(name, shown.checked, source), origin, self.path, waits)
 
     def _origin(self) -> Origin:
-        if self.kind not in (Kind.FUNCTION, Kind.CUSTOM):
+        if self.kind not in (ToolKind.FUNCTION, ToolKind.CUSTOM):
             return Origin(self.kind, self.kind.value)
         name = require(self.members, "name", self.path).text().text
         check_name(name, f"{self.path}.name")
         return Origin(self.kind, name, None if self.namespace is None else self.namespace.name)
 
-    def _show(self) -> Shown:
+    def _show(self) -> OfferedForm:
         match self.kind:
-            case Kind.FUNCTION:
+            case ToolKind.FUNCTION:
                 return function(self.members)
-            case Kind.CUSTOM:
+            case ToolKind.CUSTOM:
                 return custom(self.members)
-            case Kind.SEARCH:
+            case ToolKind.SEARCH:
                 return search(self.members, self.path)
             case _:
                 return built_in(self.kind, self.members, self.path)
 
-    def _describe(self, description: Text | None) -> Text | None:
+    def _describe(self, description: JsonText | None) -> JsonText | None:
         """Put what is said of the namespace before what is said of its member."""
         common = None if self.namespace is None else self.namespace.description
         if common is None or description is None:
@@ -175,11 +175,11 @@ class _Definition:
         return concatenate(common, _PARAGRAPH, description)
 
 
-def _definitions_in(node: Node) -> list[_Definition]:
+def _definitions_in(node: Node) -> list[_ClientDefinition]:
     members = node.members()
     kind = require(members, "type", node.path).text().text
     if kind != "namespace":
-        return [_Definition(_kind_of(kind, node.path), members, node.path)]
+        return [_ClientDefinition(_kind_of(kind, node.path), members, node.path)]
     name = require(members, "name", node.path).text().text
     namespace = _Namespace(
         name, members["description"].text() if "description" in members else None
@@ -188,30 +188,30 @@ def _definitions_in(node: Node) -> list[_Definition]:
     return [_member_of(namespace, one) for one in inner]
 
 
-def _member_of(namespace: _Namespace, node: Node) -> _Definition:
+def _member_of(namespace: _Namespace, node: Node) -> _ClientDefinition:
     members = node.members()
     kind = require(members, "type", node.path).text().text
     if kind not in ("function", "custom"):
         problem = "A namespace holds functions and custom tools only."
         raise InvalidRequest(problem, f"{node.path}.type")
-    return _Definition(Kind(kind), members, node.path, namespace)
+    return _ClientDefinition(ToolKind(kind), members, node.path, namespace)
 
 
-def _kind_of(word: str, path: str) -> Kind:
+def _kind_of(word: str, path: str) -> ToolKind:
     if (remedy := TOOLS.remedy(word)) is not None:
         raise InvalidRequest(f"Tools of the type {word!r} are not supported. {remedy}", path)
     if word not in KINDS:
         raise InvalidRequest(f"No type of tools is called {word!r}.", f"{path}.type")
-    return Kind(word)
+    return ToolKind(word)
 
 
 _PARAM = "tool_choice"
 _WORDS = frozenset(use.value for use in ToolUse)
 _MODES = ("auto", "required")
-_NAMED = (Kind.FUNCTION.value, Kind.CUSTOM.value)
+_NAMED = (ToolKind.FUNCTION.value, ToolKind.CUSTOM.value)
 
 
-class Choice(NamedTuple):
+class ToolUseChoice(NamedTuple):
     """How tools may be used, and the only ones that may be, where the client says so.
 
     `source` is the choice in the language of backends.
@@ -222,7 +222,7 @@ class Choice(NamedTuple):
     allowed: frozenset[str] | None = None
 
 
-def read_choice(node: Node | None, table: ToolTable) -> Choice | None:
+def read_choice(node: Node | None, table: ToolTable) -> ToolUseChoice | None:
     """Read a client's choice; None where it makes none."""
     if node is None:
         return None
@@ -232,7 +232,7 @@ def read_choice(node: Node | None, table: ToolTable) -> Choice | None:
     return choice
 
 
-def _read(node: Node, table: ToolTable) -> Choice:
+def _read(node: Node, table: ToolTable) -> ToolUseChoice:
     if node.is_text:
         return _word(node, _WORDS)
     members = node.members()
@@ -248,15 +248,15 @@ def _read(node: Node, table: ToolTable) -> Choice:
         raise InvalidRequest("Nothing here runs this tool. Choose another.", f"{_PARAM}.type")
     function = json.join_object({"name": json.dump(name)})
     source = json.join_object({"type": b'"function"', "function": function})
-    return Choice(NamedTool(name), source)
+    return ToolUseChoice(NamedTool(name), source)
 
 
-def _word(node: Node, known: frozenset[str]) -> Choice:
+def _word(node: Node, known: frozenset[str]) -> ToolUseChoice:
     word = node.text()
     if word.text not in known:
         expected = ", ".join(sorted(known))
         raise InvalidRequest(f"Expected one of {expected}, got {word.text[:40]!r}.", node.path)
-    return Choice(ToolUse(word.text), json.dump(word.text))
+    return ToolUseChoice(ToolUse(word.text), json.dump(word.text))
 
 
 def _name_in(node: Node, table: ToolTable) -> str | None:

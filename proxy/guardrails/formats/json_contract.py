@@ -110,7 +110,7 @@ class JsonContract(Syntax):
         items: list[JsonObject] = []
         is_closed = True
         while len(items) <= MOST_CALLS and (yield from cursor.peek()) == "{":
-            watcher = _Watcher(cursor, self.respond_name)
+            watcher = _ContractWatcher(cursor, self.respond_name)
             value = yield from read_value(cursor, watcher)
             if isinstance(value, Unreadable) or not isinstance(value.value, dict):
                 return NotACall(Reason.BROKEN if watcher.is_ours else Reason.NOT_A_CALL)
@@ -144,7 +144,7 @@ class JsonContract(Syntax):
         return (*answer, *calls) if calls else ()
 
 
-class _Watcher:
+class _ContractWatcher:
     """Ends the reading of what does not begin with a type that the contract knows.
 
     Tells the cursor where the final answer begins, as if it were the argument of the tool.

@@ -41,7 +41,7 @@ class _HistoryCall:
 
 
 @dataclass(slots=True)
-class _Round:
+class _CallRound:
     """A message with calls, and what follows directly behind it."""
 
     message: Message
@@ -96,9 +96,9 @@ class _Waiting:
 
 
 def pair_calls(messages: tuple[Message, ...], facts: list[Fact]) -> tuple[Message, ...]:
-    entries: list[Message | _Round] = []
+    entries: list[Message | _CallRound] = []
     waiting = _Waiting()
-    latest: _Round | None = None
+    latest: _CallRound | None = None
     for position, message in enumerate(messages):
         if message.role in _RESULT_ROLES:
             result, is_orphan = _heal_result(message, waiting, facts)
@@ -115,7 +115,7 @@ def pair_calls(messages: tuple[Message, ...], facts: list[Fact]) -> tuple[Messag
     return tuple(_flatten(entries, facts))
 
 
-def _flatten(entries: list[Message | _Round], facts: list[Fact]) -> Iterator[Message]:
+def _flatten(entries: list[Message | _CallRound], facts: list[Fact]) -> Iterator[Message]:
     for entry in entries:
         if isinstance(entry, Message):
             yield entry
@@ -129,7 +129,9 @@ def _flatten(entries: list[Message | _Round], facts: list[Fact]) -> Iterator[Mes
         yield from entry.orphans
 
 
-def _begin_round(position: int, message: Message, waiting: _Waiting, facts: list[Fact]) -> _Round:
+def _begin_round(
+    position: int, message: Message, waiting: _Waiting, facts: list[Fact]
+) -> _CallRound:
     own_ids = frozenset(call.id for call in message.calls)
     calls = [
         _HistoryCall(call.id or _make_id(position, number, own_ids), call.name)
@@ -139,7 +141,7 @@ def _begin_round(position: int, message: Message, waiting: _Waiting, facts: list
     if "" in own_ids:
         facts.append(Healed("call_id"))
         message = _with_ids(message, calls)
-    return _Round(message, calls)
+    return _CallRound(message, calls)
 
 
 def _make_id(position: int, number: int, taken: frozenset[str]) -> str:

@@ -1,8 +1,8 @@
 """What a scanner reports about a reply, in the order of the text.
 
-The texts of all `Prose` and the sources of all `Found`, joined in order, are the reply again,
+The texts of all `Prose` and the sources of all `FoundCalls`, joined in order, are the reply again,
 except for what is left out on purpose: white space and leaked control tokens next to a found call,
-and what a `LeftOut` stands for. The text of a `Refused` follows it as `Prose`.
+and what a `LeftOut` stands for. The text of a `RefusedText` follows it as `Prose`.
 """
 
 from typing import TypeAlias
@@ -23,7 +23,7 @@ class ArgumentsStarted(msgspec.Struct, frozen=True):
     """The arguments of what looks like a call to `name` begin to arrive.
 
     Only for the first call behind an opening, only if its name stood before its arguments. It may
-    still end in a `Refused`; more so where `is_marked` is false.
+    still end in a `RefusedText`; more so where `is_marked` is false.
     """
 
     name: str
@@ -36,7 +36,7 @@ class ArgumentsText(msgspec.Struct, frozen=True):
     text: str
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundCalls(msgspec.Struct, frozen=True):
     """Calls, and the text in which they were written."""
 
     syntax_name: str
@@ -46,7 +46,7 @@ class Found(msgspec.Struct, frozen=True):
     closed: bool
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedText(msgspec.Struct, frozen=True):
     """What looked like a call is none; its text, and nothing behind it, follows as `Prose`."""
 
     reason: Reason
@@ -61,7 +61,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     what: str
 
 
-class Thought(msgspec.Struct, frozen=True):
+class EarlierThoughts(msgspec.Struct, frozen=True):
     """All that was found so far, prose and calls, turns out to have been thoughts.
 
     It `is_over` unless a call was broken there, of which what follows may be a part.
@@ -70,4 +70,6 @@ class Thought(msgspec.Struct, frozen=True):
     is_over: bool = True
 
 
-Finding: TypeAlias = Prose | ArgumentsStarted | ArgumentsText | Found | Refused | LeftOut | Thought
+Finding: TypeAlias = (
+    Prose | ArgumentsStarted | ArgumentsText | FoundCalls | RefusedText | LeftOut | EarlierThoughts
+)

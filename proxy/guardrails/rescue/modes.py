@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
-from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, Found
+from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
@@ -126,7 +126,7 @@ class AfterCall:
     A doubtful call counts only if it is the whole reply.
     """
 
-    pending: Found | None
+    pending: FoundCalls | None
     gap: list[str] = field(default_factory=list)
     is_doubtful: bool = False
 
@@ -135,7 +135,7 @@ class AfterCall:
 class Joined:
     """A call that counts if the next one does, and what stands between the two."""
 
-    found: Found
+    found: FoundCalls
     gap: str = ""
     joint: str = ""
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_name
-from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS, STRAY_CLOSERS, THOUGHT_ENDS
 from proxy.guardrails.rescue.modes import Beginning
 from proxy.guardrails.rescue.surroundings import CLOSING_QUOTES
@@ -52,12 +52,12 @@ class Siblings:
         if self._objection is Reason.NESTED:
             self._behind_break.append(words)
 
-    def accept(self, found: Found, opening: str) -> None:
+    def accept(self, found: FoundCalls, opening: str) -> None:
         self._accepted = found.syntax_name, opening
         self._has_words = self._is_behind_row = False
         self._refused_row = ()
 
-    def refuse(self, reason: Reason | None, found: Found) -> None:
+    def refuse(self, reason: Reason | None, found: FoundCalls) -> None:
         """Take note of a call that does not count; one that nobody offered means nothing.
 
         One that only the marks around it, or the lack of them, forbade may be repeated.
@@ -81,7 +81,7 @@ class Siblings:
             self._objection = Reason.NESTED
             self._behind_break.clear()
 
-    def object_to(self, found: Found, opening: str) -> Reason | None:
+    def object_to(self, found: FoundCalls, opening: str) -> Reason | None:
         """Tell what forbids a call, whatever follows it."""
         if self._objection is not None:
             return self._objection
@@ -94,7 +94,7 @@ class Siblings:
         )
         return Reason.QUOTED if is_other and self._has_words else None
 
-    def offers(self, found: Found) -> bool:
+    def offers(self, found: FoundCalls) -> bool:
         return all(find_name(call.name, self._offered) for call in found.calls)
 
     def end_thoughts(self) -> "Siblings | None":
@@ -165,7 +165,7 @@ class Ahead:
     text: str
     is_all: bool
 
-    def find_sequel(self, found: Found, beginning: Beginning) -> Sequel | None:
+    def find_sequel(self, found: FoundCalls, beginning: Beginning) -> Sequel | None:
         """Tell how the line goes on; None where more text is needed.
 
         Where one sentence ended before the call and another begins behind it, the call stands in
@@ -188,7 +188,7 @@ class Ahead:
             return None
         return Sequel.OPEN
 
-    def may_stand_apart(self, found: Found, beginning: Beginning) -> bool:
+    def may_stand_apart(self, found: FoundCalls, beginning: Beginning) -> bool:
         """Return whether a call may begin the reply although the words behind it may go with it.
 
         It has to be more than a tag, and the words no part of a sentence with it.

@@ -5,7 +5,13 @@ It also remembers what every decision means for those to come.
 
 from collections.abc import Callable, Collection
 
-from proxy.guardrails.rescue.findings import Finding, Found, Prose, Refused, Thought
+from proxy.guardrails.rescue.findings import (
+    EarlierThoughts,
+    Finding,
+    FoundCalls,
+    Prose,
+    RefusedText,
+)
 from proxy.guardrails.rescue.modes import Beginning, Joined
 from proxy.guardrails.rescue.neighbours import Siblings
 from proxy.guardrails.rescue.surroundings import Surroundings
@@ -112,11 +118,11 @@ class Record:
         siblings = self.siblings.end_thoughts()
         self.siblings = siblings or self.siblings
         self.surroundings = Surroundings()
-        self.emit(Thought(is_over=siblings is not None))
+        self.emit(EarlierThoughts(is_over=siblings is not None))
 
     # Calls.
 
-    def accept(self, found: Found) -> None:
+    def accept(self, found: FoundCalls) -> None:
         """Let a call count, and those that waited for it; plain ones that it repeats do not."""
         waits = [one.found for one in self._row if not one.found.is_marked]
         if waits and waits[0].calls == found.calls:
@@ -126,14 +132,14 @@ class Record:
         if not self.siblings.must_end_reply:
             self.release()
 
-    def object_at_end(self, found: Found, *, cut_off: bool) -> Reason | None:
+    def object_at_end(self, found: FoundCalls, *, cut_off: bool) -> Reason | None:
         """Tell what forbids a call behind which the reply ends."""
         if cut_off and not (found.is_marked and found.closed):
             return Reason.CUT_OFF
         is_offered = found.is_marked or self.siblings.offers(found)
         return None if is_offered else Reason.NOT_OFFERED
 
-    def join(self, found: Found, gap: str = "", joint: str = "") -> None:
+    def join(self, found: FoundCalls, gap: str = "", joint: str = "") -> None:
         """Let a call wait for what happens to the next one; `joint` is the end of the `gap`."""
         self._row.append(Joined(found, gap, joint.strip()))
         self.surroundings.pass_call()
@@ -156,7 +162,7 @@ class Record:
         for one in row:
             self.refuse_call(reason, one.found, one.gap)
 
-    def refuse_call(self, reason: Reason | None, found: Found, gap: str = "") -> None:
+    def refuse_call(self, reason: Reason | None, found: FoundCalls, gap: str = "") -> None:
         """Let a call be prose; those behind it will not count alone.
 
         Of an unmarked one nobody needs to know that it was looked at.
@@ -170,13 +176,13 @@ class Record:
         """Let `text` be prose, and say why if there is a reason."""
         self.drop()
         if reason is not None:
-            self.emit(Refused(reason))
+            self.emit(RefusedText(reason))
         self.say(text)
         self._report.flush()
 
     def show(self, source: str) -> None:
         self.drop()
-        self.emit(Refused(Reason.QUOTED))
+        self.emit(RefusedText(Reason.QUOTED))
         self.say(source, self.surroundings.pass_example)
         self._report.flush()
 

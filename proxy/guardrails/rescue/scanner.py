@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.findings import Finding, Found, LeftOut, Refused
+from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, RefusedText
 from proxy.guardrails.rescue.marks import (
     INVENTED_RESULTS,
     LONGEST_CLOSER,
@@ -109,7 +109,7 @@ class Scanner:
             case OpeningAttempt():
                 self._cursor.pass_rest()
                 self._record.refuse(Reason.CUT_OFF, self._source())
-            case AfterCall(Found() as found, gap):
+            case AfterCall(FoundCalls() as found, gap):
                 reason = self._record.object_at_end(found, cut_off=cut_off)
                 if reason:
                     self._record.refuse(reason, found.source + "".join(gap))
@@ -161,7 +161,7 @@ class Scanner:
         self._record.drop()
         if self._patience == 0 and not self._cursor.is_exhausted:
             self._patience = _GAVE_UP
-            self._record.emit(Refused(Reason.TOO_MANY_OPENINGS))
+            self._record.emit(RefusedText(Reason.TOO_MANY_OPENINGS))
         self._record.say_blindly(self._cursor.pass_until(_NOTHING))
         return False
 
@@ -181,7 +181,7 @@ class Scanner:
             literal = "\n"  # the next line is judged by itself
         self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
-            self._record.emit(Refused(Reason.QUOTED))
+            self._record.emit(RefusedText(Reason.QUOTED))
             self._record.say(literal, self._record.surroundings.pass_quoted)
         else:
             self._record.say(literal)
@@ -207,7 +207,7 @@ class Scanner:
             self._refuse_read(attempt, outcome.reason, source)
             return True
         syntax = attempt.syntax
-        found = Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
+        found = FoundCalls(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
         if self._record.beginning.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
             self._record.show(source)
@@ -217,7 +217,7 @@ class Scanner:
             self._accept_or_wait(found, is_doubtful=outcome.is_doubtful)
         return True
 
-    def _may_be_bare(self, found: Found) -> bool:
+    def _may_be_bare(self, found: FoundCalls) -> bool:
         """Return whether plain calls may count: behind a sentence it has to announce an act."""
         beginning = self._record.beginning
         if not beginning.is_inline:
@@ -235,7 +235,7 @@ class Scanner:
         if is_broken:
             self._record.siblings.break_off(source, is_marked=is_marked)
 
-    def _accept_or_wait(self, found: Found, *, is_doubtful: bool) -> None:
+    def _accept_or_wait(self, found: FoundCalls, *, is_doubtful: bool) -> None:
         """Decide about calls as far as what stands before them can tell."""
         objection = self._record.siblings.object_to(found, self._record.beginning.opening)
         if is_doubtful and not self._record.beginning.is_first:
@@ -249,7 +249,7 @@ class Scanner:
             if found.source.rstrip(" \t").endswith("\n"):  # the reading took it for its own
                 self._certify(self._state, is_mark_next=False)
 
-    def _end_with(self, found: Found) -> None:
+    def _end_with(self, found: FoundCalls) -> None:
         """Take as many of too many calls as there may be, and read nothing else."""
         if not found.is_marked:
             self._record.refuse(Reason.TOO_MANY_CALLS, found.source)
@@ -328,7 +328,7 @@ class Scanner:
             self._record.refuse_call(Reason.NOT_CLOSED, found, gap)
         return True
 
-    def _leave_unmarked(self, found: Found, gap: str, literal: str) -> None:
+    def _leave_unmarked(self, found: FoundCalls, gap: str, literal: str) -> None:
         """Keep an unmarked call with which the reply began for the marked one behind it."""
         is_first = self._record.beginning.is_first and self._record.beginning.opening != _FENCE
         if (
@@ -340,7 +340,7 @@ class Scanner:
         else:
             self._record.refuse_call(None, found, gap)
 
-    def _leave_marked(self, state: AfterCall, found: Found, gap: str) -> bool:
+    def _leave_marked(self, state: AfterCall, found: FoundCalls, gap: str) -> bool:
         """Decide about a marked call that something stands behind on its line."""
         ahead = Ahead(*self._cursor.glimpse(SIGHT))
         sequel = ahead.find_sequel(found, self._record.beginning)
@@ -366,12 +366,12 @@ class Scanner:
         is_like = literal == self._record.beginning.opening or not any(map(str.isalpha, joint))
         return is_like and self._openings.is_any_marked(literal)
 
-    def _is_apart(self, found: Found, ahead: Ahead) -> bool:
+    def _is_apart(self, found: FoundCalls, ahead: Ahead) -> bool:
         """Whether a call counts although words follow: fit for its tool, alone on its line."""
         may = ahead.may_stand_apart(found, self._record.beginning) and self._is_fit(found)
         return may and not self._openings.are_in(ahead.line)
 
-    def _is_fit(self, found: Found) -> bool:
+    def _is_fit(self, found: FoundCalls) -> bool:
         return self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
 
     def _end_behind(self, state: AfterCall) -> None:

@@ -135,7 +135,7 @@ class _Kept(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _Coercion:
     """A new value for a place; `paths` are the places that differ. Dropped if `is_drop`."""
 
     place: Path
@@ -183,14 +183,14 @@ class _Piece:
 
     def __init__(self, value: JsonValue) -> None:
         self._box: list[JsonValue] = [value]
-        self._changes: list[tuple[_Change, JsonValue]] = []
+        self._changes: list[tuple[_Coercion, JsonValue]] = []
 
     @property
     def value(self) -> JsonValue:
         return self._box[0]
 
     @property
-    def changes(self) -> list[_Change]:
+    def changes(self) -> list[_Coercion]:
         return [change for change, _ in self._changes]
 
     def at(self, place: Path) -> JsonValue:
@@ -199,7 +199,7 @@ class _Piece:
             value = _member(value, key)
         return value
 
-    def make(self, change: _Change) -> None:
+    def make(self, change: _Coercion) -> None:
         self._changes.append((change, self.at(change.place)))
         self._put(change.place, change.value, is_drop=change.is_drop)
 
@@ -242,7 +242,7 @@ class _Judge:
             if isinstance(error.kind, Kind.Required)
         }
 
-    def allows(self, change: _Change) -> bool:
+    def allows(self, change: _Coercion) -> bool:
         if change.kept is _Kept.IF_GOOD_INSIDE:
             return change.place not in self._around
         if change.kept is _Kept.IF_NOT_REQUIRED:
@@ -284,7 +284,9 @@ class _Coercer:
                     touched.add(change.place)
         return bool(touched)
 
-    def _changes(self, error: ValidationError, place: Path, value: JsonValue) -> Iterator[_Change]:
+    def _changes(
+        self, error: ValidationError, place: Path, value: JsonValue
+    ) -> Iterator[_Coercion]:
         """Propose what could mend one error; several changes only to drop several members."""
         if (value is None or _says_none(error, value)) and _is_member(error, place):
             yield _drop(place, _Kept.IF_NOT_REQUIRED)
@@ -294,7 +296,7 @@ class _Coercer:
         elif change := self._mend(error, place, value) or _unwrap(error, place, value):
             yield change
 
-    def _mend(self, error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
+    def _mend(self, error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
         match error.kind:
             case Kind.Type(types=types):
                 new = to_type(value, types)
@@ -309,7 +311,7 @@ class _Coercer:
 
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
-    ) -> _Change | None:
+    ) -> _Coercion | None:
         """Coerce toward the branch that costs the fewest members, the first among equals."""
         fits = [
             fit
@@ -321,7 +323,7 @@ class _Coercer:
         best = min(fits, key=lambda fit: fit.drops)
         place = _place(error)
         paths = tuple((*place, *path) for path in best.paths)
-        return _Change(place, best.value, _Kept.IF_GOOD_INSIDE, paths, best.drops)
+        return _Coercion(place, best.value, _Kept.IF_GOOD_INSIDE, paths, best.drops)
 
     def _try_branch(self, branch: Path, value: JsonValue) -> Coercion | None:
         if self.depth == _UNION_DEPTH or not self.trials[0]:
@@ -333,7 +335,7 @@ class _Coercer:
         return _Coercer(schema, self.trials, self.depth + 1).coerce(value)
 
 
-def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
+def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
     """Take the value of an object with one key, named like the parameter it was written for.
 
     A list that was written in tags comes as an object with `item` elements.
@@ -353,12 +355,12 @@ def _due_types(error: ValidationError) -> Sequence[str]:
     return error.kind.types if isinstance(error.kind, Kind.Type) else ()
 
 
-def _replace(place: Path, value: JsonValue, kept: _Kept = _Kept.IF_GOOD_TYPE) -> _Change | None:
-    return None if value is None else _Change(place, value, kept, (place,))
+def _replace(place: Path, value: JsonValue, kept: _Kept = _Kept.IF_GOOD_TYPE) -> _Coercion | None:
+    return None if value is None else _Coercion(place, value, kept, (place,))
 
 
-def _drop(place: Path, kept: _Kept) -> _Change:
-    return _Change(place, None, kept, (place,), drops=1, is_drop=True)
+def _drop(place: Path, kept: _Kept) -> _Coercion:
+    return _Coercion(place, None, kept, (place,), drops=1, is_drop=True)
 
 
 def _says_none(error: ValidationError, value: JsonValue) -> bool:

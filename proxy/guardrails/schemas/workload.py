@@ -51,7 +51,7 @@ class _Checks:
 
 
 @dataclass(frozen=True)
-class _Document:
+class _SchemaDocument:
     """A schema that becomes a graph as soon as one is needed."""
 
     root: JsonValue
@@ -66,7 +66,7 @@ class _Document:
 class Workload:
     """What a schema, or the part of it at `start`, demands of a validator."""
 
-    document: _Document
+    document: _SchemaDocument
     start: JsonValue
     is_suspicious: bool
 
@@ -76,7 +76,7 @@ class Workload:
 
         Only one that may be more than it looks is followed before there is something to explain.
         """
-        document = _Document(schema)
+        document = _SchemaDocument(schema)
         if not any(mark in source for mark in _SUSPICIOUS):
             return cls(document, schema, is_suspicious=False)
         graph, start = document.graph, document.graph.number_of(schema)

@@ -17,7 +17,7 @@ from proxy.errors import (
     GuardrailsExhausted,
     InvalidRequest,
 )
-from proxy.facts import Compacted, Outcome
+from proxy.facts import Compacted, ReplyOutcome
 from proxy.tools.function import tool
 from proxy.tools.toolset import Toolset
 
@@ -84,7 +84,7 @@ def test_a_leaked_call_is_a_call_of_the_answer() -> None:
     assert turn.next_request() is None
     assert answer.text == ""
     assert [(call.name, call.arguments) for call in answer.calls] == [("get_weather", PARIS)]
-    assert answer.outcome is Outcome.REPAIRED
+    assert answer.outcome is ReplyOutcome.REPAIRED
     assert answer.finish_reason == "tool_calls"
     call: JsonObject = {
         "id": answer.calls[0].id,
@@ -108,7 +108,7 @@ def test_thoughts_are_told_and_stand_in_the_message() -> None:
     assert turn.receive(reply) == [{"reasoning_content": "2+2"}, {"content": "Four."}]
     assert (turn.answer.text, turn.answer.reasoning) == ("Four.", "2+2")
     assert turn.answer.message["reasoning_content"] == "2+2"
-    assert turn.answer.outcome is Outcome.CLEAN
+    assert turn.answer.outcome is ReplyOutcome.CLEAN
 
 
 def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
@@ -154,7 +154,7 @@ def test_a_bad_call_is_asked_for_again_and_the_history_is_left_alone() -> None:
     assert asked[:1] == ASKED
     assert len(asked) > 1
     assert first["tools"] == second["tools"]
-    assert turn.answer.outcome is Outcome.RETRIED
+    assert turn.answer.outcome is ReplyOutcome.RETRIED
 
 
 def test_the_last_attempt_is_constrained_in_the_words_of_the_engine() -> None:

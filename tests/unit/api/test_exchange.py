@@ -23,9 +23,9 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question, Request
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.errors import BackendUnavailable, TemperError
-from proxy.facts import Outcome
+from proxy.facts import ReplyOutcome
 from proxy.inference.preparation import Policy
-from proxy.observability.live_request import Asked, LiveRequest
+from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.record import Phase, RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
@@ -68,7 +68,7 @@ def exchange(
     asked = Request(request.model, request.messages, request.fields, stream=is_stream)
     turn = prepare(asked, Policy(), CountedIds())
     live = LiveRequest("req_1")
-    live.asked = Asked("test", "default", backend.name, is_stream)
+    live.asked = RequestTarget("test", "default", backend.name, is_stream)
     answering = ChatAnswering(asked, STAMP)
     source = SingleTurn(turn, SlotTerms(backend), live)
     one, patience = Exchange(answering, source, live, {}), timeouts or StreamTimeouts()
@@ -157,7 +157,7 @@ def test_an_outcome_is_recorded_only_of_what_came_to_an_end(is_stream: bool) -> 
         exchange(HandMadeClient(), ScriptedBackend([broken]), is_stream=is_stream).outcome is None
     )
     whole = exchange(HandMadeClient(), ScriptedBackend([HELLO]), is_stream=is_stream)
-    assert whole.outcome is Outcome.CLEAN
+    assert whole.outcome is ReplyOutcome.CLEAN
 
 
 class SlowToEnd(ScriptedBackend):

@@ -1,6 +1,6 @@
 import msgspec
 
-from proxy.api.feed_events import Cards, State
+from proxy.api.feed_events import Cards, InitialState
 from tests.fakes.feed import CARD, STATE
 
 
@@ -13,4 +13,4 @@ def test_a_state_of_an_older_temper_is_understood() -> None:
     told = msgspec.to_builtins(STATE)
     for name in ("worker", "tool_servers", "confirmations"):
         del told[name]
-    assert msgspec.convert(told, State, strict=False) == STATE
+    assert msgspec.convert(told, InitialState, strict=False) == STATE

@@ -5,7 +5,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.fronts import CHAT
-from proxy.api.idempotency import Idempotency, Memory
+from proxy.api.idempotency import Idempotency, RetentionLimits
 from proxy.api.request_reader import BodyLimits
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient, endpoint_of
@@ -48,7 +48,7 @@ def client(
 
 
 def guarded(
-    endpoint: Endpoint, memory: Memory | None = None, clock: Clock | None = None
+    endpoint: Endpoint, memory: RetentionLimits | None = None, clock: Clock | None = None
 ) -> Idempotency:
     return Idempotency(
         endpoint_of(endpoint), BodyLimits(), CHAT.is_complete, memory, clock=clock or Clock()
@@ -185,7 +185,7 @@ async def test_others_have_keys_of_their_own(one: HandMadeClient, other: HandMad
 async def test_an_answer_is_forgotten_after_a_while() -> None:
     endpoint, clock = Endpoint(), Clock()
     endpoint.gate.set()
-    app = guarded(endpoint, Memory(seconds=60), clock)
+    app = guarded(endpoint, RetentionLimits(seconds=60), clock)
     await client().ask(app)
     clock.now = 60.0
     await client().ask(app)
@@ -198,14 +198,16 @@ async def test_an_answer_is_forgotten_after_a_while() -> None:
 @pytest.mark.parametrize(
     ("memory", "begun"),
     [
-        (Memory(answers=1), 3),
-        (Memory(bytes_of_all=30), 3),
-        (Memory(bytes_of_one=20), 3),
-        (Memory(), 2),
+        (RetentionLimits(answers=1), 3),
+        (RetentionLimits(bytes_of_all=30), 3),
+        (RetentionLimits(bytes_of_one=20), 3),
+        (RetentionLimits(), 2),
     ],
     ids=["too many", "too large together", "too large", "neither"],
 )
-async def test_what_is_too_much_is_forgotten_the_oldest_first(memory: Memory, begun: int) -> None:
+async def test_what_is_too_much_is_forgotten_the_oldest_first(
+    memory: RetentionLimits, begun: int
+) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
     app = guarded(endpoint, memory)

@@ -14,7 +14,7 @@ from proxy.dialects.front import Decoded
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.errors import BackendUnavailable, LaunchFailed, TemperError
 from proxy.processes.fleet import Fleet
-from proxy.processes.swapping import Budget, Model, Swapping
+from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.servers import Server
 from tests.patience import PATIENCE_SECONDS
@@ -35,7 +35,7 @@ class World:
     sent: "asyncio.Queue[Message]" = field(default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
-        swapping = Swapping([Model("a"), Model("b")], Budget(models=1))
+        swapping = SwapPlanner([LoadableModel("a"), LoadableModel("b")], Budget(models=1))
         self.fleet = Fleet({"a": self.server, "b": Server()}, swapping)
         self.connection = self.client.connection.behind(send=self.send)
         self.stream = AnswerStream(self.connection, self.timeouts)

@@ -11,13 +11,13 @@ from proxy.api.watching import MOST_WATCHERS, About, Watching
 from proxy.backends.client import Description, Health
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.facts import Asked, Compacted, Outcome
+from proxy.facts import Asked, Compacted, ReplyOutcome
 from proxy.mcp.confirmations import Requester
 from proxy.mcp.offer import OfferPolicy, ToolOffer
 from proxy.observability.board import Board
 from proxy.observability.history import CountsBySpan
-from proxy.observability.live_request import Asked as AskedFor
 from proxy.observability.live_request import BoardLink, LiveRequest
+from proxy.observability.live_request import RequestTarget as AskedFor
 from proxy.observability.peer_workers import SharedCounts, WorkerPlace
 from proxy.observability.record import ToolRecord
 from proxy.serving.tool_hosting import ToolHosting
@@ -47,7 +47,7 @@ def asking(board: Board) -> LiveRequest:
 
 
 def finish(live: LiveRequest) -> None:
-    live.status, live.outcome = 200, Outcome.CLEAN
+    live.status, live.outcome = 200, ReplyOutcome.CLEAN
     live.record()
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from proxy.api import workers as workers_module
-from proxy.api.server import Address
+from proxy.api.server import PublicAddress
 from proxy.api.workers import run_workers
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
 from proxy.settings import Settings, load_settings
@@ -39,9 +39,9 @@ def run(scene: Callable[[], object]) -> None:
     asyncio.run(within())
 
 
-async def started() -> tuple[Address, asyncio.Task[None]]:
+async def started() -> tuple[PublicAddress, asyncio.Task[None]]:
     """Start two workers; returns where they serve, and what waits for their end."""
-    announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    announced: asyncio.Future[PublicAddress] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
     return await announced, serving
 

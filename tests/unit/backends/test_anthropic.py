@@ -13,7 +13,7 @@ from proxy.backends.anthropic import (
     is_unknown_model,
     meaning,
 )
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.refusals import Refusal
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
@@ -308,7 +308,10 @@ def test_what_cannot_be_asked_cannot_be_counted_and_raises_nothing() -> None:
 
 def test_a_list_of_models_is_what_it_says() -> None:
     server = Server()
-    assert asyncio.run(server.backend.models()) == (Model("claude", CLAUDE), Model("other", OTHER))
+    assert asyncio.run(server.backend.models()) == (
+        BackendModel("claude", CLAUDE),
+        BackendModel("other", OTHER),
+    )
     server.listed.mock(return_value=httpx.Response(200, json={"models": []}))
     with pytest.raises(BackendSpokeNonsense, match="listed no models"):
         asyncio.run(server.backend.models())

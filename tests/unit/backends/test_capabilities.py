@@ -10,7 +10,7 @@ from proxy.backends.capabilities import (
 )
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Parsing, Question, Thinking
+from proxy.conversation.requests import Parsing, Question, ThinkingOptions
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.errors import BackendRefused
 from tests.fakes.questions import question
@@ -94,7 +94,7 @@ def limited(name: str) -> Question:
 
 def thinking(*, is_on: bool | None = None, effort: str = "") -> Question:
     asked = question()
-    return replace(asked, request=replace(asked.request, thinking=Thinking(is_on, effort)))
+    return replace(asked, request=replace(asked.request, thinking=ThinkingOptions(is_on, effort)))
 
 
 def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:

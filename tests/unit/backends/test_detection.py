@@ -9,8 +9,8 @@ import respx
 from proxy.backends.client import Backend, Description, Health
 from proxy.backends.detection import (
     DetectedBackend,
-    Found,
-    Kind,
+    EngineKind,
+    FoundServer,
     find_running,
     kind_at,
     likely_urls,
@@ -48,20 +48,20 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClien
 @pytest.mark.parametrize(
     ("documents", "kind"),
     [
-        ({"/v1/models": LLAMA}, Kind.LLAMA_SERVER),
+        ({"/v1/models": LLAMA}, EngineKind.LLAMA_SERVER),
         (
             {"/v1/models": httpx.Response(401, json={}, headers={"server": "llama.cpp"})},
-            Kind.LLAMA_SERVER,
+            EngineKind.LLAMA_SERVER,
         ),
-        ({"/v1/models": httpx.Response(503, json=LOADING)}, Kind.LLAMA_SERVER),
-        ({"/v1/models": OTHER, "/props": {"total_slots": 4}}, Kind.LLAMA_SERVER),
-        ({"/props": {"default_generation_settings": {}}}, Kind.LLAMA_SERVER),
-        ({"/v1/models": {"data": [{"id": "m", "owned_by": "vllm"}]}}, Kind.OPENAI),
-        ({"/v1/models": OTHER}, Kind.OPENAI),
-        ({"/v1/models": {"data": []}}, Kind.OPENAI),
-        ({"/v1/models": httpx.Response(401, json={"error": "key"})}, Kind.OPENAI),
-        ({"/v1/models": OTHER, "/api/version": {"version": "0.33.0"}}, Kind.OLLAMA),
-        ({"/api/version": {"version": "0.33.0"}}, Kind.OLLAMA),
+        ({"/v1/models": httpx.Response(503, json=LOADING)}, EngineKind.LLAMA_SERVER),
+        ({"/v1/models": OTHER, "/props": {"total_slots": 4}}, EngineKind.LLAMA_SERVER),
+        ({"/props": {"default_generation_settings": {}}}, EngineKind.LLAMA_SERVER),
+        ({"/v1/models": {"data": [{"id": "m", "owned_by": "vllm"}]}}, EngineKind.OPENAI),
+        ({"/v1/models": OTHER}, EngineKind.OPENAI),
+        ({"/v1/models": {"data": []}}, EngineKind.OPENAI),
+        ({"/v1/models": httpx.Response(401, json={"error": "key"})}, EngineKind.OPENAI),
+        ({"/v1/models": OTHER, "/api/version": {"version": "0.33.0"}}, EngineKind.OLLAMA),
+        ({"/api/version": {"version": "0.33.0"}}, EngineKind.OLLAMA),
         ({}, None),
         ({"/v1/models": httpx.Response(200, text="<html>It works!</html>")}, None),
         ({"/v1/models": httpx.Response(200, json=[1])}, None),
@@ -71,7 +71,7 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClien
     ],
 )
 def test_a_server_is_recognised_by_what_only_its_kind_says(
-    documents: dict[str, JsonValue | httpx.Response], kind: Kind | None
+    documents: dict[str, JsonValue | httpx.Response], kind: EngineKind | None
 ) -> None:
     assert asyncio.run(kind_at(connect(routes_of(documents)))) is kind
 
@@ -89,15 +89,18 @@ OLLAMA: JsonObject = {"/api/version": {"version": "0.33.0"}}
 @pytest.mark.parametrize(
     ("answers", "found"),
     [
-        (({"/v1/models": LLAMA}, {"/v1/models": LLAMA}), Found(URLS[0], Kind.LLAMA_SERVER)),
-        ((STRANGER, {"/v1/models": LLAMA}, OLLAMA), Found(URLS[1], Kind.LLAMA_SERVER)),
-        ((STRANGER, STRANGER, OLLAMA), Found(URLS[2], Kind.OLLAMA)),
+        (
+            ({"/v1/models": LLAMA}, {"/v1/models": LLAMA}),
+            FoundServer(URLS[0], EngineKind.LLAMA_SERVER),
+        ),
+        ((STRANGER, {"/v1/models": LLAMA}, OLLAMA), FoundServer(URLS[1], EngineKind.LLAMA_SERVER)),
+        ((STRANGER, STRANGER, OLLAMA), FoundServer(URLS[2], EngineKind.OLLAMA)),
         ((STRANGER,), None),
         ((), None),
     ],
 )
 def test_the_first_address_in_order_that_has_a_server_is_used(
-    answers: tuple[dict[str, JsonValue | httpx.Response], ...], found: Found | None
+    answers: tuple[dict[str, JsonValue | httpx.Response], ...], found: FoundServer | None
 ) -> None:
     routes = routes_of(*answers)
     assert asyncio.run(find_running(URLS, lambda url: connect(routes, url), 1.0)) == found
@@ -149,10 +152,11 @@ class Place:
 
     def __init__(self, served: JsonObject | type[httpx.HTTPError]) -> None:
         self.served = served
-        self.made: list[Kind] = []
+        self.made: list[EngineKind] = []
         end = ReplyFinished("stop")
         self.adapters = {
-            kind: ScriptedBackend([[end], [end]], counts=[7], name=kind.value) for kind in Kind
+            kind: ScriptedBackend([[end], [end]], counts=[7], name=kind.value)
+            for kind in EngineKind
         }
         transport = httpx.MockTransport(self.answer)
         connection = BackendClient("http://host", transport=transport)
@@ -164,7 +168,7 @@ class Place:
         is_list = request.url.path == "/v1/models"
         return httpx.Response(200, json=self.served) if is_list else httpx.Response(404)
 
-    def adapter_for(self, kind: Kind) -> Backend:
+    def adapter_for(self, kind: EngineKind) -> Backend:
         self.made.append(kind)
         return self.adapters[kind]
 
@@ -176,9 +180,15 @@ class Place:
 
 @pytest.mark.parametrize(
     ("served", "kind"),
-    [(LLAMA_of_detected, Kind.LLAMA_SERVER), (VLLM, Kind.OPENAI), ({}, Kind.OPENAI)],
+    [
+        (LLAMA_of_detected, EngineKind.LLAMA_SERVER),
+        (VLLM, EngineKind.OPENAI),
+        ({}, EngineKind.OPENAI),
+    ],
 )
-def test_the_first_question_finds_out_whom_it_is_put_to(served: JsonObject, kind: Kind) -> None:
+def test_the_first_question_finds_out_whom_it_is_put_to(
+    served: JsonObject, kind: EngineKind
+) -> None:
     async def scene() -> Place:
         place = Place(served)
         await place.ask()
@@ -217,7 +227,7 @@ def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None
             await place.ask()
         place.served = LLAMA_of_detected
         await place.ask()
-        assert place.made == [Kind.LLAMA_SERVER]
+        assert place.made == [EngineKind.LLAMA_SERVER]
         assert await place.backend.health() is Health.READY
         assert await place.backend.count(question(), {}) == 7
         assert await place.backend.count_texts(["a b"], {}) == (2,)
@@ -234,7 +244,7 @@ def test_whoever_is_too_busy_to_say_what_it_is_is_asked_all_the_same() -> None:
         await place.ask()
         return place
 
-    assert asyncio.run(scene()).made == [Kind.OPENAI, Kind.LLAMA_SERVER]
+    assert asyncio.run(scene()).made == [EngineKind.OPENAI, EngineKind.LLAMA_SERVER]
 
 
 def test_what_is_put_in_its_place_is_recognised() -> None:
@@ -249,8 +259,8 @@ def test_what_is_put_in_its_place_is_recognised() -> None:
         return place
 
     place = asyncio.run(scene())
-    assert place.made == [Kind.LLAMA_SERVER, Kind.OPENAI]
-    assert len(place.adapters[Kind.OPENAI].questions) == 1
+    assert place.made == [EngineKind.LLAMA_SERVER, EngineKind.OPENAI]
+    assert len(place.adapters[EngineKind.OPENAI].questions) == 1
 
 
 def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
@@ -262,14 +272,14 @@ def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
         await place.backend.close()
         return place
 
-    assert asyncio.run(scene()).made == [Kind.LLAMA_SERVER]
+    assert asyncio.run(scene()).made == [EngineKind.LLAMA_SERVER]
 
 
 def test_what_is_passed_on_goes_to_whom_it_was_recognised_as() -> None:
     async def scene() -> list[bytes]:
         place = Place(LLAMA_of_detected)
-        place.adapters[Kind.LLAMA_SERVER].pieces = [b"[", b"]"]
+        place.adapters[EngineKind.LLAMA_SERVER].pieces = [b"[", b"]"]
         assert await relayed_by(place.backend) == b"[]"
-        return [one.body() for one in place.adapters[Kind.LLAMA_SERVER].passages]
+        return [one.body() for one in place.adapters[EngineKind.LLAMA_SERVER].passages]
 
     assert asyncio.run(scene()) == [PASSAGE.body()]

@@ -7,7 +7,7 @@ import pytest
 import respx
 
 from proxy.backends.client import PassthroughRequest
-from proxy.backends.http_backend import Attempt, HttpBackend, PieceReading
+from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
@@ -58,8 +58,8 @@ class LetterReader:
 class LetterEngine(HttpBackend):
     """An engine that answers in letters."""
 
-    async def prepare(self, question: Question) -> Attempt:
-        return Attempt("/", b"", question, question)
+    async def prepare(self, question: Question) -> OutgoingQuestion:
+        return OutgoingQuestion("/", b"", question, question)
 
     def new_reading(self) -> PieceReading[str]:
         return PieceReading(Letters(), LetterReader())

@@ -8,7 +8,7 @@ import respx
 from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.llama_server import LlamaServer, Properties
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
@@ -263,7 +263,7 @@ def test_models_and_properties_are_read_with_the_key() -> None:
     routes.get("http://host/props", headers=keyed).respond(json=settings)
     backend = server(routes, "k")
 
-    assert asyncio.run(backend.models()) == (Model("m.gguf", {"id": "m.gguf"}),)
+    assert asyncio.run(backend.models()) == (BackendModel("m.gguf", {"id": "m.gguf"}),)
     assert asyncio.run(backend.properties()) == Properties(4096, 2)
 
 
@@ -324,7 +324,7 @@ def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
         with pytest.raises(BackendTimedOut):
             await backend.models()
         before = await backend.models()
-        assert before == (Model("m", {"id": "m"}),)
+        assert before == (BackendModel("m", {"id": "m"}),)
         assert await backend.models() == before
 
     asyncio.run(scene())

@@ -9,7 +9,7 @@ import respx
 from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.ollama import (
     Ollama,
     OllamaOverrides,
@@ -28,7 +28,7 @@ from proxy.conversation.replies import (
     TextDelta,
     UsageReported,
 )
-from proxy.conversation.requests import Parsing, Question, Thinking
+from proxy.conversation.requests import Parsing, Question, ThinkingOptions
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import (
@@ -184,7 +184,7 @@ def test_a_model_is_asked_to_think_as_far_as_ollama_lets_it(
     shown: JsonObject, think: JsonValue
 ) -> None:
     asked = question()
-    wanted = Thinking(is_on=True, effort="low")
+    wanted = ThinkingOptions(is_on=True, effort="low")
     asked = replace(asked, request=replace(asked.request, thinking=wanted))
     assert sent(asked, shown=shown).get("think") == think
 
@@ -396,11 +396,11 @@ def test_nobody_can_count() -> None:
 
 def test_models_are_those_that_were_pulled_or_the_one_that_is_used() -> None:
     entry: JsonObject = {"name": "m:latest"}
-    assert asyncio.run(Server().backend.models()) == (Model("m:latest", entry),)
+    assert asyncio.run(Server().backend.models()) == (BackendModel("m:latest", entry),)
     chosen = Server(overrides=OllamaOverrides("m:latest")).backend
-    assert asyncio.run(chosen.models()) == (Model("m:latest", entry),)
+    assert asyncio.run(chosen.models()) == (BackendModel("m:latest", entry),)
     missing = Server(overrides=OllamaOverrides("other")).backend
-    assert asyncio.run(missing.models()) == (Model("other", {}),)
+    assert asyncio.run(missing.models()) == (BackendModel("other", {}),)
 
 
 def described(server: Server, model: str = "m") -> Description:

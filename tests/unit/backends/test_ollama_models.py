@@ -6,9 +6,9 @@ import httpx
 import pytest
 import respx
 
-from proxy.backends.client import Model
+from proxy.backends.client import BackendModel
 from proxy.backends.ollama import Ollama
-from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, complete_name
+from proxy.backends.ollama_models import Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -86,7 +86,7 @@ class Server:
 def test_models_are_listed_by_their_names() -> None:
     entry: JsonObject = {"name": "a:latest", "size": 1}
     server = Server(tags={"models": [entry, {"size": 2}, 3]})
-    assert server.use(lambda models: models.list_models()) == (Model("a:latest", entry),)
+    assert server.use(lambda models: models.list_models()) == (BackendModel("a:latest", entry),)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_no_json_is_nonsense() -> None:
 def test_what_is_shown_of_a_model_is_kept_until_somebody_looks_afresh() -> None:
     server = Server(show=SHOWN)
 
-    async def look(models: OllamaModels) -> list[Shown | None]:
+    async def look(models: OllamaModels) -> list[ModelDetails | None]:
         return [
             await models.show("mine"),
             await models.show("mine"),
             await models.show("mine", afresh=True),
         ]
 
-    shown = Shown(
+    shown = ModelDetails(
         ("mine", "Qwen3", "qwen3:8b"),
         "qwen3",
         frozenset({"completion", "tools"}),
@@ -129,9 +129,9 @@ def test_what_is_shown_of_a_model_is_kept_until_somebody_looks_afresh() -> None:
 def test_an_old_ollama_tells_little() -> None:
     bare: JsonObject = {"details": {"family": "llama"}, "parameters": "num_ctx many"}
     shown = Server(show=bare).use(lambda models: models.show("m"))
-    assert shown == Shown(("m",), "llama")
+    assert shown == ModelDetails(("m",), "llama")
     assert shown.can("tools") is None
-    assert Server(show={}).use(lambda models: models.show("m")) == Shown(("m",))
+    assert Server(show={}).use(lambda models: models.show("m")) == ModelDetails(("m",))
 
 
 def test_a_model_that_is_not_there_is_shown_to_nobody() -> None:
@@ -139,7 +139,7 @@ def test_a_model_that_is_not_there_is_shown_to_nobody() -> None:
 
 
 def test_capabilities_are_known_where_they_are_listed() -> None:
-    shown = Shown(("m",), capabilities=frozenset({"tools"}))
+    shown = ModelDetails(("m",), capabilities=frozenset({"tools"}))
     assert (shown.can("tools"), shown.can("vision")) == (True, False)
 
 

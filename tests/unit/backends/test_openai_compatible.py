@@ -7,7 +7,7 @@ import pytest
 import respx
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.backends.client import Backend, Description, Health, Model
+from proxy.backends.client import Backend, BackendModel, Description, Health
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
@@ -313,7 +313,7 @@ def test_the_models_are_listed_with_what_the_engine_says_of_them() -> None:
 
     models = asyncio.run(engine(routes).models())
 
-    assert models == (Model("a", entry), Model("b", {"id": "b"}))
+    assert models == (BackendModel("a", entry), BackendModel("b", {"id": "b"}))
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", '{"data": 5}'])

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState
-from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
+from proxy.backends.client import Backend, BackendModel, Description, Health, ReplyEvents
 from proxy.backends.pool import Member, Pool, PoolTimeouts, in_order, pin
 from proxy.conversation.replies import (
     EventSink,
@@ -320,7 +320,7 @@ def test_members_are_counted_listed_and_felt_together() -> None:
 
 def test_the_list_of_models_comes_from_whoever_answers() -> None:
     class Gone(ScriptedBackend):
-        async def models(self) -> tuple[Model, ...]:
+        async def models(self) -> tuple[BackendModel, ...]:
             raise DOWN
 
     async def scene() -> None:

@@ -10,8 +10,8 @@ from proxy.backends import connection_pool, transport
 from proxy.backends.connection_pool import BrokenOff, ConnectionPoolError, NotHttp, NotReached
 from proxy.backends.transport import (
     BackendClient,
-    Document,
     Timeouts,
+    WholeResponse,
     root_of,
     translate_errors,
 )
@@ -209,7 +209,7 @@ def test_a_small_document_comes_whole_with_its_status() -> None:
     routes = router()
     routes.get("http://host/x").respond(429, text="later", headers={"retry-after": "7"})
 
-    assert asyncio.run(mocked(routes).get("/x")) == Document(429, b"later", "7")
+    assert asyncio.run(mocked(routes).get("/x")) == WholeResponse(429, b"later", "7")
 
 
 class Endless(httpx.AsyncByteStream):

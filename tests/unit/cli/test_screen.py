@@ -7,13 +7,13 @@ from rich.console import Console
 from proxy import facts
 from proxy.api.feed_events import Batch, Cards, Pending, Sums, ToolCards
 from proxy.cli.screen import Screen, duration
-from proxy.facts import Outcome
+from proxy.facts import ReplyOutcome
 from proxy.observability.history import Counts, CountsBySpan
 from proxy.observability.record import (
     WAITING,
     AttemptRecord,
     RequestRecord,
-    Stage,
+    RequestStage,
     ToolRecord,
 )
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard, row_of
@@ -28,7 +28,7 @@ RECORD = RequestRecord(
     status=200,
     model="qwen",
     facts=(facts.Rescued("hermes", "look"), facts.Repaired("look")),
-    outcome=Outcome.REPAIRED,
+    outcome=ReplyOutcome.REPAIRED,
     attempts=(AttemptRecord("as_asked", 0.0, 1.0), AttemptRecord("nudged", 1.0, 1.0)),
 )
 
@@ -42,13 +42,13 @@ def drawn(screen: Screen, width: int, *, is_live: bool = True) -> str:
     return text
 
 
-def living(phase: Stage, progress: float | None = None) -> Row:
+def living(phase: RequestStage, progress: float | None = None) -> Row:
     return row_of(RECORD, f"abc-{phase.value}", phase=phase.value, progress=progress)
 
 
 def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:
     screen = Screen(STATE)
-    screen.apply(Batch(2, (living(Stage.READING, 0.38), living(Stage.ASKED_AGAIN))))
+    screen.apply(Batch(2, (living(RequestStage.READING, 0.38), living(RequestStage.ASKED_AGAIN))))
     text = " ".join(drawn(screen, 100).split())
     assert "412 requests in the last hour, 31 needed help" in text
     assert "22 repaired 7 retried 2 gave up 88 % from the cache" in text
@@ -72,7 +72,7 @@ def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:
 
 def test_a_later_state_forgets_nothing_that_is_over_and_all_of_another_process() -> None:
     first, second = (row_of(RECORD, f"abc-{at}") for at in (1, 2))
-    screen = Screen(replace(STATE, requests=(living(Stage.QUEUED), first)))
+    screen = Screen(replace(STATE, requests=(living(RequestStage.QUEUED), first)))
     screen.apply(replace(STATE, requests=(second,)))
     text = drawn(screen, 100)
     assert text.count("became a call of look") == 2
@@ -83,7 +83,7 @@ def test_a_later_state_forgets_nothing_that_is_over_and_all_of_another_process()
 
 @pytest.mark.parametrize("width", [80, 40])
 def test_it_fits_narrow_terminals(width: int) -> None:
-    screen = Screen(replace(STATE, requests=(row_of(RECORD, "abc-1"), living(Stage.QUEUED))))
+    screen = Screen(replace(STATE, requests=(row_of(RECORD, "abc-1"), living(RequestStage.QUEUED))))
     text = drawn(screen, width)
     assert "waiting for a slot" in text
     assert "A call written" in text
@@ -104,12 +104,12 @@ def test_a_later_event_replaces_what_was_known() -> None:
 
 
 def test_foreign_words_are_no_markup() -> None:
-    row = row_of(replace(RECORD, model="[red]x[/red]"), "abc-1", phase=Stage.QUEUED.value)
+    row = row_of(replace(RECORD, model="[red]x[/red]"), "abc-1", phase=RequestStage.QUEUED.value)
     assert "[red]x[/red]" in drawn(Screen(replace(STATE, requests=(row,))), 100)
 
 
 def test_every_stage_has_its_words() -> None:
-    assert STAGES.keys() == {OVER, *(stage.value for stage in Stage)}
+    assert STAGES.keys() == {OVER, *(stage.value for stage in RequestStage)}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:
 
 def test_a_request_that_waits_for_a_person_says_for_what() -> None:
     waiting = ToolRecord("search", "delete", "1", 1, 0.0, 0.0, WAITING)
-    phase = Stage.WAITING_FOR_PERSON.value
+    phase = RequestStage.WAITING_FOR_PERSON.value
     for tools, told in (((waiting,), "waits for a person: search.delete"), ((), "person")):
         row = row_of(replace(RECORD, tools=tools), "abc-1", phase=phase)
         assert told in drawn(Screen(replace(STATE, requests=(row,))), 100)

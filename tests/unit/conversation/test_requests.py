@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.messages import user_message
-from proxy.conversation.requests import UNSAID, Parsing, Question, Request, Thinking
+from proxy.conversation.requests import UNSAID, Parsing, Question, Request, ThinkingOptions
 from proxy.conversation.tools import Tool, ToolUse
 
 REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
@@ -64,8 +64,8 @@ def test_how_tools_are_used_is_changed_in_both_views() -> None:
 
 def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -> None:
     assert UNSAID.or_else(None) is UNSAID
-    assert Thinking(effort="high").or_else(is_on=False) == Thinking(False, "high")
-    assert Thinking(is_on=True).or_else(is_on=False) == Thinking(is_on=True)
+    assert ThinkingOptions(effort="high").or_else(is_on=False) == ThinkingOptions(False, "high")
+    assert ThinkingOptions(is_on=True).or_else(is_on=False) == ThinkingOptions(is_on=True)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.foreign_history import (
-    Call,
     ForeignHistory,
+    HistoryCall,
     ThoughtSigner,
     is_replayed,
     sign,
@@ -15,7 +15,7 @@ from proxy.dialects.foreign_history import (
     write_picture,
     write_tool,
 )
-from proxy.dialects.raw_json import Text, own_text
+from proxy.dialects.raw_json import JsonText, own_text
 
 PICTURE = write_picture(b'"data:image/png;base64,AA=="')
 NOTE = [own_text("Mind the gap.")]
@@ -27,7 +27,7 @@ def sources(history: ForeignHistory) -> list[bytes]:
 
 class TestContent:
     def test_is_one_string_where_there_is_only_text(self) -> None:
-        texts = [Text("ü", b'"\\u00fc"'), own_text("b")]
+        texts = [JsonText("ü", b'"\\u00fc"'), own_text("b")]
         assert write_content(texts) == ("ü\nb", b'"\\u00fc\\nb"')
         assert write_content([]) == ("", b'""')
 
@@ -49,8 +49,8 @@ class TestAHistory:
         history.add_system(NOTE)
         history.add_system([own_text("And you.")], "developer")
         history.add_user([own_text("Hi"), own_text("")])
-        call = Call(own_text("c"), own_text("f"), Text('{"a":1.0}', b'"{\\"a\\":1.0}"'))
-        anonymous = Call(None, own_text("g"), own_text("{}"))
+        call = HistoryCall(own_text("c"), own_text("f"), JsonText('{"a":1.0}', b'"{\\"a\\":1.0}"'))
+        anonymous = HistoryCall(None, own_text("g"), own_text("{}"))
         history.add_assistant([], [own_text("Hm."), own_text("So.")], [call, anonymous])
         history.add_result(own_text("c"), [own_text("gone")])
         history.add_result(None, [])
@@ -123,7 +123,9 @@ class TestAHistory:
             ([PICTURE, own_text("gone")], "Error: gone"),
         ],
     )
-    def test_says_of_a_failed_result_that_it_failed(self, result: list[Text], written: str) -> None:
+    def test_says_of_a_failed_result_that_it_failed(
+        self, result: list[JsonText], written: str
+    ) -> None:
         history = ForeignHistory()
         history.add_result(None, result, is_error=True)
         assert history.messages()[0].text == written

@@ -5,8 +5,8 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.dialects.raw_json import (
+    JsonText,
     Node,
-    Text,
     concatenate,
     join_lines,
     kind,
@@ -68,7 +68,7 @@ def test_members_and_elements_keep_their_bytes_and_know_their_place() -> None:
     text = other.members()["y"]
     assert text.path == "a.x.1.y"
     assert text.is_text
-    assert text.text() == Text("ü", b'"\\u00fc"')
+    assert text.text() == JsonText("ü", b'"\\u00fc"')
     assert not one.is_text
 
 
@@ -99,8 +99,8 @@ def test_a_member_that_is_needed_is_found() -> None:
 
 
 def test_texts_are_joined_as_they_were_written() -> None:
-    texts = [Text("ü", b'"\\u00fc"'), own_text('"'), own_text("")]
-    assert join_lines(texts) == Text('ü\n"\n', b'"\\u00fc\\n\\"\\n"')
-    assert concatenate(*texts) == Text('ü"', b'"\\u00fc\\""')
+    texts = [JsonText("ü", b'"\\u00fc"'), own_text('"'), own_text("")]
+    assert join_lines(texts) == JsonText('ü\n"\n', b'"\\u00fc\\n\\"\\n"')
+    assert concatenate(*texts) == JsonText('ü"', b'"\\u00fc\\""')
     assert json.parse(join_lines(texts).source) == 'ü\n"\n'
-    assert join_lines([]) == concatenate() == Text("", b'""')
+    assert join_lines([]) == concatenate() == JsonText("", b'""')

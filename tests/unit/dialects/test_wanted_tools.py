@@ -3,7 +3,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WantedTools
-from proxy.dialects.wanted_tools import Asked, take_wanted
+from proxy.dialects.wanted_tools import SplitRequest, take_wanted
 from proxy.errors import InvalidRequest
 
 HOSTED = ("web_search",)
@@ -11,7 +11,7 @@ OWN: JsonObject = {"type": "function", "function": {"name": "get"}}
 SEARCH: JsonObject = {"type": "mcp", "server_label": "search"}
 
 
-def taken(hosted: tuple[str, ...] = HOSTED, **members: JsonValue) -> tuple[JsonValue, Asked]:
+def taken(hosted: tuple[str, ...] = HOSTED, **members: JsonValue) -> tuple[JsonValue, SplitRequest]:
     asked = take_wanted(json.dump({"model": "m", **members}), hosted)
     return json.parse(asked.body), asked
 
@@ -25,7 +25,7 @@ def test_a_request_that_asks_for_nothing_keeps_its_bytes() -> None:
         b'["mcp"]',
         b'{"mcp',
     ):
-        assert take_wanted(body, HOSTED) == Asked(body)
+        assert take_wanted(body, HOSTED) == SplitRequest(body)
 
 
 def test_a_server_is_taken_out_of_the_tools() -> None:

@@ -9,7 +9,7 @@ import pytest
 from proxy.cli.app import CLIENTS as OFFERED
 from proxy.conversation.json import JsonObject
 from proxy.doctor.clients import CLIENTS
-from proxy.doctor.finding import Finding, Status
+from proxy.doctor.finding import Finding, Severity
 from proxy.doctor.target import Target
 from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.recognition import Evidence
@@ -38,8 +38,8 @@ def test_the_command_offers_those_that_are_known() -> None:
 async def test_requests_of_a_client_are_tried_in_its_own_language(name: str) -> None:
     found = await found_for(name)
     title = CLIENTS[name].title
-    assert found[f"{title} answer"].status is Status.OK, found
-    assert found[f"{title} call"].status is Status.OK, found
+    assert found[f"{title} answer"].status is Severity.OK, found
+    assert found[f"{title} call"].status is Severity.OK, found
     assert CLIENTS[name].path in found[f"{title} answer"].said
 
 
@@ -56,7 +56,7 @@ async def test_what_fails_is_found_by_its_check(
     name: str, ailment: Ailment, check: str, words: str
 ) -> None:
     found = (await found_for(name, ailment))[f"{CLIENTS[name].title} {check}"]
-    assert found.status is Status.FAIL
+    assert found.status is Severity.FAIL
     assert any(word in found.said for word in words.split("|")), found
     assert found.remedy
 
@@ -64,7 +64,7 @@ async def test_what_fails_is_found_by_its_check(
 @pytest.mark.parametrize("name", CLIENTS)
 async def test_a_window_that_a_first_request_nearly_fills_is_doubtful(name: str) -> None:
     found = (await found_for(name))[CLIENTS[name].title]
-    assert found.status is Status.WARN
+    assert found.status is Severity.WARN
     assert str(WINDOW) in found.said
 
 
@@ -72,14 +72,14 @@ async def test_a_window_that_a_first_request_nearly_fills_is_doubtful(name: str)
 @pytest.mark.parametrize(
     ("model", "window", "status", "words"),
     [
-        ("local", 32_768, Status.OK, "32768 tokens"),
-        ("local", 32_767, Status.WARN, "32767 tokens"),
-        ("local", None, Status.WARN, "unknown"),
-        (None, 65_536, Status.WARN, "for a model that it knows"),
+        ("local", 32_768, Severity.OK, "32768 tokens"),
+        ("local", 32_767, Severity.WARN, "32767 tokens"),
+        ("local", None, Severity.WARN, "unknown"),
+        (None, 65_536, Severity.WARN, "for a model that it knows"),
     ],
 )
 async def test_the_window_and_the_name_have_to_fit_the_client(
-    name: str, model: str | None, window: int | None, status: Status, words: str
+    name: str, model: str | None, window: int | None, status: Severity, words: str
 ) -> None:
     client = CLIENTS[name]
     known = replace(introduce("", Evidence(), (), Overrides()), window=window)

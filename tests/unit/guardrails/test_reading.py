@@ -15,9 +15,9 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import (
     BrokenCall,
     Heard,
-    Prose,
     ReadReply,
     Reasoned,
+    ReplyProse,
     ReplyReader,
     RespondText,
 )
@@ -109,7 +109,7 @@ def test_a_structured_respond_call_is_heard_as_a_message() -> None:
         ToolCallArgumentsDelta(0, '{"message": "Hi'),
         ToolCallArgumentsDelta(0, '!"}'),
     )
-    assert heard == [Prose("Well."), RespondText("\n\nHi!")]
+    assert heard == [ReplyProse("Well."), RespondText("\n\nHi!")]
     assert reply.text == "Well.\n\nHi!"
     assert reply.has_responded
     assert reply.calls == ()
@@ -180,7 +180,7 @@ def test_a_respond_call_cut_off_keeps_what_was_said() -> None:
 
 def test_a_call_cut_off_is_dropped_and_reported() -> None:
     heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason="length")
-    assert heard == [Prose("Hm.")]
+    assert heard == [ReplyProse("Hm.")]
     assert reply.is_cut_off
     assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
 
@@ -240,7 +240,7 @@ def test_results_that_the_model_invented_are_dropped() -> None:
 
 def test_reasoning_in_the_text_is_split_off() -> None:
     heard, reply = read(TextDelta("<think>\nhm\n</think>\n\nFour."))
-    assert heard == [Reasoned("hm"), Prose("Four.")]
+    assert heard == [Reasoned("hm"), ReplyProse("Four.")]
     assert reply.text == "Four."
 
 
@@ -269,7 +269,7 @@ BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
 
 def test_a_call_that_nobody_can_read_is_botched() -> None:
     heard, reply = read(TextDelta(f"Hm.\n{BROKEN}"))
-    assert heard == [Prose("Hm."), BrokenCall(f"\n{BROKEN}")]
+    assert heard == [ReplyProse("Hm."), BrokenCall(f"\n{BROKEN}")]
     assert reply.is_botched
     assert reply.facts == (Refused("broken"),)
 
@@ -283,12 +283,12 @@ def test_a_call_broken_where_a_stop_string_may_stand_counts_as_cut_off() -> None
 
 def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
     heard, reply = read(TextDelta(f"Write `{BROKEN}`."))
-    assert heard == [Prose(f"Write `{BROKEN}`.")]
+    assert heard == [ReplyProse(f"Write `{BROKEN}`.")]
     assert not reply.is_botched
 
 
 def test_the_beginning_of_a_tag_that_never_comes_is_prose() -> None:
-    assert read(TextDelta("<thi")) == ([Prose("<thi")], ReadReply("<thi"))
+    assert read(TextDelta("<thi")) == ([ReplyProse("<thi")], ReadReply("<thi"))
 
 
 THOUGHT = f"I look:\n{CALL}\n</think>\n"

@@ -13,7 +13,7 @@ from proxy.guardrails.reasoning import (
     split_thoughts,
     split_unopened,
 )
-from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.scanner import find_calls
 from tests.fakes.arrivals import chunkings, is_linear
@@ -174,7 +174,7 @@ def test_a_call_behind_other_harmony_messages_is_left_to_the_rescue(
     for chunks in chunkings(reply):
         _, text = joined(split(chunks))
         (found,) = [
-            one for one in find_calls(text, order_syntaxes(()), ()) if isinstance(one, Found)
+            one for one in find_calls(text, order_syntaxes(()), ()) if isinstance(one, FoundCalls)
         ]
         assert [call.name for call in found.calls] == ["look"]
 

@@ -20,8 +20,8 @@ from proxy.facts import (
     Asked,
     Dropped,
     LadderEnded,
-    Outcome,
     RejectedReply,
+    ReplyOutcome,
     Rescued,
     attempts,
     outcome,
@@ -131,7 +131,7 @@ def test_a_good_call_reaches_the_client_as_it_was_written() -> None:
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
 def test_without_tools_everything_is_passed_on_at_once() -> None:
@@ -188,7 +188,7 @@ def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
     book.receive(TextDelta(' day."}}</tool_call>')).expect(TextDelta(" day."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
-    assert outcome(book.turn.facts) is Outcome.REPAIRED
+    assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
 
 
 def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
@@ -220,7 +220,7 @@ def test_prose_costs_one_nudge_and_the_answer_then_streams() -> None:
     assert "".join(part.text for part in book.shown[:-1] if isinstance(part, TextDelta)) == "Sunny."
     book.shown.clear()
     book.end()
-    assert outcome(book.turn.facts) is Outcome.RETRIED
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
 def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
@@ -232,7 +232,7 @@ def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
     assert attempts(book.turn.facts) == 2
-    assert outcome(book.turn.facts) is Outcome.RETRIED
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
 def test_an_empty_reply_is_asked_about_once() -> None:
@@ -326,7 +326,7 @@ def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
     book.expect(TextDelta("Sorry."), ReplyFinished("stop"))
     book.end()
     assert LadderEnded("invalid_arguments") in book.turn.facts
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
 def test_a_strict_turn_ends_an_exhausted_ladder_with_an_error() -> None:

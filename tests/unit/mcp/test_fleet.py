@@ -12,7 +12,7 @@ from proxy.mcp.execution import OwnedTools
 from proxy.mcp.fleet import ToolServerFleet, open_fleet
 from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import WITHDRAWN, ServerSpec
-from proxy.processes.restarts import RestartPolicy, State
+from proxy.processes.restarts import RestartPolicy, RestartState
 from proxy.tool_rounds.executor import RoundContext, Status
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import PATIENCE, PROGRAM, program
@@ -177,7 +177,7 @@ def test_a_server_that_stays_down_is_given_another_chance(tmp_path: Path) -> Non
         spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late)))
         async with open_fleet((spec,), PATIENCE) as fleet:
             await fleet.wait_settled(PATIENCE_SECONDS)
-            assert fleet.servers[0].state is State.DOWN
+            assert fleet.servers[0].state is RestartState.DOWN
             late.write_text(source)
             fleet.renew((spec,))
             await fleet.wait_settled(PATIENCE_SECONDS)
@@ -196,11 +196,11 @@ def test_a_server_that_is_replaced_ends_its_calls_first() -> None:
                 waiting = asyncio.create_task(tools.execute([call("wait")], RoundContext()))
                 await server.waiting.wait()
                 fleet.renew(())
-                assert (fleet.names, retiring.state) == ((), State.READY)
+                assert (fleet.names, retiring.state) == ((), RestartState.READY)
                 waiting.cancel()
                 await server.cancelled.wait()
                 await retiring.wait_closed()
-                assert retiring.state is State.STOPPED
+                assert retiring.state is RestartState.STOPPED
 
     run(work())
 

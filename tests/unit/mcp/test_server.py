@@ -15,7 +15,7 @@ import pytest
 
 from proxy.mcp.server import McpServer, ServerTimeouts, text_of
 from proxy.mcp.specification import LOST, UNREACHABLE, WITHDRAWN, CallLimits, Ended, ServerSpec
-from proxy.processes.restarts import RestartPolicy, State
+from proxy.processes.restarts import RestartPolicy, RestartState
 from proxy.tool_rounds.executor import Status
 from tests.fakes.forgetful_tool_server import ForgetfulToolServer
 from tests.fakes.sockets import listening
@@ -94,7 +94,7 @@ async def running(
     finally:
         server.stop()
         await server.wait_closed()
-        assert server.state in (State.STOPPED, State.DOWN)
+        assert server.state in (RestartState.STOPPED, RestartState.DOWN)
 
 
 async def call(server: McpServer, name: str, text: str = "hi", seconds: float = 0) -> Ended:
@@ -107,7 +107,7 @@ def test_a_server_tells_its_tools_and_runs_them() -> None:
         async with running(program(tools=("echo", "fail"), prefix="f_")) as server:
             assert await server.wait_settled(PATIENCE_SECONDS)
             assert [one.tool.name for one in server.tools or ()] == ["f_echo", "f_fail"]
-            assert (server.state, server.protocol) == (State.READY, "2025-11-25")
+            assert (server.state, server.protocol) == (RestartState.READY, "2025-11-25")
             assert [one.is_read_only for one in server.definitions][:2] == [True, False]
             assert await call(server, "f_echo") == Ended("hi")
             failed = Ended("Error: it is broken", Status.FAILED, "tool_error")
@@ -278,7 +278,7 @@ def test_a_program_that_dies_again_and_again_stays_down(
 
     async def work() -> None:
         async with running(program("brief", env={"LOG": str(log)})) as server:
-            while server.state is not State.DOWN:
+            while server.state is not RestartState.DOWN:
                 await call(server, "echo")
             assert server.tools is None
             assert (await call(server, "echo")).text == UNREACHABLE
@@ -295,7 +295,7 @@ def test_a_program_that_cannot_be_started_says_why() -> None:
         async with running(ServerSpec("x", command=("/no/such/program",))) as server:
             assert not await server.wait_settled(PATIENCE_SECONDS)
             assert "cannot run /no/such/program" in server.problem
-            assert server.state is State.DOWN
+            assert server.state is RestartState.DOWN
 
     run(work())
 
@@ -436,7 +436,7 @@ def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
                 refused = await call(server, "echo")
                 assert (refused.text, refused.error) == (UNREACHABLE, "session")
                 # looked at in every turn of the loop: it is soon ready again
-                await soon(lambda: server.state is not State.READY)
+                await soon(lambda: server.state is not RestartState.READY)
                 assert await call(server, "echo") == Ended("hi")
 
     run(work())

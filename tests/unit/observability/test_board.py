@@ -7,25 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.facts import Outcome
+from proxy.facts import ReplyOutcome
 from proxy.observability.board import Board, steady_time
-from proxy.observability.record import CLIENT_LEFT, RequestRecord, Stage
+from proxy.observability.record import CLIENT_LEFT, RequestRecord, RequestStage
 
 RECORD = RequestRecord(
-    id="r", begun_at=0.0, seconds=1.0, status=200, outcome=Outcome.CLEAN, client="anna"
+    id="r", begun_at=0.0, seconds=1.0, status=200, outcome=ReplyOutcome.CLEAN, client="anna"
 )
-STAGES = [*Stage]
+STAGES = [*RequestStage]
 
 
 @dataclass
 class Living:
     """A living request, as a board asks for it."""
 
-    stage: Stage = Stage.RECEIVING
+    stage: RequestStage = RequestStage.RECEIVING
     cancelled: list[bool] = field(default_factory=list)
     can_be_cancelled: bool = True
 
-    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+    def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
         return replace(RECORD, outcome=None, status=CLIENT_LEFT), self.stage, None
 
     def cancel(self) -> bool:
@@ -40,8 +40,8 @@ def a_board(most: int = 3) -> Board:
 def test_a_request_is_a_row_while_it_lives_and_when_it_is_over() -> None:
     board, living = a_board(), Living()
     number = board.open(living)
-    living.stage = Stage.QUEUED
-    board.advance(number, Stage.QUEUED)
+    living.stage = RequestStage.QUEUED
+    board.advance(number, RequestStage.QUEUED)
     (row,) = board.rows()
     assert (row.phase, row.client, row.id) == ("queued", "anna", f"{board.instance}-1")
     assert board.living() == (row,)
@@ -57,8 +57,8 @@ def test_whoever_has_seen_a_change_is_told_of_later_ones_only() -> None:
     seen = board.changes(0)
     assert [row.id for row in seen.rows] == [board.name_of(first), board.name_of(second)]
     assert board.changes(seen.number).rows == ()
-    board.advance(first, Stage.READING)
-    board.advance(first, Stage.STREAMING)
+    board.advance(first, RequestStage.READING)
+    board.advance(first, RequestStage.STREAMING)
     (row,) = board.changes(seen.number).rows
     assert row.id == board.name_of(first)
 

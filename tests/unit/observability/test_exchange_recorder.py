@@ -18,7 +18,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.errors import BackendTimedOut, TemperError
-from proxy.facts import Coerced, Outcome
+from proxy.facts import Coerced, ReplyOutcome
 from proxy.guardrails.model_quirks import GENERIC as GENERIC_QUIRKS
 from proxy.inference.preparation import Policy, plan_request
 from proxy.observability import exchange_recorder as taping
@@ -55,7 +55,7 @@ RECORD = RequestRecord(
     status=200,
     attempts=(AttemptRecord("as_asked", 0, 0, "prose"),),
     facts=(Coerced("f", "/a"),),
-    outcome=Outcome.REPAIRED,
+    outcome=ReplyOutcome.REPAIRED,
 )
 PIECES: list[ReplyEvent] = [
     TextDelta("a"),

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.facts import Outcome
+from proxy.facts import ReplyOutcome
 from proxy.observability.history import (
     BUCKETS,
     STEP,
@@ -26,7 +26,7 @@ records = st.builds(
     seconds=st.just(1.0),
     status=st.sampled_from([200, 400, CLIENT_LEFT, 502]),
     service=st.sampled_from([None, "one", "two"]),
-    outcome=st.sampled_from([None, *Outcome]),
+    outcome=st.sampled_from([None, *ReplyOutcome]),
     tokens=st.builds(
         Tokens, *[st.one_of(st.none(), st.integers(min_value=-1, max_value=9)) for _ in range(3)]
     ),
@@ -48,7 +48,7 @@ def test_counts_and_buckets_equal_what_the_metrics_count(
     told = totals_of([history.counts()], now)
     for name in ("one", "two", "other"):
         counts = told.start.get(name, Counts())
-        for outcome in Outcome:
+        for outcome in ReplyOutcome:
             counted = seen.value("temper_requests_total", model=name, outcome=outcome.value)
             assert getattr(counts, outcome.value) == counted
         assert counts.prompt == seen.value("temper_tokens_total", model=name, type="input")
@@ -61,7 +61,7 @@ def test_counts_and_buckets_equal_what_the_metrics_count(
 
 
 def test_an_answer_an_error_and_a_client_that_left_are_told_apart() -> None:
-    assert kind_of(replace(RECORD, outcome=Outcome.CLEAN)) == "clean"
+    assert kind_of(replace(RECORD, outcome=ReplyOutcome.CLEAN)) == "clean"
     assert kind_of(replace(RECORD, status=502)) == "failed"
     assert kind_of(replace(RECORD, status=CLIENT_LEFT)) == "left"
 

@@ -9,21 +9,21 @@ from proxy import errors
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation.replies import PromptProgress, UsageReported
 from proxy.errors import BackendSpokeNonsense, BackendTimedOut, BackendUnavailable, TemperError
-from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
+from proxy.facts import Asked as AskedFact
 from proxy.observability.board import Board
-from proxy.observability.live_request import Asked, BoardLink, LiveRequest, word_for
+from proxy.observability.live_request import BoardLink, LiveRequest, RequestTarget, word_for
 from proxy.observability.record import (
     CLIENT_LEFT,
     AttemptRecord,
     Phase,
-    Stage,
+    RequestStage,
     Tokens,
     ToolRecord,
 )
 from proxy.observability.trace_context import TraceContext, trace_of
 
-ASKED = Asked("m", "default", "http://b", stream=True)
+ASKED = RequestTarget("m", "default", "http://b", stream=True)
 
 
 @dataclass
@@ -294,7 +294,7 @@ def test_how_much_of_a_prompt_was_read_is_news_once_a_second() -> None:
     now[0] += 1.0
     account.note_progress(PromptProgress(total=0, cached=0, processed=10))
     assert board.number == changes + 2
-    assert account.snapshot()[1:] == (Stage.RECEIVING, 1.0)
+    assert account.snapshot()[1:] == (RequestStage.RECEIVING, 1.0)
 
 
 def test_what_happens_to_a_turn_is_seen_while_it_happens() -> None:
@@ -323,15 +323,15 @@ def test_a_request_waits_for_a_person_while_any_of_its_calls_does() -> None:
     live.ask_person("1", "search", "delete")
     live.begin_call("2", "find")
     record, stage, _ = live.snapshot()
-    assert stage is Stage.WAITING_FOR_PERSON
+    assert stage is RequestStage.WAITING_FOR_PERSON
     assert [(one.server, one.name, one.status) for one in record.tools] == [
         ("search", "delete", "waiting"),
         ("", "find", "running"),
     ]
     live.end_call(ToolRecord("search", "find", "2", 1, 7.0, 0.5, "done"))
-    assert live.snapshot()[1] is Stage.WAITING_FOR_PERSON
+    assert live.snapshot()[1] is RequestStage.WAITING_FOR_PERSON
     live.begin_call("1", "delete")
-    assert live.snapshot()[1] is Stage.RUNNING_TOOL
+    assert live.snapshot()[1] is RequestStage.RUNNING_TOOL
     live.end_call(ToolRecord("search", "delete", "1", 1, 9.0, 0.5, "done", waited=3.0))
     done = live.record().tools[1]
     assert (done.waited, done.begun, done.span_id != 0) == (3.0, 9.0, True)

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
-from proxy.facts import Coerced, Outcome, Rescued
+from proxy.facts import Coerced, ReplyOutcome, Rescued
 from proxy.observability.logs import (
     LONGEST_VALUE,
     RequestLog,
@@ -55,7 +55,7 @@ SHORT = RequestRecord(
     seconds=1.234,
     tokens=Tokens(1234, 1000, 56),
     attempts=(AttemptRecord("as_asked", 0, 1.2),),
-    outcome=Outcome.REPAIRED,
+    outcome=ReplyOutcome.REPAIRED,
     facts=(Rescued("hermes", "f"), Coerced("f", "/a")),
 )
 COLOUR = re.compile("\x1b\\[[0-9]+m")
@@ -79,8 +79,8 @@ def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (replace(SHORT, outcome=Outcome.CLEAN, facts=()), "ok  qwen3"),
-        (replace(SHORT, outcome=Outcome.EXHAUSTED), "gave up  qwen3"),
+        (replace(SHORT, outcome=ReplyOutcome.CLEAN, facts=()), "ok  qwen3"),
+        (replace(SHORT, outcome=ReplyOutcome.EXHAUSTED), "gave up  qwen3"),
         (replace(SHORT, outcome=None, status=503), "error 503  qwen3"),
         (replace(SHORT, attempts=SHORT.attempts * 2), "2 attempts"),
         (replace(SHORT, client="ann"), "  by ann  "),
@@ -200,7 +200,7 @@ RECORD = RequestRecord(
     seconds=0.1,
     tokens=Tokens(10, 0, 5),
     attempts=(AttemptRecord("as_asked", 0.01, 0.03, "prose"), AttemptRecord("nudged", 0.04, 0.05)),
-    outcome=Outcome.RETRIED,
+    outcome=ReplyOutcome.RETRIED,
     facts=(Rescued("hermes", "f"), Coerced("f", "/a"), Coerced("f", "/b")),
     trace=TraceContext(0xAB, 1),
 )

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy import facts
-from proxy.facts import Fact, Outcome
+from proxy.facts import Fact, ReplyOutcome
 from proxy.observability.metrics import Metrics, forget_process, share_folder
 from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens, ToolRecord
 from tests.fakes.exposition import Exposition
@@ -24,7 +24,7 @@ RECORD = RequestRecord(
         AttemptRecord("as_asked", 0.5, 1.0, "prose"),
         AttemptRecord("nudged", 1.5, 1.25),
     ),
-    outcome=Outcome.RETRIED,
+    outcome=ReplyOutcome.RETRIED,
 )
 
 

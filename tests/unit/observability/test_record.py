@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from proxy.facts import Outcome
+from proxy.facts import ReplyOutcome
 from proxy.observability.record import AttemptRecord, RequestRecord, ToolRecord
 
 FAILED = AttemptRecord("nudged", 5.0, 1.0, error="unavailable")
@@ -11,7 +11,7 @@ RECORD = RequestRecord(
     status=200,
     queued=2.0,
     attempts=(AttemptRecord("as_asked", 3.0, 2.0, "prose"), FAILED),
-    outcome=Outcome.EXHAUSTED,
+    outcome=ReplyOutcome.EXHAUSTED,
 )
 
 

@@ -20,8 +20,8 @@ from proxy.observability.replay import (
     Change,
     Nudge,
     Replayed,
+    ReplayedCall,
     ReplayedTurns,
-    WrittenCall,
     before_after,
     document,
     lost_generations,
@@ -238,7 +238,7 @@ def test_each_generation_stands_beside_what_was_made_of_it() -> None:
     seen = shown(RESCUED)
     (generation,) = seen.generations
     assert (generation.text, generation.ending) == (CALL, "finished: stop")
-    assert seen.calls == [WrittenCall("get_weather", '{"city":"Paris"}')]
+    assert seen.calls == [ReplayedCall("get_weather", '{"city":"Paris"}')]
     assert seen.finish_reason == "tool_calls"
     assert json.parse(seen.line)
 
@@ -266,7 +266,7 @@ def test_calls_and_thoughts_are_told_apart_from_text() -> None:
     )
     (generation,) = shown(pieces).generations
     assert generation.thoughts == "Hm."
-    assert generation.calls == [WrittenCall("get_weather", '{"city": "Paris"}')]
+    assert generation.calls == [ReplayedCall("get_weather", '{"city": "Paris"}')]
 
 
 def test_a_prompt_that_was_too_long_leads_to_a_second_turn_and_gets_no_nudge() -> None:

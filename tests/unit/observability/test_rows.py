@@ -3,18 +3,26 @@ from msgspec.structs import replace
 
 from proxy import facts
 from proxy.context.prefix import PrefixBroken
-from proxy.facts import Outcome
+from proxy.facts import ReplyOutcome
 from proxy.observability.record import (
     RUNNING,
     WAITING,
     AttemptRecord,
     Phase,
     RequestRecord,
-    Stage,
+    RequestStage,
     Tokens,
     ToolRecord,
 )
-from proxy.observability.rows import Attempt, Cache, Context, ServerCalls, Tool, ToolCalls, row_of
+from proxy.observability.rows import (
+    AttemptRow,
+    Cache,
+    ContextRow,
+    ServerCalls,
+    ToolCalls,
+    ToolRow,
+    row_of,
+)
 from proxy.observability.trace_context import TraceContext
 
 RECORD = RequestRecord(
@@ -32,7 +40,7 @@ RECORD = RequestRecord(
     tokens=Tokens(100, 60, 7),
     attempts=(AttemptRecord("as_asked", 0.5, 1.0, "prose"),),
     facts=(facts.Rescued("hermes", "look"), facts.Compacted(0, 0, 0, 0, 100, 100, 512)),
-    outcome=Outcome.REPAIRED,
+    outcome=ReplyOutcome.REPAIRED,
     tools=(
         ToolRecord("files", "read", "1", 1, 1.0, 0.25, "done"),
         ToolRecord("files", "write", "2", 1, 2.0, 0.0, RUNNING),
@@ -48,7 +56,7 @@ def test_a_row_tells_what_the_record_knows() -> None:
     assert (row.seconds, row.status, row.outcome) == (3.0, 200, "repaired")
     assert row.repairs == ("A call written as text (hermes) became a call of look.",)
     (attempt,) = row.attempts
-    assert attempt == Attempt(
+    assert attempt == AttemptRow(
         "as_asked",
         0.5,
         1.0,
@@ -58,17 +66,17 @@ def test_a_row_tells_what_the_record_knows() -> None:
         "The model answered in prose although tools were on offer.",
     )
     assert row.tools == (
-        Tool("files", "read", 1.0, 0.25, "done"),
-        Tool("files", "write", 2.0, None, "running"),
+        ToolRow("files", "read", 1.0, 0.25, "done"),
+        ToolRow("files", "write", 2.0, None, "running"),
     )
-    assert row.context == Context(512, 100, 100, 0, 0, 0, 0, is_new=False, answer=None)
+    assert row.context == ContextRow(512, 100, 100, 0, 0, 0, 0, is_new=False, answer=None)
     assert row.cache == Cache(3, "the user prompt changed")
     assert row.trace == f"{7:032x}"
 
 
 def test_a_living_request_has_neither_a_status_nor_an_end() -> None:
     record = replace(RECORD, outcome=None, status=499, left=Phase.QUEUED, facts=(), trace=None)
-    row = row_of(record, "abc-1", phase=Stage.READING.value, progress=0.25)
+    row = row_of(record, "abc-1", phase=RequestStage.READING.value, progress=0.25)
     assert (row.phase, row.progress, row.status, row.left) == ("reading", 0.25, None, None)
     assert (row.context, row.trace) == (None, None)
     assert row_of(record, "abc-1").left == "queued"
@@ -105,8 +113,8 @@ def test_a_call_that_waits_for_a_person_takes_no_time_yet() -> None:
     ran = ToolRecord("search", "drop", "2", 1, 2.5, 0.25, "done", waited=2.00004)
     row = row_of(replace(RECORD, tools=(waiting, ran)), "abc-1", phase="waiting_for_person")
     assert row.tools == (
-        Tool("search", "drop", 0.5, None, "waiting"),
-        Tool("search", "drop", 2.5, 0.25, "done", 2.0),
+        ToolRow("search", "drop", 0.5, None, "waiting"),
+        ToolRow("search", "drop", 2.5, 0.25, "done", 2.0),
     )
 
 

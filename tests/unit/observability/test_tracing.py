@@ -16,7 +16,7 @@ from opentelemetry.semconv.attributes import (
 from opentelemetry.trace import SpanKind, StatusCode
 
 from proxy.errors import BackendUnavailable
-from proxy.facts import Coerced, Outcome
+from proxy.facts import Coerced, ReplyOutcome
 from proxy.observability import tracing
 from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens, ToolRecord
 from proxy.observability.trace_context import TraceContext
@@ -89,7 +89,7 @@ RECORD = RequestRecord(
         AttemptRecord("nudged", 2.0, 1.5, span_id=0x3),
     ),
     facts=(Coerced("f", "/a"),),
-    outcome=Outcome.RETRIED,
+    outcome=ReplyOutcome.RETRIED,
     trace=TRACE,
 )
 

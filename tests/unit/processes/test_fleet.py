@@ -6,9 +6,9 @@ import pytest
 
 from proxy.errors import ExitedUnexpectedly, LaunchFailed, QueueFull
 from proxy.processes.fleet import Condition, Fleet, Lease
-from proxy.processes.restarts import State
-from proxy.processes.supervisor import Status
-from proxy.processes.swapping import Budget, Model, Swapping
+from proxy.processes.restarts import RestartState
+from proxy.processes.supervisor import ServerStatus
+from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from tests.fakes.servers import Server
 from tests.patience import PATIENCE_SECONDS
 
@@ -18,8 +18,8 @@ class World:
 
     def __init__(self, ttl: float | None, most_waiting: int) -> None:
         self.servers = {"a": Server(), "b": Server()}
-        models = [Model(name, ttl=ttl) for name in self.servers]
-        swapping = Swapping(models, Budget(models=1))
+        models = [LoadableModel(name, ttl=ttl) for name in self.servers]
+        swapping = SwapPlanner(models, Budget(models=1))
         self.fleet = Fleet(self.servers, swapping, most_waiting=most_waiting)
         self.held: dict[str, ExitStack] = {}
 
@@ -128,9 +128,9 @@ def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
         server.finish()
         await world.lease("a").wait_until_granted()
         world.release("a")
-        server.status = Status(State.WAITING)
+        server.status = ServerStatus(RestartState.WAITING)
         assert world.fleet.condition("a") is Condition.LOADING
-        server.status = Status(State.DOWN, reason="it crashed")
+        server.status = ServerStatus(RestartState.DOWN, reason="it crashed")
         assert world.fleet.condition("a") is Condition.FAILED
         with pytest.raises(ExitedUnexpectedly, match=r"The server of a stays down.*it crashed"):
             await world.lease("a").wait_until_granted()

@@ -7,15 +7,15 @@ import httpx
 import pytest
 import respx
 
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
-from proxy.processes.restarts import State
-from proxy.processes.supervisor import RemoteStatus, Status
+from proxy.processes.restarts import RestartState
+from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, question
 from tests.patience import PATIENCE_SECONDS
@@ -23,10 +23,10 @@ from tests.patience import PATIENCE_SECONDS
 FIRST = ServerAddress("http://first", "key one")
 SECOND = ServerAddress("http://second", "key two")
 PLANNED = Description(("qwen", "qwen.gguf"), "qwen3", "a template", slots=2, window=8192)
-READY = Status(State.READY, address=FIRST)
-STARTING = Status(State.STARTING, reason="it crashed")
-WAITING = Status(State.WAITING, reason="it crashed", retry_after=1.5)
-DOWN = Status(State.DOWN, reason="it crashed once too often")
+READY = ServerStatus(RestartState.READY, address=FIRST)
+STARTING = ServerStatus(RestartState.STARTING, reason="it crashed")
+WAITING = ServerStatus(RestartState.WAITING, reason="it crashed", retry_after=1.5)
+DOWN = ServerStatus(RestartState.DOWN, reason="it crashed once too often")
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,9 @@ Result = TypeVar("Result")
 class Scene:
     """A backend over a server whose status and answers are set by the test."""
 
-    def __init__(self, status: Status, load_wait: float = 30.0, notice_wait: float = 30.0) -> None:
+    def __init__(
+        self, status: ServerStatus, load_wait: float = 30.0, notice_wait: float = 30.0
+    ) -> None:
         self.server = RemoteStatus("llama-server/qwen")
         self.server.note(status)
         self.routes = respx.MockRouter(assert_all_called=False)
@@ -86,7 +88,7 @@ def test_a_question_waits_for_the_start_and_goes_to_wherever_the_server_is() -> 
         scene.server.note(READY)
         assert (await asked)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
         await scene.ask()
-        scene.server.note(Status(State.READY, address=SECOND))
+        scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
         await scene.ask()
         assert scene.connected == [FIRST.base_url, SECOND.base_url]
         assert scene.backend.name == "llama-server/qwen"
@@ -108,7 +110,7 @@ def test_a_question_waits_for_a_server_that_is_being_restarted() -> None:
         await asyncio.sleep(0)
         scene.server.note(STARTING)
         await asyncio.sleep(0)
-        scene.server.note(Status(State.READY, address=SECOND))
+        scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
         assert (await asked)[-1] == ReplyFinished("stop")
 
     run(work)
@@ -124,7 +126,7 @@ def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
     async def work() -> None:
         scene = Scene(READY)
         scene.answers(SECOND)
-        back = Status(State.READY, address=SECOND)
+        back = ServerStatus(RestartState.READY, address=SECOND)
 
         def refuse(_: httpx.Request) -> httpx.Response:
             asyncio.get_running_loop().call_soon(scene.server.note, back)  # a little later
@@ -141,12 +143,12 @@ def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
     ("status", "problem"),
     [(READY, ""), (STARTING, ""), (WAITING, "it crashed"), (DOWN, "it crashed once too often")],
 )
-def test_why_it_does_not_run_is_told_while_it_does_not(status: Status, problem: str) -> None:
+def test_why_it_does_not_run_is_told_while_it_does_not(status: ServerStatus, problem: str) -> None:
     assert Scene(status).backend.problem == problem
 
 
 @pytest.mark.parametrize("status", [READY, DOWN])
-def test_there_is_nothing_to_wait_for_where_it_is_decided(status: Status) -> None:
+def test_there_is_nothing_to_wait_for_where_it_is_decided(status: ServerStatus) -> None:
     assert Scene(status).backend.lease() is None
 
 
@@ -158,7 +160,7 @@ def test_there_is_nothing_to_wait_for_where_it_is_decided(status: Status) -> Non
     ],
 )
 def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
-    status: Status, news: str, problem: str
+    status: ServerStatus, news: str, problem: str
 ) -> None:
     async def work() -> None:
         scene = Scene(status)
@@ -207,7 +209,7 @@ def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
     ],
 )
 def test_a_crash_amid_a_reply_is_explained_however_soon_its_owner_notices(
-    noticed: Status, ending: str, retry_after: int | None
+    noticed: ServerStatus, ending: str, retry_after: int | None
 ) -> None:
     scene = Scene(READY)
 
@@ -232,14 +234,14 @@ def test_what_is_no_crash_is_left_as_it_is() -> None:
     assert refusal(sleeping).loading
 
 
-@pytest.mark.parametrize("status", [Status(), STARTING, WAITING, DOWN])
-def test_before_the_server_is_ready_the_plan_is_all_that_is_known(status: Status) -> None:
+@pytest.mark.parametrize("status", [ServerStatus(), STARTING, WAITING, DOWN])
+def test_before_the_server_is_ready_the_plan_is_all_that_is_known(status: ServerStatus) -> None:
     async def work() -> None:
         scene = Scene(status)
         described = await scene.backend.describe("any")
         assert described.is_provisional
         assert (described.names, described.slots, described.window) == (PLANNED.names, 2, 8192)
-        assert await scene.backend.models() == (Model("qwen", {}),)
+        assert await scene.backend.models() == (BackendModel("qwen", {}),)
         assert await scene.backend.count(question(), {}) is None
         assert await scene.backend.count_texts(["a"], {}) is None
         assert scene.connected == []
@@ -267,7 +269,7 @@ def test_a_server_that_is_ready_tells_more() -> None:
         described = await scene.backend.describe("any")
         assert (described.names, described.slots, described.window) == (("real",), 4, 4096)
         assert not described.is_provisional
-        assert await scene.backend.models() == (Model("real", {"id": "real"}),)
+        assert await scene.backend.models() == (BackendModel("real", {"id": "real"}),)
         assert await scene.backend.count(question(), {}) == 7
         await scene.backend.count_texts(["a"], {})
         assert asked_tokens.called
@@ -281,7 +283,7 @@ def test_a_server_that_has_just_gone_is_described_by_its_plan() -> None:
         scene.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
         scene.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))
         assert (await scene.backend.describe("any")).names == PLANNED.names
-        assert await scene.backend.models() == (Model("qwen", {}),)
+        assert await scene.backend.models() == (BackendModel("qwen", {}),)
 
     run(work)
 
@@ -289,7 +291,7 @@ def test_a_server_that_has_just_gone_is_described_by_its_plan() -> None:
 @pytest.mark.parametrize(
     ("status", "answers_health", "expected"),
     [
-        (Status(), True, Health.LOADING),
+        (ServerStatus(), True, Health.LOADING),
         (STARTING, True, Health.LOADING),
         (WAITING, True, Health.LOADING),
         (READY, True, Health.READY),
@@ -298,7 +300,7 @@ def test_a_server_that_has_just_gone_is_described_by_its_plan() -> None:
     ],
 )
 def test_its_health_follows_from_its_state(
-    status: Status, answers_health: bool, expected: Health
+    status: ServerStatus, answers_health: bool, expected: Health
 ) -> None:
     scene = Scene(status)
     scene.answers(FIRST, ready=answers_health)

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 import pytest
 
-from proxy.processes.restarts import RestartPolicy, Restarts, State
+from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
 
 POLICY = RestartPolicy(first_delay=1.0, longest_delay=6.0, most_failures=5, window=60.0)
 
@@ -38,22 +38,24 @@ def play(scenes: list[Scene], chance: float = 0.0, load_seconds: float = 0.0) ->
 def test_the_wait_doubles_up_to_a_limit_and_the_fifth_failure_is_the_last(
     scenes: list[Scene],
 ) -> None:
-    assert play(scenes).state is State.DOWN
+    assert play(scenes).state is RestartState.DOWN
 
 
 def test_old_failures_are_forgotten() -> None:
-    assert play([(30, 1), (30, 2), (30, 2), (30, 2), (30, 2), (30, 2)]).state is State.WAITING
-    assert play([(1, 1), (1, 2), (1, 4), (1, 6), (100, 1), (1, 2)]).state is State.WAITING
+    assert (
+        play([(30, 1), (30, 2), (30, 2), (30, 2), (30, 2), (30, 2)]).state is RestartState.WAITING
+    )
+    assert play([(1, 1), (1, 2), (1, 4), (1, 6), (100, 1), (1, 2)]).state is RestartState.WAITING
 
 
 def test_a_model_that_loads_for_long_is_no_excuse_for_a_crash_loop() -> None:
     scenes: list[Scene] = [(1, 1), (1, 2), (1, 4), (1, 6), (1, None)]
-    assert play(scenes, load_seconds=90).state is State.DOWN
+    assert play(scenes, load_seconds=90).state is RestartState.DOWN
 
 
 @pytest.mark.parametrize(("chance", "wait"), [(0.0, 1.0), (0.5, 0.75), (1.0, 0.5)])
 def test_chance_takes_up_to_half_of_the_wait(chance: float, wait: float) -> None:
-    assert play([(1, wait)], chance).state is State.WAITING
+    assert play([(1, wait)], chance).state is RestartState.WAITING
 
 
 @pytest.mark.parametrize("was_ready", [True, False])
@@ -63,14 +65,14 @@ def test_a_failure_that_lasts_is_never_tried_again(was_ready: bool) -> None:
     if was_ready:
         restarts.become_ready(1.0)
     assert restarts.fail(2.0, 0.0, is_lasting=True) is None
-    assert restarts.state is State.DOWN
+    assert restarts.state is RestartState.DOWN
 
 
 def test_a_server_that_was_stopped_begins_with_a_clean_slate() -> None:
     restarts = play([(1, 1), (1, 2), (1, 4), (1, 6), (1, None)])
     restarts.stop()
     restarts.stop()
-    assert restarts.state is State.STOPPED
+    assert restarts.state is RestartState.STOPPED
     restarts.begin()
     assert restarts.fail(2000.0, 0.0) == 1
 
@@ -83,7 +85,7 @@ def test_every_state_but_stopped_can_be_stopped() -> None:
     waiting.fail(0, 0)
     for restarts in (starting, ready, waiting):
         restarts.stop()
-        assert restarts.state is State.STOPPED
+        assert restarts.state is RestartState.STOPPED
 
 
 def test_what_cannot_happen_is_a_bug() -> None:

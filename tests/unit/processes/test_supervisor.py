@@ -12,8 +12,8 @@ import pytest
 
 from proxy.errors import ExitedUnexpectedly, LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes.process import Process, RunningServer, ServerAddress
-from proxy.processes.restarts import RestartPolicy, State
-from proxy.processes.supervisor import RemoteStatus, Start, Status, Supervisor
+from proxy.processes.restarts import RestartPolicy, RestartState
+from proxy.processes.supervisor import RemoteStatus, ServerStatus, Start, Supervisor
 from tests.patience import PATIENCE_SECONDS
 
 AT_ONCE = RestartPolicy(first_delay=0.0)
@@ -78,18 +78,18 @@ class Seen:
     """The states that a supervisor went through."""
 
     def __init__(self) -> None:
-        self.statuses: list[Status] = []
-        self._reached: asyncio.Queue[State] = asyncio.Queue()
+        self.statuses: list[ServerStatus] = []
+        self._reached: asyncio.Queue[RestartState] = asyncio.Queue()
 
-    def note(self, status: Status) -> None:
+    def note(self, status: ServerStatus) -> None:
         self.statuses.append(status)
         self._reached.put_nowait(status.state)
 
     @property
-    def states(self) -> list[State]:
+    def states(self) -> list[RestartState]:
         return [status.state for status in self.statuses]
 
-    async def until(self, state: State) -> Status:
+    async def until(self, state: RestartState) -> ServerStatus:
         while await self._reached.get() is not state:
             pass
         return next(status for status in reversed(self.statuses) if status.state is state)
@@ -99,7 +99,7 @@ def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_start() ->
     async def scene() -> None:
         seen = Seen()
         supervisor = Supervisor("child", program(LASTS), on_change=seen.note)
-        assert supervisor.status.state is State.STOPPED
+        assert supervisor.status.state is RestartState.STOPPED
         served: list[int] = []
 
         async def wait_for_it(number: int) -> RunningServer:
@@ -110,7 +110,7 @@ def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_start() ->
         servers = await asyncio.gather(*map(wait_for_it, range(200)))
         assert {server.process.pid for server in servers} == {servers[0].process.pid}
         assert served == list(range(200))
-        assert seen.states == [State.STARTING, State.READY]
+        assert seen.states == [RestartState.STARTING, RestartState.READY]
         assert supervisor.status.address == ServerAddress("http://127.0.0.1:1", "key")
         await supervisor.close()
         assert not is_running(servers[0])
@@ -124,13 +124,13 @@ def test_a_crash_is_followed_by_a_restart_and_by_another_server(tmp_path: Path) 
         start = program(STUMBLES, str(tmp_path / "mark"))
         supervisor = Supervisor("child", start, policy=AT_ONCE, on_change=seen.note)
         first = await supervisor.ready()
-        waiting = await seen.until(State.WAITING)
+        waiting = await seen.until(RestartState.WAITING)
         second = await supervisor.ready()
         assert first.process.pid != second.process.pid
         assert waiting.reason == "child crashed (exit code 1); its last words: stumbled"
         assert (waiting.address, waiting.retry_after, waiting.log) == (None, 0, ("up", "stumbled"))
         after = supervisor.status
-        assert (after.state, after.restarts, after.retry_after) == (State.READY, 1, None)
+        assert (after.state, after.restarts, after.retry_after) == (RestartState.READY, 1, None)
         assert after.reason == waiting.reason
         assert after.since >= waiting.since
         await supervisor.close()
@@ -157,15 +157,15 @@ def test_a_crash_loop_is_ended_and_its_reason_told_to_everybody() -> None:
         policy = RestartPolicy(first_delay=0.0, most_failures=3)
         supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=seen.note)
         await supervisor.ready()
-        down = await seen.until(State.DOWN)
+        down = await seen.until(RestartState.DOWN)
         assert down.log[-1] == "the dog ate it"
         assert (down.restarts, down.retry_after) == (2, None)
         for _ in range(2):
             with pytest.raises(ExitedUnexpectedly, match="the dog ate it"):
                 await supervisor.ready()
-        assert seen.states.count(State.STARTING) == 3
+        assert seen.states.count(RestartState.STARTING) == 3
         await supervisor.stop()
-        assert supervisor.status.state is State.STOPPED
+        assert supervisor.status.state is RestartState.STOPPED
         await supervisor.ready()  # a new chance
         await supervisor.close()
 
@@ -181,7 +181,7 @@ def test_what_another_start_would_not_mend_is_not_tried_again() -> None:
         for one in waiting:
             with pytest.raises(LaunchFailed, match="is no program"):
                 await one
-        assert seen.states == [State.STARTING, State.DOWN]
+        assert seen.states == [RestartState.STARTING, RestartState.DOWN]
         assert supervisor.status.reason == "child is no program"
 
     run(scene)
@@ -196,7 +196,7 @@ def test_a_start_that_fails_for_an_unknown_reason_is_tried_until_the_end_of_pati
         )
         with pytest.raises(LaunchFailed, match="had a bad day"):
             await supervisor.ready()
-        assert seen.states.count(State.STARTING) == AT_ONCE.most_failures
+        assert seen.states.count(RestartState.STARTING) == AT_ONCE.most_failures
 
     run(scene)
 
@@ -208,7 +208,7 @@ def test_a_stop_leaves_nothing_and_the_next_wish_starts_anew() -> None:
         first = await supervisor.ready()
         await asyncio.gather(supervisor.stop(), supervisor.stop())
         assert not is_running(first)
-        assert supervisor.status.state is State.STOPPED
+        assert supervisor.status.state is RestartState.STOPPED
         second = await supervisor.ready()
         assert is_running(second)
         await supervisor.close()
@@ -253,7 +253,7 @@ def test_two_servers_never_run_at_once() -> None:
         await asyncio.sleep(0)
         stopping.cancel()  # nobody waits for its end any more
         await supervisor.ready()
-        assert supervisor.status.state is State.READY
+        assert supervisor.status.state is RestartState.READY
         await supervisor.close()
         assert running == 0
 
@@ -303,13 +303,13 @@ def test_whoever_wants_the_server_waits_for_good_news() -> None:
         remote = RemoteStatus("server")
         waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
         await asyncio.sleep(0)
-        remote.note(Status(State.STARTING))
+        remote.note(ServerStatus(RestartState.STARTING))
         await asyncio.sleep(0)
         assert not any(one.done() for one in waiting)
-        remote.note(Status(State.READY, address=HERE))
+        remote.note(ServerStatus(RestartState.READY, address=HERE))
         assert await asyncio.gather(*waiting) == [HERE] * 3
         assert await remote.ready() == HERE
-        assert remote.status.state is State.READY
+        assert remote.status.state is RestartState.READY
 
     asyncio.run(scene())
 
@@ -319,7 +319,7 @@ def test_bad_news_end_the_waiting() -> None:
         remote = RemoteStatus("server")
         waiting = asyncio.create_task(remote.ready())
         await asyncio.sleep(0)
-        remote.note(Status(State.DOWN, reason="server crashed (SIGABRT)"))
+        remote.note(ServerStatus(RestartState.DOWN, reason="server crashed (SIGABRT)"))
         with pytest.raises(ProcessFailed, match=r"server is down: server crashed \(SIGABRT\)"):
             await waiting
 

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.processes.swapping import Budget, Model, Orders, Presence, QueuePosition, Swapping
+from proxy.processes.swapping import (
+    Budget,
+    LoadableModel,
+    Orders,
+    Presence,
+    QueuePosition,
+    SwapPlanner,
+)
 from tests.fakes.swaps import SwapBook
 
 ONE_AT_A_TIME = Budget(models=1)
@@ -280,7 +287,9 @@ class World:
     """Everybody around the policy, doing things in any order that chance likes."""
 
     def __init__(self) -> None:
-        self.swapping = Swapping([Model(name, size, 5.0) for name, size in MEMORY.items()], BUDGET)
+        self.swapping = SwapPlanner(
+            [LoadableModel(name, size, 5.0) for name, size in MEMORY.items()], BUDGET
+        )
         self.now = 0.0
         self.starting: list[str] = []
         self.stopping: list[str] = []
@@ -345,7 +354,9 @@ def test_whatever_happens_the_budget_is_kept_and_everybody_is_served(choices: li
 
 
 def test_a_model_that_waits_knows_whose_requests_are_in_its_way() -> None:
-    swapping = Swapping([Model("a"), Model("b"), Model("c")], Budget(models=1))
+    swapping = SwapPlanner(
+        [LoadableModel("a"), LoadableModel("b"), LoadableModel("c")], Budget(models=1)
+    )
     assert swapping.in_the_way_of("b") == ()
     used, _ = swapping.ask("a", 0.0)
     assert swapping.in_the_way_of("a") == ()

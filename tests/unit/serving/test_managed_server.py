@@ -10,7 +10,7 @@ from starlette.routing import Route
 from proxy.errors import LaunchFailed
 from proxy.processes.model_file import ModelFile
 from proxy.processes.process import ServerAddress
-from proxy.processes.restarts import State
+from proxy.processes.restarts import RestartState
 from proxy.serving.managed_server import (
     alias_of,
     connection_to,
@@ -85,7 +85,7 @@ def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Pat
     model.write_bytes(b"GGUF")
     wanted = settings_of(model={"path": str(model), "server": str(program)})
     server = supervisor(wanted, wanted.model)
-    assert (server.name, server.status.state) == ("llama-server/m", State.STOPPED)
+    assert (server.name, server.status.state) == ("llama-server/m", RestartState.STOPPED)
 
 
 def test_what_cannot_be_started_is_said_at_once(program: Path, tmp_path: Path) -> None:

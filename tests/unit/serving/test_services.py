@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.backends.client import Description, Health, Model, PassthroughRequest
+from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
 from proxy.errors import BackendUnavailable, InvalidRequest, LaunchFailed, UnknownModel
 from proxy.processes.fleet import Fleet
-from proxy.processes.swapping import Model as SwappedModel
-from proxy.processes.swapping import Swapping
+from proxy.processes.swapping import LoadableModel as SwappedModel
+from proxy.processes.swapping import SwapPlanner
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC
 from proxy.serving.admission import Admission, WaitingLine
@@ -118,7 +118,7 @@ def test_a_backend_without_a_name_answers_for_every_name() -> None:
     assert alone.find("anything") is alone.find("")
     assert (alone.name, alone.find("").backend) == ("scripted", backend)
     details: JsonObject = {"id": "one", "owned_by": "someone", "capabilities": ["tools"]}
-    assert asyncio.run(alone.models()) == (Model("one", details),)
+    assert asyncio.run(alone.models()) == (BackendModel("one", details),)
 
 
 def test_an_alias_is_the_model_itself() -> None:
@@ -229,7 +229,7 @@ def test_a_catalogue_of_a_backend_is_listed_as_it_is() -> None:
 def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> None:
     async def scene() -> None:
         server = Server()
-        fleet = Fleet({"small": server}, Swapping([SwappedModel("small")]))
+        fleet = Fleet({"small": server}, SwapPlanner([SwappedModel("small")]))
         service = SERVING.service(ScriptedBackend(), name="small", fleet=fleet)
         services = Services([service])
         assert await services.health() is Health.READY

@@ -62,7 +62,7 @@ def decode_error(body: bytes | str) -> JsonObject:
 
 
 @dataclass(slots=True)
-class _Call:
+class _CallBlock:
     """A block that is a call: its number among the calls, and what it began with."""
 
     number: int
@@ -81,8 +81,8 @@ class EventReader:
     _is_ended: bool = False
     _reason: str = ""
     _usage: JsonObject = field(default_factory=dict)
-    _calls: dict[int, _Call] = field(default_factory=dict)
-    _open: dict[int, _Call] = field(default_factory=dict)
+    _calls: dict[int, _CallBlock] = field(default_factory=dict)
+    _open: dict[int, _CallBlock] = field(default_factory=dict)
 
     def feed(self, sent: Event) -> list[ReplyPart]:
         """Return what one server-sent event says."""
@@ -120,7 +120,7 @@ class EventReader:
         block = _object(event, "content_block")
         if block.get("type") != "tool_use":
             return _read_piece(block)
-        call = _Call(len(self._calls), block.get("input"))
+        call = _CallBlock(len(self._calls), block.get("input"))
         self._calls[call.number] = self._open[_index(event)] = call
         call_id, name = _string(block, "id") or None, _string(block, "name")
         return [ToolCallStarted(call.number, call_id, name)]

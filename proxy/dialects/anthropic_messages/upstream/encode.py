@@ -19,7 +19,7 @@ from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits, body_
 from proxy.dialects.anthropic_messages.upstream.tools import encode_tool
 from proxy.dialects.engine_language import read_picture
 from proxy.dialects.foreign_history import SIGNATURE
-from proxy.dialects.raw_json import Node, Text, join_lines, nodes_in, own_text
+from proxy.dialects.raw_json import JsonText, Node, join_lines, nodes_in, own_text
 from proxy.errors import InvalidRequest
 
 # what shapes a prompt and not only the answer to it
@@ -61,7 +61,7 @@ _NOTHING_SAID = b'{"type":"text","text":"(empty message)"}'
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
 
 
-class History(NamedTuple):
+class EncodedHistory(NamedTuple):
     """A conversation: blocks of text, and messages; each is JSON."""
 
     system: list[bytes]
@@ -69,7 +69,7 @@ class History(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Result:
+class _ResultBlock:
     """The result of a call."""
 
     call_id: str
@@ -82,12 +82,12 @@ class _Result:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _MessageDraft:
     """A message to be written; `blocks` is what was said, behind the results."""
 
     role: str
     blocks: list[bytes] = field(default_factory=list)
-    results: list[_Result] = field(default_factory=list)
+    results: list[_ResultBlock] = field(default_factory=list)
 
     def write(self) -> bytes:
         """Return the message."""
@@ -95,20 +95,20 @@ class _Entry:
         return b'{"role":"%b","content":%b}' % (self.role.encode(), json.join_array(blocks))
 
 
-class _Place(NamedTuple):
+class _CallPlace(NamedTuple):
     """A call that was made: its id there, and the message that its result belongs to."""
 
     call_id: str
-    results: _Entry
+    results: _MessageDraft
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _ConversationWriter:
     """What has been said so far."""
 
     system: list[bytes] = field(default_factory=list)
-    _entries: list[_Entry] = field(default_factory=list)
-    _calls: dict[str, _Place] = field(default_factory=dict)
+    _entries: list[_MessageDraft] = field(default_factory=list)
+    _calls: dict[str, _CallPlace] = field(default_factory=dict)
     _ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, message: Message, param: str) -> None:
@@ -117,7 +117,7 @@ class _Conversation:
             self._add_system([text for text in _texts(members) if text.text.strip()])
         elif message.role == "user":
             blocks = _blocks(members)
-            self._entries.append(_Entry("user", blocks or [_NOTHING_SAID]))
+            self._entries.append(_MessageDraft("user", blocks or [_NOTHING_SAID]))
         elif message.role == "assistant":
             self._add_answer(message, members)
         else:
@@ -127,34 +127,34 @@ class _Conversation:
         """Return the messages; the user always has the first word."""
         said = [entry for entry in self._entries if entry.blocks or entry.results]
         if not said or said[0].role != "user":
-            said.insert(0, _Entry("user", [_NOTHING_SAID]))
+            said.insert(0, _MessageDraft("user", [_NOTHING_SAID]))
         return [entry.write() for entry in said]
 
-    def _add_system(self, texts: list[Text]) -> None:
+    def _add_system(self, texts: list[JsonText]) -> None:
         if not self._entries:
             self.system += map(_text_block, texts)
         elif texts:
             reminder = _text_block(join_lines([_OPENING, *texts, _CLOSING]))
             last = self._last()
             if last.role == "assistant":
-                self._entries.append(_Entry("user", [reminder]))
+                self._entries.append(_MessageDraft("user", [reminder]))
             else:
                 (last.blocks or last.results[-1].blocks).append(reminder)
 
-    def _last(self) -> _Entry:
+    def _last(self) -> _MessageDraft:
         """Return the last entry in which something was said; there is one."""
         filled = (entry for entry in reversed(self._entries) if entry.blocks or entry.results)
         return next(filled, self._entries[-1])
 
     def _add_answer(self, message: Message, members: Mapping[str, Node]) -> None:
-        answer, results = _Entry("assistant"), _Entry("user")
+        answer, results = _MessageDraft("assistant"), _MessageDraft("user")
         answer.blocks = [
             *_select_signed_thoughts(members),
             *(_text_block(text) for text in _texts(members) if text.text.strip()),
         ]
         for call in message.calls:
             call_id = self._new_id(call.id)
-            self._calls[call.id] = _Place(call_id, results)
+            self._calls[call.id] = _CallPlace(call_id, results)
             answer.blocks.append(_call_block(call_id, call))
         self._entries.append(answer)
         if message.calls:
@@ -166,9 +166,9 @@ class _Conversation:
             raise InvalidRequest(problem, f"{param}.tool_call_id")
         place = self._calls.get(message.tool_call_id)
         if place is None:  # which the API refuses, and says so
-            place = _Place(_UNFIT.sub("_", message.tool_call_id), _Entry("user"))
+            place = _CallPlace(_UNFIT.sub("_", message.tool_call_id), _MessageDraft("user"))
             self._entries.append(place.results)
-        place.results.results.append(_Result(place.call_id, _blocks(members)))
+        place.results.results.append(_ResultBlock(place.call_id, _blocks(members)))
 
     def _new_id(self, call_id: str) -> str:
         """Return an id that the API takes: it wants certain letters, and each id once."""
@@ -177,12 +177,12 @@ class _Conversation:
         return fit if times == 1 else self._new_id(f"{fit}_{times}")
 
 
-def encode_history(messages: Iterable[Message]) -> History:
+def encode_history(messages: Iterable[Message]) -> EncodedHistory:
     """Write a conversation; raises InvalidRequest for content that the API does not take."""
-    conversation = _Conversation()
+    conversation = _ConversationWriter()
     for place, message in enumerate(messages):
         conversation.add(message, f"messages.{place}")
-    return History(conversation.system, conversation.messages())
+    return EncodedHistory(conversation.system, conversation.messages())
 
 
 def _members(message: Message, param: str) -> dict[str, Node]:
@@ -199,14 +199,14 @@ def _parts(members: Mapping[str, Node]) -> list[Node]:
     return [part for part in content.elements() if part.object().get("type") not in _THOUGHTS]
 
 
-def _texts(members: Mapping[str, Node]) -> list[Text]:
+def _texts(members: Mapping[str, Node]) -> list[JsonText]:
     """Return the texts of somebody who shows no pictures."""
     if (content := members.get("content")) is not None and content.is_text:
         return [content.text()]
     return [_text_of(part) for part in _parts(members)]
 
 
-def _text_of(part: Node) -> Text:
+def _text_of(part: Node) -> JsonText:
     members = part.members()
     kind = f"{part.object().get('type')}"
     if kind not in _TEXTS:
@@ -234,11 +234,11 @@ def _blocks(members: Mapping[str, Node]) -> list[bytes]:
     return blocks
 
 
-def _text_blocks(texts: Sequence[Text]) -> list[bytes]:
+def _text_blocks(texts: Sequence[JsonText]) -> list[bytes]:
     return [_text_block(text) for text in texts if text.text.strip()]
 
 
-def _text_block(text: Text) -> bytes:
+def _text_block(text: JsonText) -> bytes:
     return b'{"type":"text","text":%b}' % text.source
 
 

@@ -8,7 +8,7 @@ ways.
 from dataclasses import dataclass, field
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Parsing, Question, Thinking
+from proxy.conversation.requests import Parsing, Question, ThinkingOptions
 from proxy.dialects.anthropic_messages.upstream.tools import encode_choice, is_forced
 from proxy.dialects.engine_language import carry_fields, form_schema, put_once
 from proxy.dialects.field_table import (
@@ -154,7 +154,7 @@ def _write_effort(body: _Body, value: JsonValue) -> None:
         body.output["effort"] = _EFFORTS.get(f"{value}", value)
 
 
-def _write_thinking(body: _Body, thinking: Thinking) -> None:
+def _write_thinking(body: _Body, thinking: ThinkingOptions) -> None:
     """Say of thoughts what no field of the client's says; a switch counts more than an effort."""
     if thinking.effort and thinking.effort != "none":
         body.output.setdefault("effort", _EFFORTS.get(thinking.effort, thinking.effort))

@@ -158,7 +158,7 @@ class Tagged(Syntax):
         self.openings = (*wrappers, *self._elements)
         self._wrappers = wrappers
         self._wrapper_ends = tuple(dict.fromkeys(wrappers.values()))
-        self._around = _Around(self.openings, tuple(wrappers), self._wrapper_ends)
+        self._around = _Surroundings(self.openings, tuple(wrappers), self._wrapper_ends)
         self._noise = (*noise, *wrappers)
         self._is_empty_doubtful = is_empty_doubtful
 
@@ -202,7 +202,7 @@ class Tagged(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
+class _Surroundings:
     """What can stand around the calls of one syntax: all openings, and the marks of wrappers."""
 
     openings: tuple[str, ...]
@@ -213,7 +213,7 @@ class _Around:
 class _CallReader:
     """Reads one call from behind its first mark."""
 
-    def __init__(self, cursor: Cursor, element: Element, around: _Around) -> None:
+    def __init__(self, cursor: Cursor, element: Element, around: _Surroundings) -> None:
         self._cursor = cursor
         self._element = element
         self._free = element.free

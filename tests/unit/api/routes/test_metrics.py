@@ -13,8 +13,8 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
-from proxy.processes.restarts import State
-from proxy.processes.supervisor import RemoteStatus, Status
+from proxy.processes.restarts import RestartState
+from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.exposition import Exposition
@@ -66,7 +66,7 @@ def _never(address: ServerAddress) -> LlamaServer:
 
 def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
     server = RemoteStatus("llama-server/m")
-    server.note(Status(State.WAITING, restarts=2))
+    server.note(ServerStatus(RestartState.WAITING, restarts=2))
     managed = Managed(server, Description(("m",)), _never, load_wait=1.0)
     client = ask(managed, ServerOptions(), Observers(meter=Metrics()))
     seen = Exposition.read(client.answer.decode())

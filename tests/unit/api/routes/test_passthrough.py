@@ -14,7 +14,7 @@ from proxy.conversation import json
 from proxy.errors import BackendRefused, BackendUnavailable, LaunchFailed
 from proxy.inference.preparation import Policy
 from proxy.processes.fleet import Fleet
-from proxy.processes.swapping import Model, Swapping
+from proxy.processes.swapping import LoadableModel, SwapPlanner
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.services import Services
 from tests.fakes.asgi import HandMadeClient
@@ -172,7 +172,7 @@ def test_as_many_are_asked_at_once_as_there_are_slots() -> None:
 def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
     async def scene() -> tuple[HandMadeClient, HandMadeClient, HandMadeClient]:
         server = Server()
-        fleet = Fleet({"m": server}, Swapping([Model("m")]))
+        fleet = Fleet({"m": server}, SwapPlanner([LoadableModel("m")]))
         backend = ScriptedBackend(pieces=[b"{}\n"])
         services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
         first, second, third = (HandMadeClient(body, "POST") for _ in range(3))
@@ -183,7 +183,7 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
         await asking
         await fleet.close()
         failing = Server()
-        fleet = Fleet({"m": failing}, Swapping([Model("m")]))
+        fleet = Fleet({"m": failing}, SwapPlanner([LoadableModel("m")]))
         services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
         asking = asyncio.create_task(third.ask(endpoint(services)))
         await failing.wanted.wait()

@@ -10,7 +10,7 @@ from proxy.dialects.anthropic_messages.blocks import (
     texts_of,
 )
 from proxy.dialects.foreign_history import write_content
-from proxy.dialects.raw_json import Node, Text
+from proxy.dialects.raw_json import JsonText, Node
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 from tests.unit.dialects.anthropic_messages.conversations import PICTURE
@@ -24,7 +24,7 @@ def read(*blocks: JsonValue) -> tuple[JsonValue, list[str]]:
     """Return the content that blocks become, and what was left out."""
     findings = Findings()
     parts = [part for one in blocks_of(node([*blocks])) for part in parts_of(one, findings)]
-    _, content = write_content([one for one in parts if not isinstance(one, Text) or one.text])
+    _, content = write_content([one for one in parts if not isinstance(one, JsonText) or one.text])
     return json.parse(content), [fact.what for fact in findings.facts]
 
 
@@ -142,7 +142,7 @@ def test_who_shows_no_pictures_has_his_texts_read() -> None:
     findings = Findings()
     source: JsonObject = {"type": "content", "content": [text("a"), PICTURE]}
     (block,) = blocks_of(node([document(source)]))
-    assert texts_of(block, findings) == [Text("a", b'"a"')]
+    assert texts_of(block, findings) == [JsonText("a", b'"a"')]
     assert findings.facts == (Omitted("misplaced_block"),)
 
 
@@ -151,7 +151,7 @@ def test_content_is_a_string_or_blocks_or_nothing() -> None:
     (block,) = blocks_of(node("Hi"))
     assert (block.kind, block.text("text"), block.text("title")) == (
         "text",
-        Text("Hi", b'"Hi"'),
+        JsonText("Hi", b'"Hi"'),
         None,
     )
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import UNSAID, Question, Thinking
+from proxy.conversation.requests import UNSAID, Question, ThinkingOptions
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
 from proxy.dialects.anthropic_messages.table import FIELDS
@@ -158,20 +158,20 @@ class TestThinking:
     @pytest.mark.parametrize(
         ("said", "thinking"),
         [
-            ({"type": "enabled", "budget_tokens": 1024}, Thinking(is_on=True, budget=1024)),
-            ({"type": "enabled"}, Thinking(is_on=True)),
-            ({"type": "disabled", "budget_tokens": 1024}, Thinking(is_on=False)),
+            ({"type": "enabled", "budget_tokens": 1024}, ThinkingOptions(is_on=True, budget=1024)),
+            ({"type": "enabled"}, ThinkingOptions(is_on=True)),
+            ({"type": "disabled", "budget_tokens": 1024}, ThinkingOptions(is_on=False)),
         ],
     )
     def test_is_switched_in_whatever_words_the_engine_has(
-        self, said: JsonObject, thinking: Thinking
+        self, said: JsonObject, thinking: ThinkingOptions
     ) -> None:
         assert decoded(thinking=said).request.thinking == thinking
         assert fields(thinking=said) == PLAIN
 
     def test_has_an_effort_that_does_not_switch_it(self) -> None:
         request = decoded(output_config={"effort": "max"}).request
-        assert request.thinking == Thinking(effort="max")
+        assert request.thinking == ThinkingOptions(effort="max")
         assert fields(output_config={"effort": "max"}) == PLAIN
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import UNSAID, Question, Thinking
+from proxy.conversation.requests import UNSAID, Question, ThinkingOptions
 from proxy.dialects.field_table import CARRIED, Handling
 from proxy.dialects.ollama_chat.fields import FIELDS, OPTIONS, ModelSettings, body_fields
 from proxy.dialects.openai_chat.decode import decode_request
@@ -91,18 +91,22 @@ def test_every_way_of_asking_for_thoughts_becomes_think(
     ("thinking", "terms", "think"),
     [
         (UNSAID, ModelSettings("m"), None),
-        (Thinking(is_on=False), ModelSettings("m"), False),
-        (Thinking(is_on=False), ModelSettings("m", thinks=False), False),
-        (Thinking(is_on=True, budget=64), ModelSettings("m"), True),
-        (Thinking(is_on=True), ModelSettings("m", thinks=False), None),
-        (Thinking(effort="high"), ModelSettings("m"), None),
-        (Thinking(effort="max"), ModelSettings("m", has_efforts=True), "high"),
-        (Thinking(is_on=True, effort="brand_new"), ModelSettings("m", has_efforts=True), True),
-        (Thinking(is_on=False, effort="high"), ModelSettings("m", has_efforts=True), False),
+        (ThinkingOptions(is_on=False), ModelSettings("m"), False),
+        (ThinkingOptions(is_on=False), ModelSettings("m", thinks=False), False),
+        (ThinkingOptions(is_on=True, budget=64), ModelSettings("m"), True),
+        (ThinkingOptions(is_on=True), ModelSettings("m", thinks=False), None),
+        (ThinkingOptions(effort="high"), ModelSettings("m"), None),
+        (ThinkingOptions(effort="max"), ModelSettings("m", has_efforts=True), "high"),
+        (
+            ThinkingOptions(is_on=True, effort="brand_new"),
+            ModelSettings("m", has_efforts=True),
+            True,
+        ),
+        (ThinkingOptions(is_on=False, effort="high"), ModelSettings("m", has_efforts=True), False),
     ],
 )
 def test_what_no_field_says_of_thoughts_is_said_as_far_as_the_model_knows_it(
-    thinking: Thinking, terms: ModelSettings, think: JsonValue
+    thinking: ThinkingOptions, terms: ModelSettings, think: JsonValue
 ) -> None:
     asked = question()
     asked = replace(asked, request=replace(asked.request, thinking=thinking))

@@ -3,7 +3,13 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.dialects.openai_chat.fragments import ArgumentsFragment, Fragment, Run, Runs, fragment_in
+from proxy.dialects.openai_chat.fragments import (
+    ArgumentsFragment,
+    ChunkRun,
+    Fragment,
+    Runs,
+    fragment_in,
+)
 from proxy.dialects.openai_chat.replies import ChunkDecoder
 from tests.fakes.questions import chunk as chunk_of
 from tests.fakes.questions import stream
@@ -81,7 +87,7 @@ def learnt(sample: bytes) -> Runs:
 
 def test_a_run_ends_where_the_next_event_is_another_or_not_whole() -> None:
     runs, row = learnt(event("a")), event("x") + event("") + event('"\n')
-    run = Run(TextDelta("~"), ["x", "", '"\n'], len(row))
+    run = ChunkRun(TextDelta("~"), ["x", "", '"\n'], len(row))
     for behind in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
         assert runs.find(row + behind, 0) == run
     assert runs.find(b"..." + row, 3) == run._replace(end=len(row) + 3)
@@ -97,7 +103,7 @@ def test_what_is_not_whole_or_not_alike_is_no_run() -> None:
 @pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
 def test_nothing_else_hides_between_two_that_are_alike(between: bytes) -> None:
     runs, row = learnt(event("a")), event("x") * 3
-    run = Run(TextDelta("~"), ["x"] * 3, len(row))
+    run = ChunkRun(TextDelta("~"), ["x"] * 3, len(row))
     assert runs.find(row + between, 0) == run
     assert runs.find(row + between + event("x"), 0) == run
     assert runs.find(row + between + row, 0) is None
@@ -134,7 +140,7 @@ def test_a_backend_that_tells_the_time_is_learnt_anew_each_time() -> None:
 def test_a_sample_of_every_kind_is_learnt(delta: str, sample: Fragment) -> None:
     chunks = f'data: {{"choices":[{{"delta":{delta}}}]}}'.encode()
     run = learnt(chunks).find(chunks + b"\n\n", 0)
-    assert run == Run(sample, ["x"], len(chunks) + 2)
+    assert run == ChunkRun(sample, ["x"], len(chunks) + 2)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import UNSAID, Request, Thinking
+from proxy.conversation.requests import UNSAID, Request, ThinkingOptions
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.thinking import thinking_fields
 
@@ -16,7 +16,7 @@ def read(**fields: JsonValue) -> Request:
     return decode_request(json.dump(body))
 
 
-def saying(thinking: Thinking, **fields: JsonValue) -> Request:
+def saying(thinking: ThinkingOptions, **fields: JsonValue) -> Request:
     return replace(read(**fields), thinking=thinking)
 
 
@@ -25,20 +25,20 @@ def saying(thinking: Thinking, **fields: JsonValue) -> Request:
     [
         ({}, UNSAID),
         ({"reasoning_effort": None, "chat_template_kwargs": None}, UNSAID),
-        ({"reasoning_effort": "low"}, Thinking(effort="low")),
-        ({"reasoning_effort": "none"}, Thinking(is_on=False)),
-        ({"reasoning_effort": "none", "chat_template_kwargs": ON}, Thinking(is_on=True)),
-        ({"chat_template_kwargs": OFF}, Thinking(is_on=False)),
-        ({"chat_template_kwargs": {"thinking": True}}, Thinking(is_on=True)),
+        ({"reasoning_effort": "low"}, ThinkingOptions(effort="low")),
+        ({"reasoning_effort": "none"}, ThinkingOptions(is_on=False)),
+        ({"reasoning_effort": "none", "chat_template_kwargs": ON}, ThinkingOptions(is_on=True)),
+        ({"chat_template_kwargs": OFF}, ThinkingOptions(is_on=False)),
+        ({"chat_template_kwargs": {"thinking": True}}, ThinkingOptions(is_on=True)),
         ({"chat_template_kwargs": {"enable_thinking": "yes"}}, UNSAID),
         ({"chat_template_kwargs": "x"}, UNSAID),
-        ({"thinking_budget_tokens": 64}, Thinking(budget=64)),
+        ({"thinking_budget_tokens": 64}, ThinkingOptions(budget=64)),
         ({"thinking_budget_tokens": True}, UNSAID),
         ({"thinking_budget_tokens": "64"}, UNSAID),
     ],
 )
 def test_what_a_client_says_of_thoughts_is_understood(
-    fields: JsonObject, thinking: Thinking
+    fields: JsonObject, thinking: ThinkingOptions
 ) -> None:
     assert read(**fields).thinking == thinking
 
@@ -61,32 +61,32 @@ def test_what_a_client_wrote_itself_is_not_written_again(fields: JsonObject) -> 
 @pytest.mark.parametrize(
     ("thinking", "added"),
     [
-        (Thinking(is_on=False), {"chat_template_kwargs": OFF}),
-        (Thinking(is_on=True), {"chat_template_kwargs": ON}),
-        (Thinking(effort="low"), {"reasoning_effort": "low"}),
-        (Thinking(effort="max"), {"reasoning_effort": "high"}),
-        (Thinking(effort="brand_new"), {}),
-        (Thinking(budget=64), {"thinking_budget_tokens": 64}),
+        (ThinkingOptions(is_on=False), {"chat_template_kwargs": OFF}),
+        (ThinkingOptions(is_on=True), {"chat_template_kwargs": ON}),
+        (ThinkingOptions(effort="low"), {"reasoning_effort": "low"}),
+        (ThinkingOptions(effort="max"), {"reasoning_effort": "high"}),
+        (ThinkingOptions(effort="brand_new"), {}),
+        (ThinkingOptions(budget=64), {"thinking_budget_tokens": 64}),
     ],
 )
 def test_what_was_said_in_other_words_is_told_in_those_of_the_engine(
-    thinking: Thinking, added: JsonObject
+    thinking: ThinkingOptions, added: JsonObject
 ) -> None:
     assert thinking_fields(saying(thinking), ("enable_thinking",), takes_budget=True) == added
 
 
 def test_an_engine_without_budgets_is_told_of_none() -> None:
-    assert thinking_fields(saying(Thinking(budget=64))) == {}
+    assert thinking_fields(saying(ThinkingOptions(budget=64))) == {}
 
 
 def test_where_nobody_knows_the_template_the_switch_has_both_its_names() -> None:
-    assert thinking_fields(saying(Thinking(is_on=False))) == {
+    assert thinking_fields(saying(ThinkingOptions(is_on=False))) == {
         "chat_template_kwargs": {"enable_thinking": False, "thinking": False}
     }
 
 
 def test_a_switch_leaves_the_clients_other_variables_where_they_are() -> None:
-    request = saying(Thinking(is_on=False), chat_template_kwargs={"language": "de"})
+    request = saying(ThinkingOptions(is_on=False), chat_template_kwargs={"language": "de"})
     assert thinking_fields(request, ("enable_thinking",)) == {
         "chat_template_kwargs": {"language": "de", "enable_thinking": False}
     }

@@ -5,8 +5,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.openai_responses import client_tools
 from proxy.dialects.openai_responses.client_tools import (
-    Kind,
     Origin,
+    ToolKind,
     arguments_in,
     call_item,
     flat_name,
@@ -20,11 +20,11 @@ PATCH: JsonObject = {"type": "update_file", "path": "a.py", "diff": "+x"}
 
 
 def test_every_kind_of_call_has_ids_of_its_own() -> None:
-    assert len({id_prefix(kind) for kind in Kind}) == len(Kind)
+    assert len({id_prefix(kind) for kind in ToolKind}) == len(ToolKind)
 
 
 def test_the_member_of_a_namespace_comes_back_with_both_names() -> None:
-    item = call_item(Origin(Kind.FUNCTION, "spawn", "agents"), "c", '{"a": 1}')
+    item = call_item(Origin(ToolKind.FUNCTION, "spawn", "agents"), "c", '{"a": 1}')
     assert item == {
         "type": "function_call",
         "call_id": "c",
@@ -40,7 +40,7 @@ def test_the_member_of_a_namespace_comes_back_with_both_names() -> None:
     ("arguments", "shown"), [('{"input": "a\\nb"}', "a\nb"), ("broken", "broken"), ("{}", "{}")]
 )
 def test_the_input_of_a_custom_tool_is_plain(arguments: str, shown: str) -> None:
-    item = call_item(Origin(Kind.CUSTOM, "run"), "c", arguments)
+    item = call_item(Origin(ToolKind.CUSTOM, "run"), "c", arguments)
     assert item == {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": shown}
 
 
@@ -48,12 +48,12 @@ def test_the_input_of_a_custom_tool_is_plain(arguments: str, shown: str) -> None
     ("kind", "arguments", "item"),
     [
         (
-            Kind.SEARCH,
+            ToolKind.SEARCH,
             '{"query": "x"}',
             {"type": "tool_search_call", "execution": "client", "arguments": {"query": "x"}},
         ),
         (
-            Kind.SHELL,
+            ToolKind.SHELL,
             '{"commands": ["ls"], "timeout_ms": 5}',
             {
                 "type": "shell_call",
@@ -61,7 +61,7 @@ def test_the_input_of_a_custom_tool_is_plain(arguments: str, shown: str) -> None
             },
         ),
         (
-            Kind.LOCAL_SHELL,
+            ToolKind.LOCAL_SHELL,
             '{"command": ["ls", "-l"]}',
             {
                 "type": "local_shell_call",
@@ -75,16 +75,16 @@ def test_the_input_of_a_custom_tool_is_plain(arguments: str, shown: str) -> None
                 },
             },
         ),
-        (Kind.PATCH, json.dump_text(PATCH), {"type": "apply_patch_call", "operation": PATCH}),
+        (ToolKind.PATCH, json.dump_text(PATCH), {"type": "apply_patch_call", "operation": PATCH}),
         (
-            Kind.SEARCH,
+            ToolKind.SEARCH,
             "[1]",
             {"type": "tool_search_call", "execution": "client", "arguments": {}},
         ),
     ],
 )
 def test_other_tools_get_calls_in_their_own_shape(
-    kind: Kind, arguments: str, item: JsonObject
+    kind: ToolKind, arguments: str, item: JsonObject
 ) -> None:
     assert call_item(Origin(kind, kind.value), "c", arguments) == {**item, "call_id": "c"}
 
@@ -133,7 +133,7 @@ def members(value: JsonObject) -> dict[str, Node]:
     return nodes_in(value, json.dump(value), "tools.0")
 
 
-def is_valid(value: JsonValue, shown: client_tools.Shown) -> bool:
+def is_valid(value: JsonValue, shown: client_tools.OfferedForm) -> bool:
     return jsonschema.Draft202012Validator(shown.checked).is_valid(value)
 
 
@@ -165,8 +165,8 @@ def test_a_search_is_a_function_if_the_client_runs_it() -> None:
             client_tools.search(members({**hosted}), "tools.0")
 
 
-@pytest.mark.parametrize("kind", [Kind.SHELL, Kind.LOCAL_SHELL, Kind.PATCH])
-def test_a_built_in_tool_gets_a_description_and_a_schema(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ToolKind.SHELL, ToolKind.LOCAL_SHELL, ToolKind.PATCH])
+def test_a_built_in_tool_gets_a_description_and_a_schema(kind: ToolKind) -> None:
     shown = client_tools.built_in(kind, {}, "tools.0")
     assert shown.description is not None
     jsonschema.Draft202012Validator.check_schema(shown.checked)
@@ -175,10 +175,10 @@ def test_a_built_in_tool_gets_a_description_and_a_schema(kind: Kind) -> None:
 
 def test_only_a_local_shell_is_one_that_the_client_runs() -> None:
     local = members({"environment": {"type": "local"}})
-    client_tools.built_in(Kind.SHELL, local, "tools.0")
+    client_tools.built_in(ToolKind.SHELL, local, "tools.0")
     hosted = members({"environment": {"type": "container_auto"}})
     with pytest.raises(InvalidRequest) as caught:
-        client_tools.built_in(Kind.SHELL, hosted, "tools.0")
+        client_tools.built_in(ToolKind.SHELL, hosted, "tools.0")
     assert caught.value.param == "tools.0.environment"
 
 
@@ -192,10 +192,10 @@ def test_only_a_local_shell_is_one_that_the_client_runs() -> None:
     ],
 )
 def test_a_patch_needs_a_diff_unless_it_deletes(operation: JsonObject, expected: bool) -> None:
-    assert is_valid(operation, client_tools.built_in(Kind.PATCH, {}, "tools.0")) is expected
+    assert is_valid(operation, client_tools.built_in(ToolKind.PATCH, {}, "tools.0")) is expected
 
 
-def custom(form: JsonValue, **others: JsonValue) -> client_tools.Shown:
+def custom(form: JsonValue, **others: JsonValue) -> client_tools.OfferedForm:
     return client_tools.custom(members({"format": form, **others}))
 
 

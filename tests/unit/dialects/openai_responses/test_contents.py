@@ -6,7 +6,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.foreign_history import Medium, Part, write_content
 from proxy.dialects.openai_responses.contents import is_failure, read_content, result_in, texts_in
-from proxy.dialects.raw_json import Node, Text, nodes_in, own_text
+from proxy.dialects.raw_json import JsonText, Node, nodes_in, own_text
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -25,7 +25,7 @@ def read(value: JsonValue) -> list[Part]:
 
 
 def test_a_content_is_a_string_or_parts_or_nothing() -> None:
-    assert read("a") == [Text("a", b'"a"')]
+    assert read("a") == [JsonText("a", b'"a"')]
     assert read([]) == []
     assert read_content(None, []) == []
 

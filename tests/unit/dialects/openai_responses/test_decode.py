@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.requests import UNSAID, Thinking
+from proxy.conversation.requests import UNSAID, ThinkingOptions
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Decoded, Sender
@@ -231,15 +231,15 @@ def test_the_form_of_the_answer_is_carried_and_enforced(
 @pytest.mark.parametrize(
     ("effort", "thinking"),
     [
-        ("none", Thinking(is_on=False)),
-        ("minimal", Thinking(is_on=False)),
-        ("low", Thinking(effort="low")),
-        ("xhigh", Thinking(effort="xhigh")),
+        ("none", ThinkingOptions(is_on=False)),
+        ("minimal", ThinkingOptions(is_on=False)),
+        ("low", ThinkingOptions(effort="low")),
+        ("xhigh", ThinkingOptions(effort="xhigh")),
         (None, UNSAID),
     ],
 )
 def test_the_effort_is_kept_for_whoever_knows_the_engine(
-    effort: JsonValue, thinking: Thinking
+    effort: JsonValue, thinking: ThinkingOptions
 ) -> None:
     reasoning: JsonObject = {"effort": effort}
     assert decode(reasoning=reasoning).request.thinking == thinking

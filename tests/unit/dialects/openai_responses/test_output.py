@@ -11,14 +11,14 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.foreign_history import sign
-from proxy.dialects.openai_responses.client_tools import Kind, Origin
+from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 from proxy.dialects.openai_responses.output import (
     Event,
     OpenCall,
     OpenItem,
     OpenReasoning,
     OpenText,
-    Output,
+    OutputItems,
 )
 from proxy.dialects.openai_responses.response import AnswerTerms
 from tests.fakes.responses import make_token, member
@@ -104,7 +104,7 @@ def test_a_summary_has_events_of_its_own_and_thoughts_may_be_signed() -> None:
 
 
 def test_the_arguments_of_a_function_are_shown_while_they_are_written() -> None:
-    item = OpenCall("fc_1", 0, Origin(Kind.FUNCTION, "f", "n"), "c")
+    item = OpenCall("fc_1", 0, Origin(ToolKind.FUNCTION, "f", "n"), "c")
     events = written(item, "", '{"a"', ": 1}")
     assert events == [
         ("response.function_call_arguments.delta", {"delta": '{"a"'}),
@@ -115,28 +115,28 @@ def test_the_arguments_of_a_function_are_shown_while_they_are_written() -> None:
 
 
 def test_the_input_of_a_custom_tool_is_shown_when_it_is_whole() -> None:
-    item = OpenCall("ctc_1", 0, Origin(Kind.CUSTOM, "run"), "c")
+    item = OpenCall("ctc_1", 0, Origin(ToolKind.CUSTOM, "run"), "c")
     assert written(item, '{"input": "a', 'b"}') == [
         ("response.custom_tool_call_input.delta", {"delta": "ab"}),
         ("response.custom_tool_call_input.done", {"input": "ab"}),
     ]
-    empty = OpenCall("ctc_2", 0, Origin(Kind.CUSTOM, "run"), "c")
+    empty = OpenCall("ctc_2", 0, Origin(ToolKind.CUSTOM, "run"), "c")
     assert written(empty, '{"input": ""}') == [
         ("response.custom_tool_call_input.done", {"input": ""})
     ]
 
 
 def test_other_calls_are_told_as_a_whole_only() -> None:
-    item = OpenCall("sh_1", 0, Origin(Kind.SHELL, "shell"), "c")
+    item = OpenCall("sh_1", 0, Origin(ToolKind.SHELL, "shell"), "c")
     assert written(item, '{"commands": ["ls"]}') == []
     assert item.item("completed")["type"] == "shell_call"
 
 
-def make() -> Output:
-    return Output(AnswerTerms("m", {}, {}), make_token())
+def make() -> OutputItems:
+    return OutputItems(AnswerTerms("m", {}, {}), make_token())
 
 
-def taken(output: Output, *events: ReplyEvent) -> list[Event]:
+def taken(output: OutputItems, *events: ReplyEvent) -> list[Event]:
     return [event for one in events for event in output.take(one)]
 
 
@@ -149,7 +149,7 @@ def told(events: list[Event]) -> list[tuple[str, JsonValue]]:
     ]
 
 
-def items(output: Output) -> list[JsonValue]:
+def items(output: OutputItems) -> list[JsonValue]:
     return [json.parse(item) for item in output.done]
 
 

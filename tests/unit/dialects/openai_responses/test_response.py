@@ -3,11 +3,11 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import Problem
-from proxy.dialects.openai_responses.client_tools import Kind, Origin
+from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 from proxy.dialects.openai_responses.response import (
     AnswerTerms,
     Identity,
-    State,
+    ResponseState,
     echo_of,
     ending_of,
     response_object,
@@ -31,10 +31,10 @@ def test_what_is_repeated_stands_on_one_line() -> None:
 
 
 def test_a_call_leads_to_the_tool_that_the_client_knows() -> None:
-    origin = Origin(Kind.CUSTOM, "run")
+    origin = Origin(ToolKind.CUSTOM, "run")
     terms = AnswerTerms("m", {"previous_response_id": b'"resp_1"'}, {"run": origin})
     assert terms.origin_of("run") is origin
-    assert terms.origin_of("f") == Origin(Kind.FUNCTION, "f")
+    assert terms.origin_of("f") == Origin(ToolKind.FUNCTION, "f")
     assert terms.previous_id == "resp_1"
     assert AnswerTerms("m", {"previous_response_id": b"null"}, {}).previous_id is None
 
@@ -42,11 +42,11 @@ def test_a_call_leads_to_the_tool_that_the_client_knows() -> None:
 def test_the_object_says_how_far_it_is() -> None:
     terms = AnswerTerms("m", echo_of({}), {}, is_stored=True)
     identity = Identity("resp_1", 5, "m")
-    begun = json.parse(response_object(identity, terms, State()))
+    begun = json.parse(response_object(identity, terms, ResponseState()))
     assert isinstance(begun, dict)
     assert (begun["status"], begun["output"], begun["usage"]) == ("in_progress", [], None)
     assert (begun["id"], begun["created_at"], begun["store"]) == ("resp_1", 5, True)
-    state = State("incomplete", [b'{"a":1}'], usage_of({}), None, "max_output_tokens")
+    state = ResponseState("incomplete", [b'{"a":1}'], usage_of({}), None, "max_output_tokens")
     ended = json.parse(response_object(identity, terms, state))
     assert isinstance(ended, dict)
     assert ended["output"] == [{"a": 1}]

@@ -3,8 +3,8 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import NamedTool, ToolChoice, ToolUse
-from proxy.dialects.openai_responses.client_tools import Kind, Origin
-from proxy.dialects.openai_responses.tools import Choice, ToolTable, read_choice
+from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
+from proxy.dialects.openai_responses.tools import ToolTable, ToolUseChoice, read_choice
 from proxy.dialects.raw_json import Node
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
@@ -54,7 +54,7 @@ def test_a_function_goes_out_with_the_bytes_of_its_schema() -> None:
         b'{"type":"function","function":{"name":"f","description":"d",'
         b'"parameters":{"a" : 1.0},"strict":false}}'
     )
-    assert table.origins == {"f": Origin(Kind.FUNCTION, "f")}
+    assert table.origins == {"f": Origin(ToolKind.FUNCTION, "f")}
 
 
 def test_no_tools_are_no_tools() -> None:
@@ -68,8 +68,8 @@ def test_no_tools_are_no_tools() -> None:
 def test_the_members_of_a_namespace_are_functions_that_lead_back_to_it() -> None:
     table = table_of(AGENTS)
     assert names(table) == ["agents__spawn", "agents__ask"]
-    assert table.origins["agents__spawn"] == Origin(Kind.FUNCTION, "spawn", "agents")
-    assert table.origins["agents__ask"] == Origin(Kind.CUSTOM, "ask", "agents")
+    assert table.origins["agents__spawn"] == Origin(ToolKind.FUNCTION, "spawn", "agents")
+    assert table.origins["agents__ask"] == Origin(ToolKind.CUSTOM, "ask", "agents")
     described = [member(json.parse(one.source), "function", "description") for one in table.tools]
     assert described == ["Other agents.\n\nStart one.", "Other agents."]
     bare = table_of({"type": "namespace", "name": "n", "tools": [tool("f")]})
@@ -86,11 +86,11 @@ def test_every_tool_that_a_client_runs_can_be_offered() -> None:
     )
     assert names(table) == ["run", "tool_search", "shell", "local_shell", "apply_patch"]
     assert [table.origins[name].kind for name in names(table)] == [
-        Kind.CUSTOM,
-        Kind.SEARCH,
-        Kind.SHELL,
-        Kind.LOCAL_SHELL,
-        Kind.PATCH,
+        ToolKind.CUSTOM,
+        ToolKind.SEARCH,
+        ToolKind.SHELL,
+        ToolKind.LOCAL_SHELL,
+        ToolKind.PATCH,
     ]
 
 
@@ -158,7 +158,7 @@ TOOLS: JsonValue = [
 ]
 
 
-def read(choice: JsonValue, tools: JsonValue = TOOLS) -> Choice:
+def read(choice: JsonValue, tools: JsonValue = TOOLS) -> ToolUseChoice:
     table = ToolTable([])
     table.offer(Node(tools, json.dump(tools), "tools"))
     found = read_choice(Node(choice, json.dump(choice), "tool_choice"), table)
@@ -195,7 +195,7 @@ def test_some_of_the_tools_may_be_allowed() -> None:
         {"type": "web_search"},
     ]
     found = read({"type": "allowed_tools", "mode": "required", "tools": some})
-    assert found == Choice(ToolUse.REQUIRED, b'"required"', frozenset(("f", "shell")))
+    assert found == ToolUseChoice(ToolUse.REQUIRED, b'"required"', frozenset(("f", "shell")))
 
 
 def test_no_choice_is_none() -> None:

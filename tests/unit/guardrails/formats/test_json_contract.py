@@ -8,7 +8,7 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.guardrails.formats.json_contract import JsonContract, JsonContractConvention
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply, ReplyReader
-from proxy.guardrails.rescue.findings import Found, Prose
+from proxy.guardrails.rescue.findings import FoundCalls, Prose
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.respond import make_respond_tool
@@ -189,7 +189,7 @@ def test_a_broken_object_of_the_contract_was_meant_as_a_call(text: str) -> None:
 
 def test_it_counts_at_the_beginning_of_a_reply_only() -> None:
     assert scan([f" {LOOK}"], (READ_CONTRACT,)) == [
-        Found(READ_CONTRACT.name, (READ_CALL,), LOOK, True, True)
+        FoundCalls(READ_CONTRACT.name, (READ_CALL,), LOOK, True, True)
     ]
     text = f"I call: {LOOK}"
     assert scan([text], (READ_CONTRACT,)) == [Prose(text)]

@@ -4,7 +4,7 @@ from proxy.conversation.messages import assistant_message, user_message
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.guardrails.formats.react import ReAct, ReActContract, ReActConvention
 from proxy.guardrails.model_quirks import Template
-from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
@@ -102,7 +102,7 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
 )
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
     found = find_calls(text, (ReAct(),), ("ping",))
-    assert sum(isinstance(one, Found) for one in found) == count
+    assert sum(isinstance(one, FoundCalls) for one in found) == count
 
 
 @pytest.mark.parametrize(

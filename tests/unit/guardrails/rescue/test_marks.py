@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails.names import find_name
-from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.marks import (
     CLOSING,
     STRAY_CLOSERS,
@@ -61,7 +61,7 @@ def test_closing_marks_are_known() -> None:
 
 def calls_in(text: str) -> list[WrittenCall]:
     found = find_calls(text, SYNTAXES, NAMES, NAMED)
-    return [call for one in found if isinstance(one, Found) for call in one.calls]
+    return [call for one in found if isinstance(one, FoundCalls) for call in one.calls]
 
 
 def is_meant(call: WrittenCall, *, data: str = "") -> bool:

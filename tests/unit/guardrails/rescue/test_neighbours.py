@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.modes import Beginning
 from proxy.guardrails.rescue.neighbours import SIGHT, Ahead, Sequel, Siblings
 from proxy.guardrails.rescue.syntax import Reason
@@ -10,9 +10,9 @@ OFFERED = ("look", "now")
 TAG = "<tool_call>"
 
 
-def found(name: str = "look", syntax: str = "hermes", *, is_marked: bool = True) -> Found:
+def found(name: str = "look", syntax: str = "hermes", *, is_marked: bool = True) -> FoundCalls:
     """Make what is found for one call."""
-    return Found(syntax, (WrittenCall(name, {}),), "", is_marked, closed=True)
+    return FoundCalls(syntax, (WrittenCall(name, {}),), "", is_marked, closed=True)
 
 
 def test_nothing_forbids_the_first_call() -> None:
@@ -36,7 +36,7 @@ def test_a_refused_call_that_nobody_offered_means_nothing() -> None:
 
 
 @pytest.mark.parametrize("first", [found(is_marked=False), found()])
-def test_a_call_that_only_lacked_marks_may_be_repeated(first: Found) -> None:
+def test_a_call_that_only_lacked_marks_may_be_repeated(first: FoundCalls) -> None:
     siblings = Siblings(OFFERED)
     siblings.refuse(Reason.NOT_CLOSED, first)
     assert siblings.object_to(found("now"), TAG) is Reason.OUT_OF_ORDER
@@ -141,9 +141,11 @@ START = Beginning("<tool_call>")
 WITHIN = Beginning("<tool_call>", begins_reply=False, is_sentence_start=False, is_apart=True)
 
 
-def call(source: str = SOURCE, **arguments: str) -> Found:
+def call(source: str = SOURCE, **arguments: str) -> FoundCalls:
     """Make what is found for one call."""
-    return Found("x", (WrittenCall("look", dict(arguments)),), source, is_marked=True, closed=True)
+    return FoundCalls(
+        "x", (WrittenCall("look", dict(arguments)),), source, is_marked=True, closed=True
+    )
 
 
 def sequel(text: str, source: str = SOURCE, beginning: Beginning = START) -> Sequel | None:

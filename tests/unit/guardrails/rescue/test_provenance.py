@@ -5,11 +5,11 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
+    EarlierThoughts,
     Finding,
-    Found,
+    FoundCalls,
     Prose,
-    Refused,
-    Thought,
+    RefusedText,
 )
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.registry import SYNTAXES
@@ -224,7 +224,7 @@ def calls_in(text: str) -> int:
     for pieces in ([text], list(text), [text[:20], text[20:]]):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
         found = [one for piece in pieces for one in scanner.feed(piece)] + scanner.finish()
-        counts.add(sum(isinstance(one, Found) for one in found))
+        counts.add(sum(isinstance(one, FoundCalls) for one in found))
     assert len(counts) == 1
     return counts.pop()
 
@@ -264,9 +264,9 @@ def found_in(text: str) -> list[Finding]:
     return results[0]
 
 
-def look(source: str = MARKED, name: str = "hermes", *, is_marked: bool = True) -> Found:
+def look(source: str = MARKED, name: str = "hermes", *, is_marked: bool = True) -> FoundCalls:
     """Make what is found for one call to `look`."""
-    return Found(name, (WrittenCall("look", {"at": "x"}),), source, is_marked, closed=True)
+    return FoundCalls(name, (WrittenCall("look", {"at": "x"}),), source, is_marked, closed=True)
 
 
 ANNOUNCEMENTS = (ArgumentsStarted, ArgumentsText)
@@ -276,7 +276,7 @@ ANNOUNCEMENTS = (ArgumentsStarted, ArgumentsText)
 @pytest.mark.parametrize("behind", ["Then more.", " Then more.", " \u7136\u540e"])
 def test_a_call_between_sentences_is_one(before: str, behind: str) -> None:
     assert look() in [
-        one if not isinstance(one, Found) else replace(one, source=MARKED)
+        one if not isinstance(one, FoundCalls) else replace(one, source=MARKED)
         for one in found_in(before + MARKED + behind)
     ]
 
@@ -285,14 +285,14 @@ def test_a_call_between_sentences_is_one(before: str, behind: str) -> None:
     "text", [f"Use {MARKED} Then wait.", f"Write: {MARKED} to look.", f"First {MARKED}, then"]
 )
 def test_a_call_within_a_sentence_is_none(text: str) -> None:
-    assert Refused(Reason.IN_SENTENCE) in found_in(text)
+    assert RefusedText(Reason.IN_SENTENCE) in found_in(text)
 
 
 @pytest.mark.parametrize("call", [MARKED, NOW, FENCED, f"<tool_call>{LOOK}"])
 def test_an_announced_example_is_no_call_nor_is_the_next(call: str) -> None:
     found = found_in(f"For example:\n{call}\n{MARKED}\nThat is it.")
-    assert not any(isinstance(one, Found) for one in found)
-    assert Refused(Reason.QUOTED) in found
+    assert not any(isinstance(one, FoundCalls) for one in found)
+    assert RefusedText(Reason.QUOTED) in found
 
 
 def test_no_arguments_of_an_example_are_announced() -> None:
@@ -302,9 +302,13 @@ def test_no_arguments_of_an_example_are_announced() -> None:
 
 def test_behind_the_end_of_thoughts_a_reply_begins_anew() -> None:
     bare = look(LOOK, "bare_json", is_marked=False)
-    assert found_in(f"Hm.\n</think>\n\n{LOOK}") == [Prose("Hm.\n</think>"), Thought(), bare]
-    assert found_in(f"{MARKED}</think>Done.") == [look(), Thought(), Prose("Done.")]
-    assert found_in(f"{LOOK}\n</think>\nDone.") == [Prose(LOOK), Thought(), Prose("\n\nDone.")]
+    assert found_in(f"Hm.\n</think>\n\n{LOOK}") == [Prose("Hm.\n</think>"), EarlierThoughts(), bare]
+    assert found_in(f"{MARKED}</think>Done.") == [look(), EarlierThoughts(), Prose("Done.")]
+    assert found_in(f"{LOOK}\n</think>\nDone.") == [
+        Prose(LOOK),
+        EarlierThoughts(),
+        Prose("\n\nDone."),
+    ]
 
 
 def test_a_quoted_end_of_thoughts_is_none() -> None:
@@ -323,12 +327,12 @@ def test_a_token_in_front_of_a_reply_is_not_part_of_its_line() -> None:
 
 def test_an_unmarked_name_may_differ_as_all_names_may() -> None:
     text = LOOK.replace("look", "functions.look")
-    assert [type(one) for one in found_in(text)] == [Found]
+    assert [type(one) for one in found_in(text)] == [FoundCalls]
 
 
 def test_giving_up_is_reported_once_and_only_if_text_is_left() -> None:
     noise = "<tool_call> x "
-    too_many = Refused(Reason.TOO_MANY_OPENINGS)
+    too_many = RefusedText(Reason.TOO_MANY_OPENINGS)
     for pieces in ([noise * 600], list(noise * 600)):
         assert scan(pieces, SYNTAXES, TOOLS).count(too_many) == 1
     assert too_many not in scan([noise * 400], SYNTAXES, TOOLS)
@@ -358,7 +362,7 @@ def test_openings_made_of_the_offered_names_are_looked_for() -> None:
     ],
 )
 def test_words_and_marks_around_a_call_say_whose_it_is(text: str, count: int) -> None:
-    assert sum(isinstance(one, Found) for one in found_in(text)) == count
+    assert sum(isinstance(one, FoundCalls) for one in found_in(text)) == count
 
 
 # What became of the calls before, and what the line goes on with.
@@ -367,7 +371,7 @@ BROKEN = '<tool_call>{"name": "look", "arguments": {oh}}</tool_call>'
 EMPTY_TAG = "<now></now>"
 
 
-def kinds_in(text: str) -> list[Found | Reason]:
+def kinds_in(text: str) -> list[FoundCalls | Reason]:
     """Return what is found and why the rest is refused, however a text arrives."""
     results = []
     for pieces in chunkings(text):
@@ -375,9 +379,9 @@ def kinds_in(text: str) -> list[Found | Reason]:
         findings = [one for piece in pieces for one in scanner.feed(piece)] + scanner.finish()
         results.append(
             [
-                one.reason if isinstance(one, Refused) else replace(one, source="")
+                one.reason if isinstance(one, RefusedText) else replace(one, source="")
                 for one in findings
-                if isinstance(one, Found | Refused)
+                if isinstance(one, FoundCalls | RefusedText)
             ]
         )
     assert all(result == results[0] for result in results)
@@ -386,7 +390,9 @@ def kinds_in(text: str) -> list[Found | Reason]:
 
 def called(text: str) -> list[str]:
     """Return the names of the calls in a text."""
-    return [call.name for one in kinds_in(text) if isinstance(one, Found) for call in one.calls]
+    return [
+        call.name for one in kinds_in(text) if isinstance(one, FoundCalls) for call in one.calls
+    ]
 
 
 def test_an_example_that_cannot_be_read_is_quoted_and_so_is_what_follows() -> None:
@@ -447,5 +453,5 @@ def test_text_in_a_json_document_is_quoted_to_its_end() -> None:
 def test_too_many_calls_behind_others_are_left_out() -> None:
     many = f"<tool_call>[{', '.join([LOOK] * 100)}]</tool_call>"
     found = find_calls(f"{many}\n{many}\n{many}", SYNTAXES, TOOLS)
-    calls = [call for one in found if isinstance(one, Found) for call in one.calls]
+    calls = [call for one in found if isinstance(one, FoundCalls) for call in one.calls]
     assert len(calls) == MOST_CALLS

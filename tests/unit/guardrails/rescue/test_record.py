@@ -1,5 +1,11 @@
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.findings import Found, LeftOut, Prose, Refused, Thought
+from proxy.guardrails.rescue.findings import (
+    EarlierThoughts,
+    FoundCalls,
+    LeftOut,
+    Prose,
+    RefusedText,
+)
 from proxy.guardrails.rescue.record import Record, Report
 from proxy.guardrails.rescue.syntax import Place, Reason
 
@@ -55,10 +61,10 @@ def test_white_space_that_is_held_can_be_taken_out_and_tokens_cannot() -> None:
     assert report.take() == [Prose("One</s>\n")]
 
 
-def found(name: str, source: str = "", *, is_marked: bool = True) -> Found:
+def found(name: str, source: str = "", *, is_marked: bool = True) -> FoundCalls:
     """Make what is found for one call."""
     call = WrittenCall(name, {})
-    return Found("hermes", (call,), source or f"<{name}>", is_marked, closed=True)
+    return FoundCalls("hermes", (call,), source or f"<{name}>", is_marked, closed=True)
 
 
 def test_calls_that_wait_count_with_the_next_one() -> None:
@@ -77,9 +83,9 @@ def test_calls_that_wait_are_refused_with_the_next_one() -> None:
     record.join(found("look"), " and ", "and ")
     record.refuse_call(Reason.IN_SENTENCE, found("now"), " so")
     assert record.take() == [
-        Refused(Reason.IN_SENTENCE),
+        RefusedText(Reason.IN_SENTENCE),
         Prose("<look> and"),
-        Refused(Reason.IN_SENTENCE),
+        RefusedText(Reason.IN_SENTENCE),
         Prose(" <now> so"),
     ]
 
@@ -95,7 +101,7 @@ def test_prose_ends_the_waiting() -> None:
     record = Record(("look",))
     record.join(found("look"), " and ", "and ")
     record.say("more")
-    assert record.end() == [Refused(Reason.IN_SENTENCE), Prose("<look> and"), Prose(" more")]
+    assert record.end() == [RefusedText(Reason.IN_SENTENCE), Prose("<look> and"), Prose(" more")]
 
 
 def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
@@ -104,7 +110,7 @@ def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
     record.say("</tool_call></think>")
     record.restart()
     record.accept(found("look"))
-    assert record.take() == [Prose("</tool_call></think>"), Thought()]
+    assert record.take() == [Prose("</tool_call></think>"), EarlierThoughts()]
     record.widen_gap("\n")
     assert record.end() == [found("look")]
 
@@ -115,7 +121,7 @@ def test_of_a_broken_call_the_thoughts_have_no_end() -> None:
     record.say("</think>")
     record.widen_gap("\n")
     record.restart()
-    assert record.end() == [Prose("</think>"), Thought(is_over=False)]
+    assert record.end() == [Prose("</think>"), EarlierThoughts(is_over=False)]
     assert record.siblings.object_to(found("look"), "") is Reason.NESTED
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.findings import ArgumentsText, Finding, Found, Prose, Refused
+from proxy.guardrails.rescue.findings import ArgumentsText, Finding, FoundCalls, Prose, RefusedText
 from proxy.guardrails.rescue.registry import (
     SYNTAXES,
     Addressed,
@@ -26,9 +26,9 @@ def test_what_stands_in_it_is_never_run() -> None:
     for pieces in chunkings(text):
         findings = scan(pieces, SYNTAXES, ("look",))
         assert [type(finding) for finding in findings if not isinstance(finding, Prose)][:1] == [
-            Refused
+            RefusedText
         ]
-        assert sum(isinstance(finding, Found) for finding in findings) == 1
+        assert sum(isinstance(finding, FoundCalls) for finding in findings) == 1
 
 
 @pytest.mark.parametrize("end", ["</tool_response>", ""])
@@ -85,14 +85,14 @@ QUOTATIONS = [
 
 def calls_in(text: str, pieces: list[str] | None = None) -> list[Finding]:
     findings = scan(pieces or [text], SYNTAXES, ("look",))
-    return [finding for finding in findings if isinstance(finding, Found)]
+    return [finding for finding in findings if isinstance(finding, FoundCalls)]
 
 
 @pytest.mark.parametrize("text", GENUINE)
 @pytest.mark.parametrize("before", ["", "Let me look. "])
 def test_a_genuine_call_is_found_however_it_arrives(before: str, text: str) -> None:
     whole = scan([before + text], SYNTAXES, ("look",))
-    found = [finding for finding in whole if isinstance(finding, Found)]
+    found = [finding for finding in whole if isinstance(finding, FoundCalls)]
     assert [(call.name, call.arguments) for one in found for call in one.calls] == [
         ("look", {"at": "x"})
     ]

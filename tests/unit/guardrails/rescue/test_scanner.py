@@ -9,10 +9,10 @@ from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
     Finding,
-    Found,
+    FoundCalls,
     LeftOut,
     Prose,
-    Refused,
+    RefusedText,
 )
 from proxy.guardrails.rescue.marks import SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
@@ -46,14 +46,14 @@ def found_in(text: str, *, cut_off: bool = False) -> list[Finding]:
 
 def look(
     source: str = CALL, name: str = "hermes", *, is_marked: bool = True, closed: bool = True
-) -> Found:
+) -> FoundCalls:
     """Make what is found for one call to `look`."""
-    return Found(name, (WrittenCall("look", {"at": "x"}),), source, is_marked, closed)
+    return FoundCalls(name, (WrittenCall("look", {"at": "x"}),), source, is_marked, closed)
 
 
-def now(source: str = NOW) -> Found:
+def now(source: str = NOW) -> FoundCalls:
     """Make what is found for a call to `now`."""
-    return Found("qwen_coder", (WrittenCall("now", {}),), source, is_marked=True, closed=True)
+    return FoundCalls("qwen_coder", (WrittenCall("now", {}),), source, is_marked=True, closed=True)
 
 
 # Prose and calls kept apart.
@@ -159,7 +159,7 @@ def test_arguments_are_the_same_however_they_arrive() -> None:
 )
 def test_a_quoted_call_is_prose(before: str, behind: str) -> None:
     found = found_in(before + CALL + behind)
-    assert [one for one in found if not isinstance(one, Prose)] == [Refused(Reason.QUOTED)]
+    assert [one for one in found if not isinstance(one, Prose)] == [RefusedText(Reason.QUOTED)]
     assert "".join(one.text for one in found if isinstance(one, Prose)) == before + CALL + behind
 
 
@@ -175,7 +175,7 @@ def test_what_is_quoted_on_a_line_does_not_quote_the_next_one(before: str) -> No
 @pytest.mark.parametrize("before", ["```\nx", "~~~\nx", '"<tool_call>'])
 def test_a_quotation_of_several_lines_goes_on(before: str) -> None:
     text = f"{before}\n[look(at='x')]"
-    assert not any(isinstance(one, Found) for one in found_in(text))
+    assert not any(isinstance(one, FoundCalls) for one in found_in(text))
 
 
 def test_a_call_behind_a_closed_code_block_counts() -> None:
@@ -186,7 +186,7 @@ def test_a_call_behind_a_closed_code_block_counts() -> None:
 @pytest.mark.parametrize("behind", [" is how it is done.", ".", "</tool_call>, see?", " `"])
 def test_a_call_in_a_sentence_is_prose(behind: str) -> None:
     text = CALL + behind
-    assert found_in(text) == [Refused(Reason.IN_SENTENCE), Prose(text)]
+    assert found_in(text) == [RefusedText(Reason.IN_SENTENCE), Prose(text)]
 
 
 @pytest.mark.parametrize("behind", ["\nThat is it.", "<|im_end|>That is it.", " \r\n\nThat is it."])
@@ -197,9 +197,9 @@ def test_prose_may_follow_a_call_on_another_line(behind: str) -> None:
 def test_behind_a_call_that_was_only_mentioned_no_other_counts() -> None:
     text = f"{CALL} or\n{NOW}"
     assert found_in(text) == [
-        Refused(Reason.IN_SENTENCE),
+        RefusedText(Reason.IN_SENTENCE),
         Prose(f"{CALL} or"),
-        Refused(Reason.OUT_OF_ORDER),
+        RefusedText(Reason.OUT_OF_ORDER),
         Prose(f"\n{NOW}"),
     ]
 
@@ -207,7 +207,7 @@ def test_behind_a_call_that_was_only_mentioned_no_other_counts() -> None:
 def test_an_opening_without_a_call_is_prose() -> None:
     assert found_in(f"The <tool_call> tag.\n{CALL}") == [
         Prose("The"),
-        Refused(Reason.NOT_A_CALL),
+        RefusedText(Reason.NOT_A_CALL),
         Prose(" <tool_call> tag."),
         look(),
     ]
@@ -215,7 +215,7 @@ def test_an_opening_without_a_call_is_prose() -> None:
 
 def test_a_broken_call_is_prose() -> None:
     text = '<tool_call>{"name": "look", "arguments": {oh}}</tool_call>'
-    assert found_in(text) == [Refused(Reason.BROKEN), Prose(text)]
+    assert found_in(text) == [RefusedText(Reason.BROKEN), Prose(text)]
 
 
 def test_a_call_without_closing_tag_counts_at_the_end_or_before_another() -> None:
@@ -226,14 +226,14 @@ def test_a_call_without_closing_tag_counts_at_the_end_or_before_another() -> Non
 
 def test_a_call_without_closing_tag_before_prose_is_prose() -> None:
     text = f"<tool_call>{LOOK}\nThat is it."
-    assert found_in(text) == [Refused(Reason.NOT_CLOSED), Prose(text)]
+    assert found_in(text) == [RefusedText(Reason.NOT_CLOSED), Prose(text)]
 
 
 def test_a_call_with_missing_brackets_counts_only_at_the_end() -> None:
     text = f"<tool_call>{LOOK[:-1]}"
     assert found_in(text) == [look(text, closed=False)]
     broken = f"<tool_call>{LOOK[:-2]}</tool_call>"
-    assert found_in(broken) == [Refused(Reason.BROKEN), Prose(broken)]
+    assert found_in(broken) == [RefusedText(Reason.BROKEN), Prose(broken)]
 
 
 def test_one_bracket_may_be_missing_before_the_closing_tag() -> None:
@@ -244,14 +244,14 @@ def test_one_bracket_may_be_missing_before_the_closing_tag() -> None:
 def test_a_closing_tag_may_break_off_at_the_end() -> None:
     for end in ("</", "</tool_ca"):
         assert found_in(f"<tool_call>{LOOK}{end}") == [look(f"<tool_call>{LOOK}", closed=False)]
-    assert found_in(f"{CALL}<") == [Refused(Reason.IN_SENTENCE), Prose(f"{CALL}<")]
+    assert found_in(f"{CALL}<") == [RefusedText(Reason.IN_SENTENCE), Prose(f"{CALL}<")]
 
 
 def test_what_began_with_a_control_token_is_a_call_although_a_sentence_follows() -> None:
     text = f"<|tool_call|>{LOOK}"
     found = look(f"{text} ", "granite")
     assert found_in(f"So {text} I think.") == [Prose("So"), found, Prose("I think.")]
-    assert found_in(f"`{text}`") == [Prose("`"), Refused(Reason.QUOTED), Prose(f"{text}`")]
+    assert found_in(f"`{text}`") == [Prose("`"), RefusedText(Reason.QUOTED), Prose(f"{text}`")]
 
 
 def test_text_full_of_openings_is_searched_only_for_a_while() -> None:
@@ -268,7 +268,7 @@ def test_text_read_in_vain_is_searched_only_for_a_while() -> None:
 
 def found_in_whole(text: str) -> list[Finding]:
     found = joined(find_calls(text, SYNTAXES, TOOLS))
-    last = [item for item in found if not isinstance(item, Refused)][-1]
+    last = [item for item in found if not isinstance(item, RefusedText)][-1]
     if isinstance(last, Prose):
         last = Prose(last.text[-len("<tool_call> x ") * 100 - len(CALL) :])
     return [last]
@@ -293,7 +293,7 @@ def found_in_whole(text: str) -> list[Finding]:
     ],
 )
 def test_a_reply_that_was_cut_off_ends_in_no_call(text: str) -> None:
-    assert found_in(f"{text}", cut_off=True) == [Refused(Reason.CUT_OFF), Prose(text)]
+    assert found_in(f"{text}", cut_off=True) == [RefusedText(Reason.CUT_OFF), Prose(text)]
 
 
 def test_a_call_that_was_closed_counts_although_the_reply_was_cut_off() -> None:
@@ -326,7 +326,7 @@ def test_plain_json_on_lines_of_its_own_may_end_the_reply() -> None:
 
 @pytest.mark.parametrize("before", ["You could send\n", "The page says it all.\n", "He wrote:\n"])
 def test_plain_json_of_which_somebody_tells_is_prose(before: str) -> None:
-    assert not any(isinstance(one, Found) for one in found_in(before + LOOK))
+    assert not any(isinstance(one, FoundCalls) for one in found_in(before + LOOK))
 
 
 @pytest.mark.parametrize("text", ['{"look": 1}', '{"name": "look"}', "[1, 2]", "[]", "[see]", "{"])
@@ -362,17 +362,17 @@ def test_an_unmarked_call_that_a_marked_one_repeats_is_prose() -> None:
 
 def test_an_unmarked_call_to_a_tool_that_is_not_offered_is_prose() -> None:
     text = LOOK.replace("look", "search")
-    assert found_in(text) == [Refused(Reason.NOT_OFFERED), Prose(text)]
+    assert found_in(text) == [RefusedText(Reason.NOT_OFFERED), Prose(text)]
     fenced = f"Then:\n```\n[{LOOK}, {text}]\n```\n"
     assert found_in(fenced) == [
         Prose("Then:"),
-        Refused(Reason.NOT_OFFERED),
+        RefusedText(Reason.NOT_OFFERED),
         Prose(fenced.removeprefix("Then:")),
     ]
 
 
 def test_a_marked_call_to_a_tool_that_is_not_offered_is_left_to_the_name_check() -> None:
-    assert [type(finding) for finding in found_in(CALL.replace("look", "search"))] == [Found]
+    assert [type(finding) for finding in found_in(CALL.replace("look", "search"))] == [FoundCalls]
 
 
 # Results that the model invented.
@@ -431,10 +431,10 @@ def test_nothing_is_lost_and_chunks_make_no_difference_in_any_mixture(
     kept = "".join(
         finding.text if isinstance(finding, Prose) else finding.source
         for finding in findings
-        if isinstance(finding, Prose | Found)
+        if isinstance(finding, Prose | FoundCalls)
     )
     assert words_of(kept) == words_of(text)
-    if not any(isinstance(finding, Found) for finding in findings):
+    if not any(isinstance(finding, FoundCalls) for finding in findings):
         assert kept == text
 
 
@@ -444,7 +444,7 @@ def test_a_whole_text_can_be_scanned_at_once() -> None:
         now(),
     ]
     assert find_calls('[{"a', SYNTAXES, TOOLS, cut_off=True) == [
-        Refused(Reason.CUT_OFF),
+        RefusedText(Reason.CUT_OFF),
         Prose('[{"a'),
     ]
 
@@ -467,7 +467,7 @@ def test_a_reading_that_never_ends_is_refused_at_the_end() -> None:
     stubborn: Syntax = Stubborn()
     assert find_calls("a <x> b", [stubborn], ()) == [
         Prose("a"),
-        Refused(Reason.CUT_OFF),
+        RefusedText(Reason.CUT_OFF),
         Prose(" <x> b"),
     ]
 

@@ -6,10 +6,10 @@ from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
     Finding,
-    Found,
+    FoundCalls,
     LeftOut,
     Prose,
-    Refused,
+    RefusedText,
 )
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
@@ -31,7 +31,7 @@ def found_in(text: str) -> list[Finding]:
 def test_a_reply_has_so_many_calls_and_no_more() -> None:
     def ends(count: int, behind: str) -> tuple[int, list[Finding]]:
         findings = found_in(f"{CALL}\n" * count + behind)
-        calls = [one for one in findings if isinstance(one, Found)]
+        calls = [one for one in findings if isinstance(one, FoundCalls)]
         return len(calls), findings[-1:]
 
     assert ends(MOST_CALLS, "Done.") == (MOST_CALLS, [Prose("Done.")])
@@ -62,11 +62,11 @@ def test_the_first_ones_of_too_many_marked_calls_count(
         return found_in(before + between.join([call] * count) + behind)
 
     (whole,) = findings(MOST_CALLS)
-    assert isinstance(whole, Found)
+    assert isinstance(whole, FoundCalls)
     assert len(whole.calls) == MOST_CALLS
     for count in (MOST_CALLS + 1, MOST_CALLS + 2, 3 * MOST_CALLS):
         first, rest = findings(count)
-        assert isinstance(first, Found)
+        assert isinstance(first, FoundCalls)
         assert first.calls == whole.calls
         assert rest == LeftOut("too_many_calls")
 
@@ -80,9 +80,9 @@ def test_nothing_of_too_many_unmarked_calls_counts(before: str, between: str, be
         return found_in(before + between.join([LOOK] * count) + behind)
 
     (whole,) = findings(MOST_CALLS)
-    assert isinstance(whole, Found)
+    assert isinstance(whole, FoundCalls)
     refused, prose = findings(2 * MOST_CALLS)
-    assert refused == Refused(Reason.TOO_MANY_CALLS)
+    assert refused == RefusedText(Reason.TOO_MANY_CALLS)
     assert prose == Prose(before + between.join([LOOK] * 2 * MOST_CALLS) + behind)
     assert findings(2 * MOST_CALLS + 1)[0] == refused
 
@@ -123,7 +123,7 @@ def called(text: str) -> list[str]:
     for pieces in chunkings(text):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
         findings = [one for piece in pieces for one in scanner.feed(piece)]
-        found = [one for one in joined(findings + scanner.finish()) if isinstance(one, Found)]
+        found = [one for one in joined(findings + scanner.finish()) if isinstance(one, FoundCalls)]
         results.append([call.name for one in found for call in one.calls])
     assert all(result == results[0] for result in results)
     return results[0]
@@ -176,7 +176,9 @@ def test_a_row_may_be_as_long_as_a_reply_and_no_longer(title: str) -> None:
     def names(count: int) -> list[str]:
         text = before + between.join([first, *[second] * (count - 1)])
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
-        found = [one for one in scanner.feed(text) + scanner.finish() if isinstance(one, Found)]
+        found = [
+            one for one in scanner.feed(text) + scanner.finish() if isinstance(one, FoundCalls)
+        ]
         return [call.name for one in found for call in one.calls]
 
     assert len(names(MOST_CALLS)) == MOST_CALLS

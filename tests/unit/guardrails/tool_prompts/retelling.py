@@ -6,7 +6,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
 from proxy.guardrails.formats.json_contract import JsonContract
-from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Syntax
@@ -53,7 +53,7 @@ def read_again(
 ) -> list[WrittenCall]:
     """Find the calls in a written message."""
     findings = find_calls(written, syntaxes_of(convention, respond_name), offered)
-    return [call for found in findings if isinstance(found, Found) for call in found.calls]
+    return [call for found in findings if isinstance(found, FoundCalls) for call in found.calls]
 
 
 def retold(convention: Convention, *told: ToolCall, text: str = "") -> list[WrittenCall]:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Parsing, Question, Thinking
+from proxy.conversation.requests import Parsing, Question, ThinkingOptions
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.upstream.fields import FIELDS, ModelLimits, body_fields
 from proxy.dialects.field_table import Field, Handling
@@ -69,18 +69,18 @@ def test_how_much_is_thought_has_other_words(fields: JsonObject, members: JsonOb
 @pytest.mark.parametrize(
     ("thinking", "members"),
     [
-        (Thinking(is_on=False), {"thinking": DISABLED}),
-        (Thinking(is_on=True), {"thinking": {"type": "adaptive"}}),
+        (ThinkingOptions(is_on=False), {"thinking": DISABLED}),
+        (ThinkingOptions(is_on=True), {"thinking": {"type": "adaptive"}}),
         (
-            Thinking(is_on=True, budget=1024),
+            ThinkingOptions(is_on=True, budget=1024),
             {"thinking": {"type": "enabled", "budget_tokens": 1024}},
         ),
-        (Thinking(effort="max"), {"output_config": {"effort": "max"}}),
-        (Thinking(effort="minimal"), {"output_config": {"effort": "low"}}),
+        (ThinkingOptions(effort="max"), {"output_config": {"effort": "max"}}),
+        (ThinkingOptions(effort="minimal"), {"output_config": {"effort": "low"}}),
     ],
 )
 def test_what_no_field_says_of_thoughts_is_said_as_the_api_knows_it(
-    thinking: Thinking, members: JsonObject
+    thinking: ThinkingOptions, members: JsonObject
 ) -> None:
     asked = question()
     asked = replace(asked, request=replace(asked.request, thinking=thinking))

@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.findings import Found, Prose
+from proxy.guardrails.rescue.findings import FoundCalls, Prose
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.rescue.syntaxes.named_json import (
@@ -147,7 +147,7 @@ def test_anything_else_is_no_call_of_functionary(text: str, reason: Reason) -> N
 )
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
     found = find_calls(text, (Functionary(), FunctionaryInText()), ("ping",))
-    assert sum(len(one.calls) for one in found if isinstance(one, Found)) == count
+    assert sum(len(one.calls) for one in found if isinstance(one, FoundCalls)) == count
 
 
 def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.findings import Refused
+from proxy.guardrails.rescue.findings import RefusedText
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged, read_nested
@@ -106,9 +106,9 @@ def test_work_is_linear_for_floods(unit: str) -> None:
 def test_there_is_a_limit_to_the_number_of_arguments() -> None:
     pairs = "".join(f"<p a{number}>1</p>" for number in range(101))
     findings = find_calls(f"<c f>{pairs}</c>", (TAGS,), ())
-    assert findings[0] == Refused(Reason.BROKEN)
+    assert findings[0] == RefusedText(Reason.BROKEN)
     same = find_calls(f"<c f>{'<p a>1</p>' * 101}</c>", (TAGS,), ())
-    assert same[0] == Refused(Reason.BROKEN)
+    assert same[0] == RefusedText(Reason.BROKEN)
 
 
 def test_there_is_a_limit_to_the_number_of_marks_in_a_value() -> None:
