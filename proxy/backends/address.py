@@ -1,4 +1,4 @@
-"""Where a backend is, read from what an operator wrote. It must not know what is asked there."""
+"""Parses the address of a backend as an operator wrote it."""
 
 import httpx
 
@@ -10,8 +10,8 @@ SETTING = "backend.url"
 def root_of(url: str) -> str:
     """Return a base URL with its scheme but without a trailing slash and `/v1`.
 
-    Raises InvalidConfiguration if nothing can be reached there. Credentials are refused, so that
-    the result is fit for headers and logs.
+    Raises InvalidConfiguration for an invalid address, or one with credentials: addresses appear
+    in headers and logs.
     """
     written = url.strip()
     try:
