@@ -7,9 +7,9 @@ an adapter adds its own requests and replies:
   features (`capabilities`; `engines` lists them per engine); `llama_server` uses its extras
 - `ollama` (`ollama_models`) and `anthropic`: engines with a language of their own
 
-`detection` finds out what answers at an address. All of them send through `transport`: an
-`address`, a `connection_pool` (`connecting`, `arriving`). Replies are read by `reply_reading`,
-errors by `refusals`; `counting` counts tokens.
+`detection` finds out what answers at an address. Each asks through `transport`, with a
+`connection_pool` (`connecting`, `arriving`). Replies are read by `reply_reading`, errors by
+`refusals`; `counting` counts tokens.
 
 Several servers form a `pool`: `affinity` chooses the one that has the prompt cached, `breaker` says
 when to try a failed one again.

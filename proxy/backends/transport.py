@@ -14,7 +14,6 @@ from http import HTTPStatus
 
 import httpx
 
-from proxy.backends.address import root_of
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.arriving import Arriving, Unpacked
 from proxy.backends.connection_pool import (
@@ -51,6 +50,7 @@ _INSECURE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _FAILURES = (ConnectionPoolError, OSError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+_SETTING = "backend.url"
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,3 +440,23 @@ def _open_client(
 def _open_transport(security: ssl.SSLContext | None) -> httpx.AsyncBaseTransport:
     limits = httpx.Limits(keepalive_expiry=KEEP_ALIVE)
     return httpx.AsyncHTTPTransport(verify=security or _INSECURE, limits=limits)
+
+
+def root_of(url: str) -> str:
+    """Return a base URL with its scheme but without a trailing slash and `/v1`.
+
+    Raises InvalidConfiguration if nothing can be reached there. Credentials are refused, so that
+    the result is fit for headers and logs.
+    """
+    written = url.strip()
+    try:
+        parsed = httpx.URL(written if "://" in written else f"http://{written}")
+    except httpx.InvalidURL as error:
+        raise InvalidConfiguration(_SETTING, "is not a URL") from error
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise InvalidConfiguration(_SETTING, "should be an address like http://127.0.0.1:8080")
+    if parsed.userinfo:
+        raise InvalidConfiguration(_SETTING, "must not contain credentials: use backend.api_key")
+    if parsed.query or parsed.fragment:
+        raise InvalidConfiguration(_SETTING, "must not have a query or a fragment")
+    return str(parsed).rstrip("/").removesuffix("/v1").rstrip("/")

@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, overload
+from typing import Generic, TypedDict, TypeVar, Unpack, overload
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -62,6 +62,20 @@ class ToolOptions:
     display_format: Format | None = None
 
 
+class OptionArguments(TypedDict, total=False):
+    """`ToolOptions` as keyword arguments."""
+
+    name: str | None
+    description: str | None
+    parameters: JsonObject | None
+    aliases: Sequence[str]
+    timeout: float | None
+    parallel: bool
+    needs_approval: bool
+    llm_format: Format | None
+    display_format: Format | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionTool:
     """A function that a model may call; calling it is calling the function.
@@ -89,28 +103,17 @@ def tool(function: Function, /) -> FunctionTool: ...
 
 
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    parameters: JsonObject | None = None,
-    aliases: Sequence[str] = (),
-    timeout: float | None = TIMEOUT,
-    parallel: bool = True,
-    needs_approval: bool = False,
-    llm_format: Format | None = None,
-    display_format: Format | None = None,
-) -> Callable[[Function], FunctionTool]: ...
+def tool(**options: Unpack[OptionArguments]) -> Callable[[Function], FunctionTool]: ...
 
 
 def tool(
-    function: Function | None = None, /, **options: object
+    function: Function | None = None, /, **options: Unpack[OptionArguments]
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a function a tool: `@tool`, or `@tool(name=...)` with any of the `ToolOptions`.
 
     Raises `TypeError` for a function that cannot be one, because of its signature or its hints.
     """
-    chosen = ToolOptions(**options)  # type: ignore[arg-type] # the overloads say what they are
+    chosen = ToolOptions(**options)
     if function is None:
         return functools.partial(make_tool, options=chosen)
     return make_tool(function, chosen)

@@ -1,15 +1,14 @@
 """The tools that a program offers to a model, found by name or alias."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import cast, overload
+from typing import Unpack, cast, overload
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.tool_rounds.executor import Outcome, RoundContext
 from proxy.tools.execution import Approve, Execution, Limits
-from proxy.tools.function import TIMEOUT, FunctionTool, ToolOptions, make_tool
-from proxy.tools.results import Format
+from proxy.tools.function import FunctionTool, OptionArguments, ToolOptions, make_tool
 from proxy.tools.signature import Function
 
 
@@ -40,26 +39,13 @@ class Toolset:
     def tool(self, function: Function, /) -> FunctionTool: ...
 
     @overload
-    def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        parameters: JsonObject | None = None,
-        aliases: Sequence[str] = (),
-        timeout: float | None = TIMEOUT,
-        parallel: bool = True,
-        needs_approval: bool = False,
-        llm_format: Format | None = None,
-        display_format: Format | None = None,
-    ) -> Callable[[Function], FunctionTool]: ...
+    def tool(self, /, **options: Unpack[OptionArguments]) -> Callable[[Function], FunctionTool]: ...
 
     def tool(
-        self, function: Function | None = None, /, **options: object
+        self, function: Function | None = None, /, **options: Unpack[OptionArguments]
     ) -> FunctionTool | Callable[[Function], FunctionTool]:
         """Register a function by a decorator, as `@tool` makes one."""
-        chosen = ToolOptions(**options)  # type: ignore[arg-type] # the overloads say what they are
+        chosen = ToolOptions(**options)
 
         def register(function: Function) -> FunctionTool:
             return self.add(make_tool(function, chosen))
