@@ -252,7 +252,7 @@ class DetectedBackend:
     async def _find_adapter(self) -> Backend:
         """Return the adapter; raises BackendUnavailable while nothing ever answered.
 
-        A server that is there and too busy to say what it is gets what every engine understands.
+        A server that is too busy to identify itself gets the adapter for any engine.
         """
         try:
             return self._adapter or await self._look()

@@ -445,8 +445,8 @@ def _open_transport(security: ssl.SSLContext | None) -> httpx.AsyncBaseTransport
 def root_of(url: str) -> str:
     """Return a base URL with its scheme but without a trailing slash and `/v1`.
 
-    Raises InvalidConfiguration if nothing can be reached there. Credentials are refused, so that
-    the result is fit for headers and logs.
+    Raises InvalidConfiguration for an invalid address, or one with credentials: addresses appear
+    in headers and logs.
     """
     written = url.strip()
     try:
