@@ -14,7 +14,7 @@ import msgspec
 from proxy.backends.capabilities import directives
 from proxy.backends.llama_server import acceptable, is_parse_failure
 from proxy.backends.llama_server import directives as llama_server_directives
-from proxy.backends.refusals import Refusal, as_error, streamed_refusal
+from proxy.backends.refusals import Refusal, as_error, read_streamed_refusal
 from proxy.context.compaction import Compaction, NoCompaction
 from proxy.context.tokens import TokenBook
 from proxy.conversation import json
@@ -232,7 +232,7 @@ class GuardedTurn:
         else:
             deltas = []
         if failed:
-            deltas += self.fail(as_error(ENGINE, streamed_refusal(failed[0])))
+            deltas += self.fail(as_error(ENGINE, read_streamed_refusal(failed[0])))
         return deltas
 
     def _show(self, events: Sequence[ReplyEvent]) -> list[JsonObject]:

@@ -117,7 +117,7 @@ class Task(Generic[Output]):
             members["response_format"] = {"type": "json_schema", "json_schema": schema}
         request = replace(self.model.request(members), messages=(), workflow=self.workflow)
         system = (_system(self.instructions),) if self.instructions else ()
-        return request.followed_by((*system, *self.conversation.history, self.said))
+        return request.append_messages((*system, *self.conversation.history, self.said))
 
 
 class Running(Generic[Output]):
@@ -194,7 +194,7 @@ class Running(Generic[Output]):
     def _trace(self, run: Run) -> None:
         usage, stop = usage_of(run.usages), run.stop
         tokens = usage.prompt_tokens, usage.completion_tokens
-        self._spans.finished("" if stop is None else stop.value, len(run.rounds), tokens)
+        self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
 
     def _make_turns(self, parsed: ParsedRequest, ticket: RetryTicket) -> ModelTurns:
         task, opened = self._task, self._task.model.opened

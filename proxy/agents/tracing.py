@@ -25,7 +25,7 @@ class Spans(Protocol):
     def tool_finished(self, outcome: Outcome) -> None:
         """Note how a call ended."""
 
-    def finished(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
+    def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
         """Note how the run ended, and what its prompts and replies had in tokens."""
 
 
@@ -57,7 +57,7 @@ class NoTracing:
     def tool_finished(self, outcome: Outcome) -> None:
         """Take no notice."""
 
-    def finished(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
+    def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
         """Take no notice."""
 
 

@@ -138,7 +138,7 @@ class Hosted:
 
         Raises `BackendUnavailable`, or a `ProcessFailed` kind of error, for one that cannot be.
         """
-        for backend in self._managed():
+        for backend in self._list_managed():
             await backend.until_ready()
 
     async def close(self) -> None:
@@ -150,9 +150,9 @@ class Hosted:
     @property
     def problem(self) -> str:
         """Why a model of ours will not come back, "" while none is lost."""
-        return next((one.problem for one in self._managed() if one.is_down), "")
+        return next((one.problem for one in self._list_managed() if one.is_down), "")
 
-    def _managed(self) -> list[Managed]:
+    def _list_managed(self) -> list[Managed]:
         backends = (service.backend for service in self._opened.result().services)
         return [backend for backend in backends if isinstance(backend, Managed)]
 

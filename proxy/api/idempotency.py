@@ -85,7 +85,7 @@ class SharedAnswer:
     @property
     def _is_good(self) -> bool:
         """Whether an answer that has ended has ended well."""
-        return ended_well(self._messages, self.is_complete)
+        return is_shareable(self._messages, self.is_complete)
 
     def begin(self, endpoint: Endpoint, scope: Scope, body: bytes, clock: Clock) -> None:
         """Make the answer while a client follows it; the first has to follow at once."""
@@ -248,7 +248,7 @@ class Idempotency:
         return age <= self._memory.seconds and answer.size <= self._memory.bytes_of_one
 
 
-def ended_well(messages: Sequence[Message], is_complete: IsComplete) -> bool:
+def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
     """Whether a finished answer may be sent to other clients."""
     if not messages or messages[0]["status"] != 200:
         return False

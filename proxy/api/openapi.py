@@ -46,7 +46,7 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
                     "content": _json(_title(schemas.error)),
                 }
                 _member(components, "responses")[_title(schemas.error)] = failure
-            paths |= {path: {"post": _passed_on(path)} for path in passed_on}
+            paths |= {path: {"post": _describe_passthrough(path)} for path in passed_on}
             for path in paths:
                 error = described[fronts.of(path).name].error
                 _describe_failures(_member(paths, path), _title(error))
@@ -127,7 +127,7 @@ def _counting(tag: str, schemas: Schemas) -> JsonObject:
     }
 
 
-def _passed_on(path: str) -> JsonObject:
+def _describe_passthrough(path: str) -> JsonObject:
     name = path.rpartition("/")[2]
     anything: JsonObject = {"application/json": {"schema": {"type": "object"}}}
     model: JsonObject = {"type": "object", "properties": {"model": _TEXT_OR_NULL}}

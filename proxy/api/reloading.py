@@ -138,14 +138,14 @@ def on_hangup(act: Callable[[], None]) -> Iterator[None]:
         return
     had_terminal = _has_terminal()
 
-    def heard() -> None:
+    def on_hang_up() -> None:
         if had_terminal and not _has_terminal():
             signal.raise_signal(signal.SIGTERM)
         else:
             act()
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, heard)
+    loop.add_signal_handler(signal.SIGHUP, on_hang_up)
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ from starlette.types import Message
 from proxy.api.client_connection import ClientConnection, Endpoint
 from proxy.api.edge import serve
 from proxy.api.errors import refuse
-from proxy.api.idempotency import REPLAYED, ended_well
+from proxy.api.idempotency import REPLAYED, is_shareable
 from proxy.api.response_keeping import ALONE
 from proxy.api.streaming import STREAM_HEADERS
 from proxy.conversation import json
@@ -98,7 +98,7 @@ class SharedAnswers:
         finally:
             if settled is None:
                 client.has_left = True
-                self.background.add(_given_up(settling))
+                self.background.add(_release_abandoned(settling))
 
     async def _make(
         self, claim: OwnClaim, endpoint: Endpoint, connection: ClientConnection
@@ -115,7 +115,7 @@ class SharedAnswers:
                 await serve(endpoint, connection.behind(send=note))
         finally:
             body = b"".join(message.get("body", b"") for message in messages)
-            if ended_well(messages, self.is_complete) and len(body) <= _MOST_BYTES:
+            if is_shareable(messages, self.is_complete) and len(body) <= _MOST_BYTES:
                 self.background.add(claim.finish([*messages[0]["headers"]], body))
             else:
                 self.background.add(claim.release())
@@ -183,7 +183,7 @@ class BackgroundTasks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def finished(self) -> None:
+    async def drain(self) -> None:
         """Wait a moment for all tasks, then cancel the rest."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
@@ -199,7 +199,7 @@ async def _quietly(work: Awaitable[object]) -> None:
         logger.debug("the store was not told that an answer is over: its claim runs out")
 
 
-async def _given_up(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:
+async def _release_abandoned(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:
     """Release a key that no client waits for any more."""
     with suppress(KeyReused):
         found = await settling

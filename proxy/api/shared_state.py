@@ -113,4 +113,4 @@ async def _open_state(
         try:
             yield SharedState(store, sealing, claims, background, observers)
         finally:
-            await background.finished()
+            await background.drain()

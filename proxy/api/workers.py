@@ -27,12 +27,12 @@ from proxy.api.server import SIGNALS, Address, Worker, listen, serve_on, url_of
 from proxy.api.shared_state import examine_state
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
-from proxy.observability.metrics import forget_process, shared_folder
+from proxy.observability.metrics import forget_process, share_folder
 from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import RemoteStatus, Status
 from proxy.serving.managed_server import server_name, settle_window
-from proxy.serving.opening import server_urls, shared_server
+from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 
 # the end of a pipe through which workers are told of the server that they share
@@ -60,7 +60,7 @@ async def run_workers(
     Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
     """
     listening = listen(settings.server.host, settings.server.port)
-    with contextlib.closing(listening), shared_folder() as counts:
+    with contextlib.closing(listening), share_folder() as counts:
         server_options_of(settings)  # so that an error is reported once, not by every worker
         examine_keeping(settings)
         examine_state(settings)
@@ -74,7 +74,7 @@ async def run_workers(
             if loaded.reload():
                 crew.replace(loaded.serving)
 
-        async with shared_server(settings, on_stage, crew.tell) as server:
+        async with open_shared_server(settings, on_stage, crew.tell) as server:
             backend = server.name if server is not None else ", ".join(server_urls(settings))
             on_ready(Address(url_of(listening), backend))
             logger.info(_APART, settings.server.workers)

@@ -89,7 +89,7 @@ class AdaptiveEngine(OpenAICompatible):
         known = Description(
             names_among(served, model),
             engine=self._kind.name,
-            lacks=self._told_lacks(model, is_only=len(served) == 1),
+            lacks=self._list_lacks(model, is_only=len(served) == 1),
         )
         if self._kind.catalogue:
             served = await self._catalogue(self._kind.catalogue)
@@ -122,8 +122,8 @@ class AdaptiveEngine(OpenAICompatible):
         learnt = self._learnt.get(model, {})
         return self._kind.lacks | {one for one, until in learnt.items() if now < until}
 
-    def _told_lacks(self, model: str, *, is_only: bool) -> tuple[str, ...]:
-        """Return what a model's engine lacks; an engine's only model may have any name."""
+    def _list_lacks(self, model: str, *, is_only: bool) -> tuple[str, ...]:
+        """Name what a model's engine lacks; clients may call the only one of an engine anything."""
         called = (model, *self._learnt) if is_only else (model,)
         lacks = {one.name.lower() for name in called for one in self._lacks(name)}
         return tuple(sorted(lacks))

@@ -101,7 +101,7 @@ class Anthropic(HttpBackend):
         return await self._counter.count_messages(body, headers)
 
     async def models(self) -> tuple[Model, ...]:
-        self._listed = self.listed(await self.fetch(_ALL_MODELS))
+        self._listed = self.read_models(await self.fetch(_ALL_MODELS))
         return self._listed
 
     async def describe(self, model: str) -> Description:

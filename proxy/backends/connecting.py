@@ -66,9 +66,9 @@ async def _attempt(connect: Connect[Connected], address: str) -> Connected:
 def _give_up(task: asyncio.Task[Connected], drop: Callable[[Connected], None]) -> None:
     """Stop an attempt; it may have been successful just now."""
 
-    def dropped(ended: asyncio.Task[Connected]) -> None:
+    def drop_unused(ended: asyncio.Task[Connected]) -> None:
         if not ended.cancelled() and ended.exception() is None:
             drop(ended.result())
 
-    task.add_done_callback(dropped)
+    task.add_done_callback(drop_unused)
     task.cancel()

@@ -85,11 +85,11 @@ class ConnectionPool:
         """
         if (connection := self._take()) is not None:
             try:
-                return await self._begun(connection, head, body, deadline)
+                return await self._begin(connection, head, body, deadline)
             except BrokenOff as error:
                 if not error.is_stale:
                     raise
-        return await self._begun(await self._opened(deadline), head, body, deadline)
+        return await self._begin(await self._open(deadline), head, body, deadline)
 
     def release(self, connection: "Connection") -> None:
         """Keep a connection whose answer was read to its end, and close any other at once."""
@@ -115,19 +115,19 @@ class ConnectionPool:
             connection.close()
         return None
 
-    async def _opened(self, deadline: float) -> "Connection":
+    async def _open(self, deadline: float) -> "Connection":
         loop = asyncio.get_running_loop()
         place = self._place
         try:
             async with asyncio.timeout_at(min(deadline, loop.time() + self._connect_seconds)):
                 addresses = await addresses_of(place.host, place.port)
-                return await first_connected(addresses, self._connected, Connection.close)
+                return await first_connected(addresses, self._connect, Connection.close)
         except TimeoutError as error:
             raise NotReached("no connection in time") from error
         except (OSError, UnicodeError) as error:  # a name may be too long for a name
             raise NotReached(str(error)) from error
 
-    async def _connected(self, address: str) -> "Connection":
+    async def _connect(self, address: str) -> "Connection":
         loop, place = asyncio.get_running_loop(), self._place
         name = place.host if place.security is not None else None
         _, connection = await loop.create_connection(
@@ -135,7 +135,7 @@ class ConnectionPool:
         )
         return connection
 
-    async def _begun(
+    async def _begin(
         self, connection: "Connection", head: bytes, body: bytes, deadline: float
     ) -> "Connection":
         try:
@@ -221,7 +221,7 @@ class Connection(asyncio.Protocol):
             if self._is_over:
                 return b""
             await self._more(deadline)
-        received = self._joined()
+        received = self._join()
         self._chunks.clear()
         if self._waiting > _MOST_WAITING and self._transport is not None:
             self._transport.resume_reading()
@@ -312,14 +312,14 @@ class Connection(asyncio.Protocol):
         if self._sink is None or self._waiter is None or self._waiter.done():
             return False
         is_ordinary = bool(self._chunks) and not self._is_over and self._failure is None
-        if not is_ordinary or self._waiting > _MOST_WAITING or not self._sink(self._joined()):
+        if not is_ordinary or self._waiting > _MOST_WAITING or not self._sink(self._join()):
             return False
         self._chunks.clear()
         self._waiting = 0
         self._deadline = self._loop.time() + self._idle
         return True
 
-    def _joined(self) -> bytes:
+    def _join(self) -> bytes:
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
     def connection_lost(self, exc: Exception | None) -> None:

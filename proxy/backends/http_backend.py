@@ -22,7 +22,7 @@ from proxy.backends.client import (
     Pieces,
     ReplyEvents,
 )
-from proxy.backends.refusals import Confidential, Refusal, as_error, streamed_refusal
+from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import Answer, BackendClient, Document
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -211,7 +211,7 @@ class HttpBackend(ABC):
     async def _begin(self, answer: Answer, sink: EventSink | None) -> Reading:
         """Begin to read an answer; raises what it means where that is no success."""
         if not _is_success(answer.status):
-            raise self.refused(await answer.whole())
+            raise self.read_refusal(await answer.whole())
         reading = self.new_reading()
         if sink is not None:
             answer.set_sink(partial(_hand_on, reading, sink))
@@ -226,7 +226,7 @@ class HttpBackend(ABC):
         confidential = self._connection.confidential
         async with self._connection.post(passage.path, passage.body(), headers) as answer:
             if not _is_success(answer.status):
-                refusal = self.refused(await answer.whole())
+                refusal = self.read_refusal(await answer.whole())
                 if isinstance(refusal, ContextOverflow):
                     refusal.param = passage.text_field
                 raise refusal
@@ -251,9 +251,9 @@ class HttpBackend(ABC):
         return None
 
     async def models(self) -> tuple[Model, ...]:
-        return self.listed(await self.fetch(MODELS))
+        return self.read_models(await self.fetch(MODELS))
 
-    def listed(
+    def read_models(
         self, found: JsonObject, entries: str = "data", id_field: str = "id"
     ) -> tuple[Model, ...]:
         """Read a list of models; raises `BackendSpokeNonsense` if it is none."""
@@ -309,7 +309,7 @@ class HttpBackend(ABC):
     def object_in(self, document: Document) -> JsonObject:
         """Read a small JSON object; raises what a refusal means, and for anything else."""
         if not _is_success(document.status):
-            raise self.refused(document)
+            raise self.read_refusal(document)
         try:
             value = json.parse(document.body)
         except ValueError as error:
@@ -318,7 +318,7 @@ class HttpBackend(ABC):
             raise BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
         return value
 
-    def refused(self, document: Document) -> BackendFailed | ContextOverflow:
+    def read_refusal(self, document: Document) -> BackendFailed | ContextOverflow:
         """Return what an answer means that is no success."""
         error = self.error_in(document.body)
         return self.meaning(Refusal(document.status, error, document.retry_after))
@@ -340,7 +340,7 @@ class HttpBackend(ABC):
         if parts and isinstance(last := parts[-1], _LAST):
             if isinstance(last, StreamedError):
                 error = self._connection.confidential.out_of_error(last.error)
-                end = self.meaning(streamed_refusal(error))
+                end = self.meaning(read_streamed_refusal(error))
             else:
                 end = _WHOLE if answer.is_whole else last
             if end is not _WHOLE:

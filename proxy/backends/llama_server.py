@@ -235,14 +235,14 @@ def _is_blind(properties: JsonObject) -> bool:
 
 def _unreadable(refusal: BackendRefused) -> ReplyUnreadable:
     """Say that the model's reply is lost; raises what the refusal means if it means another."""
-    if (param := _blamed_field(refusal)) is not None:
+    if (param := _find_blamed_field(refusal)) is not None:
         raise InvalidRequest(refusal.message, param) from refusal
     if not is_parse_failure(refusal):
         raise refusal
     return ReplyUnreadable(refusal.message)
 
 
-def _blamed_field(refusal: BackendRefused) -> str | None:
+def _find_blamed_field(refusal: BackendRefused) -> str | None:
     """Name the field of the request that the server answered with a 500, if it was one.
 
     Measured on build 11669: {"error":{"code":500,"message":"Failed to parse tools: ...",

@@ -141,7 +141,7 @@ class Ollama(HttpBackend):
 
     async def models(self) -> tuple[Model, ...]:
         """List the models that were pulled, or the only one that is used."""
-        listed = await self._models.listed()
+        listed = await self._models.list_models()
         chosen = self._overrides.model
         if chosen is None:
             return listed
@@ -193,7 +193,7 @@ class Ollama(HttpBackend):
         if refusal.status != 404:
             return refusal
         try:
-            known = tuple(one.id for one in await self._models.listed())
+            known = tuple(one.id for one in await self._models.list_models())
         except BackendFailed:
             return refusal
         return UnknownModel(name, known, f"Pull it first: ollama pull {name}")

@@ -80,9 +80,9 @@ class OllamaModels:
         self._decided: dict[str, int | None] = {}
         self._ours: set[str] = set()
 
-    async def listed(self) -> tuple[Model, ...]:
+    async def list_models(self) -> tuple[Model, ...]:
         """List the models that were pulled."""
-        return self._server.listed(await self._server.fetch(TAGS), "models", "name")
+        return self._server.read_models(await self._server.fetch(TAGS), "models", "name")
 
     async def show(self, name: str, *, afresh: bool = False) -> Shown | None:
         """Return what is told of a model, None where nothing is; never raises."""
@@ -100,7 +100,7 @@ class OllamaModels:
 
         What the operator wants comes before what is loaded now: the next question changes that.
         """
-        wanted = self._wanted_window(name) or self._decided.get(name)
+        wanted = self._choose_window(name) or self._decided.get(name)
         if wanted is not None:
             return wanted
         running = (await self._running()).get(_add_tag(name))
@@ -123,12 +123,12 @@ class OllamaModels:
             if name in self._shown:  # other names there are too many of
                 if loaded is None:
                     self._ours.add(name)
-                wanted = self._wanted_window(name) or own or self._shown[name].fitting
+                wanted = self._choose_window(name) or own or self._shown[name].fitting
                 return self._decided.setdefault(name, wanted)
             return self._num_ctx or own
         return self._decided[name]
 
-    def _wanted_window(self, name: str) -> int | None:
+    def _choose_window(self, name: str) -> int | None:
         """Return what the operator wants, no more than the model was made for."""
         shown = self._shown.get(name)
         return _at_most(self._num_ctx, shown.trained if shown is not None else None)
@@ -146,7 +146,7 @@ class OllamaModels:
         if self._fitting is None or self._num_ctx is not None:
             return None
         try:
-            models = await self.listed()
+            models = await self.list_models()
         except (BackendFailed, ContextOverflow):
             return None
         for model in models:

@@ -184,7 +184,7 @@ class Pool:
         return in_order(self._members, key, self.clock(), pinned)
 
     @asynccontextmanager
-    async def watched(self) -> AsyncGenerator["Pool", None]:
+    async def watch_members(self) -> AsyncGenerator["Pool", None]:
         """Look after the members' health while the block runs."""
         tasks = [asyncio.create_task(self._watch(member)) for member in self._members]
         try:
@@ -295,7 +295,7 @@ def _says_something(batch: Sequence[ReplyEvent]) -> bool:
     return not all(isinstance(event, PromptProgress) for event in batch)
 
 
-def pinned(backend: Backend) -> Backend:
+def pin(backend: Backend) -> Backend:
     """Return the backend for one turn."""
     return backend.pin() if isinstance(backend, Pool) else backend
 

@@ -142,7 +142,7 @@ class Refusal:
     retry_after: str = ""
 
 
-def streamed_refusal(error: JsonObject) -> Refusal:
+def read_streamed_refusal(error: JsonObject) -> Refusal:
     """Make a refusal of an error that came after the status: its code stands in for it."""
     code = error.get("code")
     is_status = isinstance(code, int) and 400 <= code <= 599

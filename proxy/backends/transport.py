@@ -78,7 +78,7 @@ class Document:
 
 
 @contextmanager
-def translated_errors(backend: str, *, mid_reply: bool = False) -> Iterator[None]:
+def translate_errors(backend: str, *, mid_reply: bool = False) -> Iterator[None]:
     """Turn every error of the HTTP library into the `BackendFailed` it means."""
     try:
         yield
@@ -327,7 +327,7 @@ class BackendClient:
         try:
             arriving = _ArrivingByHttpx(response)
             answer = self._answer(arriving, deadline, within)
-            with translated_errors(self.name):
+            with translate_errors(self.name):
                 async with asyncio.timeout_at(deadline):
                     return await answer.whole()
         finally:
@@ -371,7 +371,7 @@ class BackendClient:
         request = self._client.build_request(
             method, self._root + path, content=body, headers=encoded
         )
-        with translated_errors(self.name):
+        with translate_errors(self.name):
             async with asyncio.timeout_at(deadline):
                 try:
                     return await self._client.send(request, stream=True)

@@ -125,7 +125,7 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
 def show_cached_models(*, as_json: bool) -> None:
     from proxy.cli import getting_models
 
-    found = getting_models.found_models()
+    found = getting_models.find_models()
     if as_json:
         print_json({"models": [], **getting_models.document(found)})
     else:
@@ -177,27 +177,27 @@ def examine_servers(
 
 def _keep_figures(temper: str) -> "Keep":
     """Return what keeps the figures of a model."""
-    from proxy.doctor.report import tried_model
+    from proxy.doctor.report import build_tried_model
     from proxy.state.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder())
 
     def keep(target: "Target", found: "Sequence[Examined]") -> None:
-        tried.remember(tried_model(target, found, temper))
+        tried.remember(build_tried_model(target, found, temper))
 
     return keep
 
 
 def show_tried(*, as_json: bool) -> None:
     """Print what was measured of the models that were tried on this machine."""
-    from proxy.doctor.report import NOTHING_TRIED, tried_document, tried_table
+    from proxy.doctor.report import NOTHING_TRIED, build_tried_document, build_tried_table
     from proxy.state.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder()).all()
     if as_json:
-        print_json(tried_document(tried))
+        print_json(build_tried_document(tried))
     elif tried:
-        Console(highlight=False).print(tried_table(tried))
+        Console(highlight=False).print(build_tried_table(tried))
     else:
         click.echo(NOTHING_TRIED)
 

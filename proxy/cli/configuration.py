@@ -74,7 +74,7 @@ def as_toml(settings: list[EffectiveSetting]) -> str:
         own, _, name = one.name.rpartition(".")
         if own != section:
             section = own
-            lines += ["", f"[{_dotted_name(own)}]"]
+            lines += ["", f"[{_write_section_name(own)}]"]
         lines.append(f"{_quote(name)} = {toml_value(one.value)}  # {one.origin}")
     return "\n".join(lines[1:])
 
@@ -134,7 +134,7 @@ def toml_value(value: JsonValue) -> str:
             return json.dump_text(value)
 
 
-def _dotted_name(section: str) -> str:
+def _write_section_name(section: str) -> str:
     """Write the name of a section; what the operator chose may have dots."""
     first, _, own = section.partition(".")
     return f"{first}.{_quote(own)}" if own else first

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.processes.model_caches import CachedModel, cached_models
+from proxy.processes.model_caches import CachedModel, list_cached_models
 from proxy.settings import Settings
 
 _NOTHING = (
@@ -38,8 +38,8 @@ async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     return True
 
 
-def found_models() -> tuple[CachedModel, ...]:
-    return cached_models(os.environ, Path.home(), sys.platform)
+def find_models() -> tuple[CachedModel, ...]:
+    return list_cached_models(os.environ, Path.home(), sys.platform)
 
 
 def document(models: Sequence[CachedModel]) -> JsonObject:

@@ -90,7 +90,7 @@ class Terminal:
             if not self._tasks:
                 bar.stop()
             return
-        told = escape(self._shortened(f"{progress.stage.value} {name}"))
+        told = escape(self._shorten(f"{progress.stage.value} {name}"))
         if name not in self._tasks:
             self._tasks[name] = bar.add_task(told, total=None, share="")
             bar.start()
@@ -103,7 +103,7 @@ class Terminal:
             share="" if share is None else f"{share:.0%}",
         )
 
-    def _shortened(self, text: str) -> str:
+    def _shorten(self, text: str) -> str:
         """Cut what has no room beside the bar, its percentage and the seconds."""
         room = self._console.width - _length_of_bar(self._console) - _BESIDES
         return text if len(text) <= room else text[: room - 3] + "..."

@@ -132,7 +132,7 @@ class Constants:
     _span: int = 0
     _anchors: dict[int, _Anchor] = field(default_factory=dict)
 
-    def fixed(self, tools: int) -> int | None:
+    def count_besides(self, tools: int) -> int | None:
         """Return what a prompt with these tools holds besides messages; None if never seen."""
         anchor = self._anchors.get(tools)
         return None if anchor is None else self._besides(anchor)

@@ -46,7 +46,7 @@ class TokenCounts(Protocol):
     def of(self, message: Message) -> int:
         """Count a message, its overhead included."""
 
-    def fixed(self, tools: tuple[Tool, ...]) -> int:
+    def count_besides(self, tools: tuple[Tool, ...]) -> int:
         """Count what a prompt holds besides messages."""
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:

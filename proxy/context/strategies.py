@@ -28,7 +28,7 @@ class Tiered:
         self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
     ) -> Fitted:
         budget = self.window.budget(max_tokens)
-        fixed = self.counts.fixed(tools)
+        fixed = self.counts.count_besides(tools)
         replay = HistoryReplay(self.rules, self.counts, budget.room, fixed, texts=self.texts)
         for message in messages:
             replay.add(message)
@@ -81,7 +81,7 @@ class Sliding:
         """
         budget = self.window.budget(max_tokens)
         tokens = [self.counts.of(message) for message in messages]
-        client = size = self.counts.fixed(tools) + sum(tokens)
+        client = size = self.counts.count_besides(tools) + sum(tokens)
         dropped: list[Unit] = []
         for unit in _droppable(messages):
             if size <= budget.room:

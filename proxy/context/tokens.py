@@ -126,16 +126,16 @@ class TokenBook:
         finally:
             self._guessed = None
 
-    def fixed(self, tools: tuple[Tool, ...]) -> int:
+    def count_besides(self, tools: tuple[Tool, ...]) -> int:
         key = key_of_tools(tools)
-        learnt = self._constants.fixed(key)
+        learnt = self._constants.count_besides(key)
         if learnt is not None:
             return learnt
         return REQUEST + self._rate.tokens(self._sizes.weigh_tools(tools))
 
     def knows(self, tools: tuple[Tool, ...]) -> bool:
         """Return whether a total has taught what a prompt with these tools holds."""
-        return self._constants.fixed(key_of_tools(tools)) is not None
+        return self._constants.count_besides(key_of_tools(tools)) is not None
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
         """Count a prompt as exactly as it is known."""
@@ -144,7 +144,7 @@ class TokenBook:
     def expect(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> Expected:
         """Count a prompt, and tell how much of that is guessed."""
         found = self._totals.longest(messages, key_of_tools(tools))
-        start, tokens = found or (0, self.fixed(tools))
+        start, tokens = found or (0, self.count_besides(tools))
         guessed = 0.0 if start or self.knows(tools) else float(tokens)
         around = self._growth.around if start else None
         tokens += ceil((len(messages) - start) * (self.overhead if around is None else around))
@@ -202,7 +202,7 @@ class TokenBook:
                 self._constants.observe(key, len(messages), total - known, total)
             return
         around = known + self._constants.overhead * len(messages)
-        fixed = self._constants.fixed(key)
+        fixed = self._constants.count_besides(key)
         if fixed is None:
             size += self._sizes.weigh_tools(tools)
             fixed = REQUEST
@@ -222,7 +222,7 @@ class TokenBook:
         self._doubt.learn_refused(self._count_to_decide(messages, tools), least)
 
     def _count_to_decide(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        return self.fixed(tools) + sum(map(self.of, messages))
+        return self.count_besides(tools) + sum(map(self.of, messages))
 
     def hear(
         self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int, window: int

@@ -73,14 +73,14 @@ class Request(msgspec.Struct, frozen=True):
         """The tokens to be kept free for the answer; none of them said, the usual share."""
         return self.max_tokens if self.answer_reserve is None else self.answer_reserve
 
-    def bounded(self, most_tokens: int) -> "Request":
+    def limit_tokens(self, most_tokens: int) -> "Request":
         """Return the request for a reply of at most so many tokens, in the client's own field."""
         least = most_tokens if self.max_tokens is None else min(self.max_tokens, most_tokens)
         known = [name for name in _LIMITS if name in self.fields] or ["max_tokens"]
         limits = dict.fromkeys(known, str(least).encode())
         return replace(self, max_tokens=least, fields={**self.fields, **limits})
 
-    def followed_by(self, messages: tuple[Message, ...]) -> "Request":
+    def append_messages(self, messages: tuple[Message, ...]) -> "Request":
         """Return the request with more messages at the end of the history."""
         return replace(self, messages=self.messages + messages, fields=self._without("messages"))
 

@@ -27,7 +27,7 @@ class CarriedField(NamedTuple):
     target: str
 
 
-def carried_fields(question: Question, table: FieldTable) -> Iterator[CarriedField]:
+def carry_fields(question: Question, table: FieldTable) -> Iterator[CarriedField]:
     """Yield what the table carries over; raises `InvalidRequest` for what it refuses."""
     for name, raw in question.request.fields.items():
         if name in question.omits or raw.strip() == _NOTHING:

@@ -103,7 +103,7 @@ class Node(msgspec.Struct, frozen=True):
 
     def object(self) -> JsonObject:
         if not isinstance(self.value, dict):
-            raise self._unexpected("an object")
+            raise self._type_error("an object")
         return self.value
 
     def members(self) -> "dict[str, Node]":
@@ -113,7 +113,7 @@ class Node(msgspec.Struct, frozen=True):
     def raw_elements(self) -> list[tuple[JsonValue, bytes]]:
         """Return the elements of an array, with their bytes."""
         if not isinstance(self.value, list):
-            raise self._unexpected("an array")
+            raise self._type_error("an array")
         return [*zip(self.value, json.split_array(self.source), strict=True)]
 
     def elements(self) -> "list[Node]":
@@ -131,10 +131,10 @@ class Node(msgspec.Struct, frozen=True):
     def text(self) -> Text:
         """Return a string."""
         if not isinstance(self.value, str):
-            raise self._unexpected("a string")
+            raise self._type_error("a string")
         return Text(self.value, self.source)
 
-    def _unexpected(self, expected: str) -> InvalidRequest:
+    def _type_error(self, expected: str) -> InvalidRequest:
         return InvalidRequest(f"Expected {expected}, got {kind(self.value)}.", self.path)
 
 

@@ -24,7 +24,7 @@ from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.managed_server import alias_of, settle_window
 from proxy.serving.model_set import settings_of
-from proxy.serving.opening import address_of, open_services, shared_server
+from proxy.serving.opening import address_of, open_services, open_shared_server
 from proxy.serving.tool_inventory import InspectedServer, inspect_servers
 from proxy.settings import Settings, is_loopback
 
@@ -131,9 +131,9 @@ CHECKS = (
     Check("version", server.version, is_vital=True),
     Check("window", server.window),
     Check("chat template", server.template),
-    Check("forced call", exchanges.forced_call),
+    Check("forced call", exchanges.force_call),
     Check("hanging up", exchanges.hanging_up),
-    Check("prompt cache", exchanges.repeated_prompt),
+    Check("prompt cache", exchanges.repeat_prompt),
     Check("token count", exchanges.counting),
     Check("overflow", exchanges.overflow),
     Check("speed", exchanges.speed),
@@ -180,7 +180,7 @@ async def _examine_server(
 ) -> AsyncGenerator[Examined, None]:
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
-        async with shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
+        async with open_shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
             target = await _open_target(settings, own, stack)
             everything: list[Examined] = []
             for check in checks:

@@ -32,11 +32,11 @@ _LEAST_TOKENS = 8
 _AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
-async def forced_call(target: Target) -> Finding:
+async def force_call(target: Target) -> Finding:
     """Force a tool call."""
     answer = await target.ask(
         {
-            "messages": [_said("Call the tool `report` and say that you are fine.")],
+            "messages": [_user_message("Call the tool `report` and say that you are fine.")],
             "tools": [_TOOL],
             "tool_choice": _FORCED,
             "max_tokens": 512,
@@ -63,7 +63,7 @@ async def forced_call(target: Target) -> Finding:
     )
 
 
-async def repeated_prompt(target: Target) -> Finding:
+async def repeat_prompt(target: Target) -> Finding:
     """Send a prompt twice; the second time most of it should come from the cache."""
     asked = _long_request("repeated")
     first = await target.ask(asked)
@@ -134,7 +134,7 @@ async def overflow(target: Target) -> Finding:
     if window is None or window > _MOST_TOKENS:
         return skip("the window is unknown, or too large to fill it for a test")
     too_much = " ".join(f"word{number}" for number in range(window))  # two tokens each, or more
-    body: JsonObject = {"messages": [_said(too_much)], "max_tokens": 1}
+    body: JsonObject = {"messages": [_user_message(too_much)], "max_tokens": 1}
     answer = await target.ask(body, headers=_AS_IT_IS)
     is_cut = member(answer.document, "error", "n_read") is not None
     if member(answer.document, "error", "code") == "context_length_exceeded" and not is_cut:
@@ -155,7 +155,7 @@ async def hanging_up(target: Target) -> Finding:
     if await _busy(target) != 0:
         return skip("it shows no slots, or somebody else is using them")
     asked: JsonObject = {
-        "messages": [_said("Count from one to a thousand, in words.")],
+        "messages": [_user_message("Count from one to a thousand, in words.")],
         "stream": True,
         "max_tokens": 2048,
         "ignore_eos": True,  # so that it is busy when we leave
@@ -197,8 +197,8 @@ def _long_request(title: str, end: str = "Say OK.", most_tokens: int = 1) -> Jso
     lines = "\n".join(
         f"{title} {number}: all is well in section {number}" for number in range(_LINES)
     )
-    return {"messages": [_said(f"{lines}\n{end}")], "max_tokens": most_tokens}
+    return {"messages": [_user_message(f"{lines}\n{end}")], "max_tokens": most_tokens}
 
 
-def _said(text: str) -> JsonObject:
+def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}

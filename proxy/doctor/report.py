@@ -139,7 +139,7 @@ _COLUMNS = ("model", "server", "tried", "calls", "window", "reads/s", "writes/s"
 _DAY = len("2026-01-01")
 
 
-def tried_model(target: Target, found: Sequence[Examined], temper: str) -> TriedModel:
+def build_tried_model(target: Target, found: Sequence[Examined], temper: str) -> TriedModel:
     """Put together what was measured of a model, now."""
     known = target.known
     measured: dict[str, Figure] = {"capabilities": [*known.capabilities]}
@@ -160,7 +160,7 @@ def tried_model(target: Target, found: Sequence[Examined], temper: str) -> Tried
     )
 
 
-def tried_table(tried: Sequence[TriedModel]) -> Table:
+def build_tried_table(tried: Sequence[TriedModel]) -> Table:
     """Show models with the figures that matter for a choice, one a line."""
     shown = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
@@ -181,7 +181,7 @@ def _figure(value: Figure) -> str:
     return f"{value:.0f}" if isinstance(value, int | float) else str(value)
 
 
-def tried_document(tried: Sequence[TriedModel]) -> JsonObject:
+def build_tried_document(tried: Sequence[TriedModel]) -> JsonObject:
     """Describe the same for programs, with everything that was measured."""
     return {
         "models": [

@@ -354,7 +354,7 @@ class ReplyReader:
         if self._message is not None:  # the source of a respond call that stayed unfinished
             self._message = None
             return []
-        if refusal is Reason.CUT_OFF and text.lstrip().startswith(self._marked_openings()):
+        if refusal is Reason.CUT_OFF and text.lstrip().startswith(self._list_marked_openings()):
             self._facts.append(Dropped("cut_off_call"))
             return []
         self._is_broken |= refusal in _BOTCHED
@@ -362,7 +362,7 @@ class ReplyReader:
         written = self._append(text, is_message=False)
         return [BrokenCall(written) if self._is_broken else Prose(written)]
 
-    def _marked_openings(self) -> tuple[str, ...]:
+    def _list_marked_openings(self) -> tuple[str, ...]:
         marked = (one for one in (*self._offer.syntaxes, *self._named) if one.is_marked)
         return tuple(opening for one in marked for opening in one.openings)
 

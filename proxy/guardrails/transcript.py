@@ -51,7 +51,7 @@ class Rounds(msgspec.Struct, frozen=True):
     idle: int = 0
 
 
-def completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
+def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
     """List the calls that have a result, in the order of the results."""
     completed: list[CompletedCall] = []
     waiting: dict[str, tuple[str, JsonObject | None]] = {}
@@ -89,7 +89,7 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
     return Rounds(made, idle)
 
 
-def failed_rounds(messages: Sequence[Message]) -> int:
+def count_failed_rounds(messages: Sequence[Message]) -> int:
     """Count the last replies with tool calls since the user spoke of which every call failed."""
     count = 0
     results: list[bool] = []

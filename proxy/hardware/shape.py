@@ -118,7 +118,7 @@ def _feed_forward(keys: _Keys) -> int:
 
 def _layer(keys: _Keys, index: int, count: int) -> Layer:
     is_sliding = _is_sliding(keys, index)
-    stored = _stored_heads(keys, index, count)
+    stored = _count_stored_heads(keys, index, count)
     has_state = not stored or keys.architecture in _ALWAYS_RECURRENT
     return Layer(
         stored,
@@ -128,7 +128,7 @@ def _layer(keys: _Keys, index: int, count: int) -> Layer:
     )
 
 
-def _stored_heads(keys: _Keys, index: int, count: int) -> int:
+def _count_stored_heads(keys: _Keys, index: int, count: int) -> int:
     """Count the heads whose keys and values a layer keeps."""
     period = keys.number("full_attention_interval") or _FULL_ATTENTION_PERIODS.get(
         keys.architecture, 1

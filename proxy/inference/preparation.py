@@ -35,10 +35,10 @@ from proxy.guardrails.transcript import (
     MOST_FAILURES,
     MOST_REPEATS,
     MOST_ROUNDS,
-    completed_calls,
-    failed_rounds,
+    count_failed_rounds,
     find_loop,
     is_stuck,
+    list_completed_calls,
     rounds_since_user,
 )
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
@@ -200,7 +200,7 @@ def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     if offer.loop is not None:
         name, times = offer.loop.name, offer.loop.times
         return _Ending((warn_of_loop(name, times),), (LoopNoticed(name, times),))
-    failed = failed_rounds(plan.request.messages)
+    failed = count_failed_rounds(plan.request.messages)
     if failed >= plan.policy.most_failures:
         return _Ending((warn_of_failures(failed),), (FailuresNoticed(failed),))
     return _Ending()
@@ -214,7 +214,7 @@ def _make_offer(
         return None
     text_policy = _text_policy(request, policy.text_policy or policy.quirks.text_policy)
     respond = _respond(request, policy, text_policy)
-    completed = completed_calls(history)
+    completed = list_completed_calls(history)
     offer = OfferedTools(
         request.tools,
         text_policy,

@@ -102,7 +102,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
         omits = self.omits - {ANSWER_FORM} if attempt.kind is AttemptKind.ANSWER else self.omits
         prompt = self.prompt_format.apply(self.messages + nudges)
         return Question(
-            self.request if most_tokens is None else self.request.bounded(most_tokens),
+            self.request if most_tokens is None else self.request.limit_tokens(most_tokens),
             prompt.messages,
             prompt.tools,
             self.tool_choice,

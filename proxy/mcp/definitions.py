@@ -67,7 +67,7 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
         return Selection((), (*warnings, f"{told}: none of them is offered"))
     served: dict[str, ServedTool] = {}
     for one in chosen:
-        name = offered_name(one.name, spec.prefix)
+        name = sanitise_name(one.name, spec.prefix)
         if name in served:
             warnings.append(f"has two tools that would be called {name!r}: one is left out")
             continue
@@ -84,13 +84,13 @@ def digest_of(definitions: Iterable[Definition]) -> str:
     return hashlib.sha256(together.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
-def changed_tools(before: Iterable[ServedTool], now: Iterable[Definition]) -> frozenset[str]:
+def find_changed_tools(before: Iterable[ServedTool], now: Iterable[Definition]) -> frozenset[str]:
     """Name the tools, as they are offered, that their server no longer defines as it did."""
     digests = {one.name: one.digest for one in now}
     return frozenset(one.tool.name for one in before if digests.get(one.own_name) != one.digest)
 
 
-def offered_name(name: str, prefix: str) -> str:
+def sanitise_name(name: str, prefix: str) -> str:
     """Return the name under which a model knows a tool: what all engines and clients take."""
     return _UNUSUAL.sub("_", prefix + name)[:_LONGEST_NAME]
 

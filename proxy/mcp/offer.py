@@ -60,7 +60,7 @@ class ToolOffer:
         asked = {
             (one.server, one.own_name)
             for each in wanted
-            for one in _wanted_by(self.policy, self.source, each)
+            for one in _select_wanted(self.policy, self.source, each)
         }
         known = _ready_tools(self.source)
         named = [one for one in known if (one.server, one.own_name) in asked]
@@ -83,7 +83,7 @@ def _ready_tools(source: ToolSource) -> list[ServedTool]:
     return [one for server in source.names for one in source.tools_of(server) or ()]
 
 
-def _wanted_by(
+def _select_wanted(
     policy: OfferPolicy, source: ToolSource, wanted: WantedTools
 ) -> Collection[ServedTool]:
     if not wanted.server:

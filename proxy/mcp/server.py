@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.mcp.connecting import connect, list_tools
-from proxy.mcp.definitions import Definition, Selection, ServedTool, changed_tools, select
+from proxy.mcp.definitions import Definition, Selection, ServedTool, find_changed_tools, select
 from proxy.mcp.specification import GONE, LOST, UNREACHABLE, CallLimits, Ended, ServerSpec
 from proxy.processes.process import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, State
@@ -307,7 +307,7 @@ class McpServer:
         if self._selection is None:
             self._select()
             return
-        gone = changed_tools(self._selection.tools, self.definitions) - self._withdrawn
+        gone = find_changed_tools(self._selection.tools, self.definitions) - self._withdrawn
         self._withdrawn |= gone
         for name in sorted(gone):
             told = "the tool server %s defines %r otherwise than before: it is withdrawn"

@@ -137,7 +137,7 @@ class ExchangeRecorder:
                 tuple(stretch.piece for stretch in generation) for generation in self._generations
             ),
             run=self._run,
-            answer=self._recorded_answer(),
+            answer=self._record_answer(),
             verdict=verdict_of(record),
         )
 
@@ -155,7 +155,7 @@ class ExchangeRecorder:
         if self.is_whole and not isinstance(event, ReasoningDelta):
             self._answer.add(event)
 
-    def _recorded_answer(self) -> RecordedAnswer:
+    def _record_answer(self) -> RecordedAnswer:
         answer = self._answer.finish(self._finish_reason or "")
         calls = (
             RecordedCall(name=call.name, arguments=str(call.arguments)) for call in answer.calls

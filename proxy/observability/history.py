@@ -120,7 +120,7 @@ class History:
 
     def take(self, record: RequestRecord, now: float) -> None:
         """Count a request that ended `now`, a Unix time."""
-        bucket, service = self._bucket(now), self._known(record.service)
+        bucket, service = self._bucket(now), self._limit_services(record.service)
         if service not in bucket.counts:
             bucket.counts[service] = Counts()
         bucket.counts[service].take(record)
@@ -151,7 +151,7 @@ class History:
         bucket.running = max(bucket.running, self._running)
         bucket.waiting = max(bucket.waiting, self._waiting)
 
-    def _known(self, service: str | None) -> str:
+    def _limit_services(self, service: str | None) -> str:
         if service is not None and service in self._services:
             return service
         if service is None or len(self._services) >= _MOST_SERVICES:

@@ -1,7 +1,7 @@
 """The sink that counts: every record moves some of the metrics in `metric_table`.
 
 One process counts in plain numbers, which Prometheus' client reads when somebody asks. Several
-workers add up through its files: the parent names a folder (`shared_folder`) in the variable that
+workers add up through its files: the parent names a folder (`share_folder`) in the variable that
 it looks at when it is imported, so that has to be set before a worker starts.
 """
 
@@ -46,7 +46,7 @@ _LEAST = (table.STATE_UP,)
 
 
 @contextmanager
-def shared_folder() -> Generator[str, None, None]:
+def share_folder() -> Generator[str, None, None]:
     """Let the processes that are started within the block count together; gives their folder."""
     before = os.environ.get(_FOLDER)
     with tempfile.TemporaryDirectory(prefix="temper-metrics-") as folder:

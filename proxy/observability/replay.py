@@ -74,8 +74,8 @@ class ReplayedTurns:
         request, run = decode_request(json.dump(self._exchange.request)), self._exchange.run
         try:
             if run is None:
-                turn = self._begin(request, _kept_generations(self._exchange.generations))
-                yield from self._answers(turn, _kept_generations(self._exchange.generations))
+                turn = self._begin(request, _select_generations(self._exchange.generations))
+                yield from self._answers(turn, _select_generations(self._exchange.generations))
             else:
                 yield from self._rounds(request, run)
         except GuardrailsExhausted as failure:
@@ -192,7 +192,7 @@ class ReplayedTurns:
 def lost_generations(exchange: RecordedExchange) -> int:
     """Count the generations that no turn is made of: those of prompts that proved too long."""
     if exchange.run is None:
-        return len(exchange.generations) - len(_kept_generations(exchange.generations))
+        return len(exchange.generations) - len(_select_generations(exchange.generations))
     parts = _parts(exchange.run.rounds, exchange.generations)
     return len(exchange.generations) - sum(len(own) for _, own in parts)
 
@@ -202,11 +202,11 @@ def _parts(
 ) -> Iterator[tuple[RecordedRound, Generations]]:
     first = 0
     for one in rounds:
-        yield one, _kept_generations(generations[first : first + one.generations])
+        yield one, _select_generations(generations[first : first + one.generations])
         first += one.generations
 
 
-def _kept_generations(generations: Generations) -> Generations:
+def _select_generations(generations: Generations) -> Generations:
     """Return the generations of the turn that gave the answer, not one that proved too long."""
     first = generations[0] if generations else ()
     is_lost = first[-1:] == ([FAILED, "context_overflow"],)
@@ -277,7 +277,7 @@ class _Judged:
     attempts: str = ""
     repairs: str = ""
 
-    def named(self) -> dict[str, str]:
+    def by_name(self) -> dict[str, str]:
         values = {
             "outcome": self.outcome,
             "attempts": self.attempts,
@@ -336,7 +336,7 @@ def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
         return Replayed(exchange.id, model, is_complete=False)
-    before, now = _as_recorded(exchange).named(), _as_judged(exchange, profiles).named()
+    before, now = _as_recorded(exchange).by_name(), _as_judged(exchange, profiles).by_name()
     changes = tuple(
         Change(name, before.get(name, ""), now.get(name, ""))
         for name in dict.fromkeys((*before, *now))
@@ -476,10 +476,10 @@ def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[lis
     except (InvalidRequest, ValueError):
         return []  # other profiles than then may make another turn of it
     asked = asked[: len(exchange.generations)]
-    return [_added_messages(before, after) for before, after in pairwise(asked)]
+    return [_list_added_messages(before, after) for before, after in pairwise(asked)]
 
 
-def _added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
+def _list_added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
     """Return the messages behind those that were asked before, but for the reply itself."""
     shared = 0
     while shared < min(len(before), len(after)) and before[shared] == after[shared]:

@@ -125,7 +125,7 @@ def row_of(
         stream=record.stream,
         phase=phase,
         progress=progress,
-        seconds=_rounded(record.seconds),
+        seconds=_round_seconds(record.seconds),
         status=record.status if phase == OVER else None,
         outcome=record.outcome.value if record.outcome is not None else None,
         left=record.left.value if phase == OVER and record.left is not None else None,
@@ -145,14 +145,14 @@ def row_of(
 
 def _attempt(attempt: AttemptRecord) -> Attempt:
     how, told = attempt_sentence(attempt.kind), problem_sentence(attempt.defect, attempt.error)
-    begun, seconds = _rounded(attempt.begun), _rounded(attempt.seconds)
+    begun, seconds = _round_seconds(attempt.begun), _round_seconds(attempt.seconds)
     kind, defect, error = cut(attempt.kind), _cut(attempt.defect), _cut(attempt.error)
     return Attempt(kind, begun, seconds, defect, error, how, told)
 
 
 def _tool(tool: ToolRecord) -> Tool:
-    seconds = None if tool.status in (RUNNING, WAITING) else _rounded(tool.seconds)
-    begun, waited = _rounded(tool.begun), _rounded(tool.waited)
+    seconds = None if tool.status in (RUNNING, WAITING) else _round_seconds(tool.seconds)
+    begun, waited = _round_seconds(tool.begun), _round_seconds(tool.waited)
     return Tool(cut(tool.server), cut(tool.name), begun, seconds, cut(tool.status), waited)
 
 
@@ -182,10 +182,10 @@ def _cut(text: str | None) -> str | None:
 
 
 def _or_none(seconds: float | None) -> float | None:
-    return None if seconds is None else _rounded(seconds)
+    return None if seconds is None else _round_seconds(seconds)
 
 
-def _rounded(seconds: float) -> float:
+def _round_seconds(seconds: float) -> float:
     return round(seconds, 4)
 
 

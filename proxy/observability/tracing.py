@@ -165,7 +165,7 @@ class Tracing:
             f"POST {record.path}",
             _context(request, request.parent_id) if request.parent_id is not None else Context(),
             SpanKind.SERVER,
-            _known(found),
+            _drop_unknown(found),
             start_time=_nanoseconds(record.begun_at),
         )
         for attempt in record.attempts:
@@ -199,7 +199,7 @@ class Tracing:
             name,
             _context(request, request.span_id),
             SpanKind.CLIENT,
-            _known(found),
+            _drop_unknown(found),
             start_time=_nanoseconds(begun),
         )
         if part.error is not None:
@@ -236,7 +236,7 @@ def _context(request: TraceContext, parent_id: int) -> Context:
     return trace.set_span_in_context(NonRecordingSpan(parent), Context())
 
 
-def _known(found: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
+def _drop_unknown(found: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -298,7 +298,10 @@ class RunSpans:
         self, headers: Headers, number: int, defect: str | None
     ) -> Generator[Headers, None, None]:
         span = self._tracer.start_span(
-            f"chat {self._model}", self._context(), SpanKind.CLIENT, self._asked(number, defect)
+            f"chat {self._model}",
+            self._context(),
+            SpanKind.CLIENT,
+            self._question_attributes(number, defect),
         )
         sent = dict(headers)
         inject(sent, trace.set_span_in_context(span))
@@ -331,7 +334,7 @@ class RunSpans:
             _fail(span, "timeout" if is_late else "tool_error")
         span.end()
 
-    def finished(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
+    def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
         self._span.set_attributes(
             {
                 STOP: stop,
@@ -349,7 +352,7 @@ class RunSpans:
     def _context(self) -> Context:
         return trace.set_span_in_context(self._span)
 
-    def _asked(self, number: int, defect: str | None) -> dict[str, str | int]:
+    def _question_attributes(self, number: int, defect: str | None) -> dict[str, str | int]:
         given: dict[str, str | int] = {
             OPERATION: "chat",
             MODEL: self._model,

@@ -84,7 +84,7 @@ class Cause:
 
 def explain_failure(log_lines: Sequence[str]) -> Cause:
     """Say why the server that wrote `log_lines` ended before it was ready."""
-    if (meaning := _known_meaning(log_lines)) is not None:
+    if (meaning := _find_meaning(log_lines)) is not None:
         return Cause(meaning, is_lasting=True)
     if log_lines:
         return Cause(f"ended before it was ready; its last words: {_last_words(log_lines)}")
@@ -96,7 +96,7 @@ def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
 
     `exit_code` is negative for a signal.
     """
-    if (meaning := _known_meaning(log_lines[-_AT_THE_END:])) is not None:
+    if (meaning := _find_meaning(log_lines[-_AT_THE_END:])) is not None:
         return meaning
     if exit_code == -signal.SIGKILL:
         return "was killed (SIGKILL), by somebody or because the machine ran out of memory"
@@ -105,7 +105,7 @@ def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
     return f"crashed ({how}){said}"
 
 
-def _known_meaning(log_lines: Sequence[str]) -> str | None:
+def _find_meaning(log_lines: Sequence[str]) -> str | None:
     for needle, meaning in _MEANINGS:
         for line in log_lines:
             _, found, said = line.lower().partition(needle.lower())

@@ -108,12 +108,12 @@ class Managed:
             async with asyncio.timeout_at(patience):
                 return await self._server.ready()
         except TimeoutError as error:
-            raise self.delayed() from error
+            raise self.explain_delay() from error
         except ProcessFailed as failure:
             problem = f"is down: {self._server.status.reason or failure}"
             raise BackendUnavailable(self.name, problem, is_managed=True) from failure
 
-    def delayed(self) -> BackendUnavailable:
+    def explain_delay(self) -> BackendUnavailable:
         """Return the error for a wait that took too long."""
         status = self._server.status
         if not self.is_restarting:
@@ -129,12 +129,12 @@ class Managed:
     def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        return self._served(lambda server: server.ask(question, headers, sink))
+        return self._ask_when_ready(lambda server: server.ask(question, headers, sink))
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        return self._served(lambda server: server.relay(passage, headers))
+        return self._ask_when_ready(lambda server: server.relay(passage, headers))
 
-    async def _served(
+    async def _ask_when_ready(
         self, ask: Callable[[LlamaServer], AsyncGenerator[Part, None]]
     ) -> AsyncGenerator[Part, None]:
         """Ask the server as soon as it is ready, and its successor if it could not be reached."""
@@ -248,7 +248,7 @@ class ReadyWait:
         await self._backend.until_ready()
 
     def late(self) -> BackendUnavailable:
-        return self._backend.delayed()
+        return self._backend.explain_delay()
 
 
 def _is_same(one: ServerAddress, other: ServerAddress) -> bool:

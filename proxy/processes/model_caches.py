@@ -39,7 +39,7 @@ class CachedModel:
     problem: str = ""
 
 
-def cached_models(
+def list_cached_models(
     environment: Mapping[str, str], home: Path, system: str = "linux"
 ) -> tuple[CachedModel, ...]:
     """List all models; `environment`, `home` and `system` (as `sys.platform`) say where to look."""
@@ -75,7 +75,7 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
     for path in _files_in(folder):
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
             continue
-        one = _described(owner, folder, path)
+        one = _describe(owner, folder, path)
         whole = path.with_name(_PART.sub("", path.stem))
         parts.setdefault(whole, []).append(one)
     for each in parts.values():
@@ -93,7 +93,7 @@ def _in_one(parts: list[CachedModel]) -> CachedModel:
     return replace(first, size=size, problem=problem)
 
 
-def _described(owner: str, folder: Path, path: Path) -> CachedModel:
+def _describe(owner: str, folder: Path, path: Path) -> CachedModel:
     problem = model_file_problem(path)
     said = _QUANTISATION.search(_PART.sub("", path.stem))
     quantisation = said[1].upper() if said is not None else ""

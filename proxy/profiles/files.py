@@ -186,10 +186,10 @@ def load_profiles(extra: Path | None = None) -> tuple[Profile, ...]:
 
 @cache
 def _load_shipped() -> tuple[Profile, ...]:
-    return _read_all(_shipped_folder(resources.files("proxy")).iterdir())
+    return _read_all(_find_shipped_folder(resources.files("proxy")).iterdir())
 
 
-def _shipped_folder(package: Traversable) -> Traversable:
+def _find_shipped_folder(package: Traversable) -> Traversable:
     """Return `models` within an installed package; in a checkout they lie beside it."""
     installed = package / "models"
     return installed if installed.is_dir() else package / ".." / "config" / "models"

@@ -47,7 +47,7 @@ def document(recognition: Recognition, quirks: Quirks) -> JsonObject:
             "control_tokens": [*template.control_tokens],
         },
         "launch_flags": [*profile.launch_flags],
-        "sampling": _published(profile.sampling),
+        "sampling": _drop_unset(profile.sampling),
         "sources": [*profile.sources],
     }
 
@@ -78,10 +78,12 @@ def _template(template: Template) -> str:
     return ", ".join(told)
 
 
-def _published(sampling: Sampling) -> JsonObject:
+def _drop_unset(sampling: Sampling) -> JsonObject:
     return {name: value for name, value in asdict(sampling).items() if value not in (None, "")}
 
 
 def _sampling(sampling: Sampling) -> str:
-    values = [f"{name} {value}" for name, value in _published(sampling).items() if name != "source"]
+    values = [
+        f"{name} {value}" for name, value in _drop_unset(sampling).items() if name != "source"
+    ]
     return f"{', '.join(values)} ({sampling.source})" if values else ""

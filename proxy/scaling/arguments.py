@@ -75,7 +75,7 @@ def read_arguments(given: Mapping[str, object]) -> Arguments:
     )
 
 
-def checked_settings(arguments: Arguments) -> Settings:
+def check_settings(arguments: Arguments) -> Settings:
     """Read the settings as every replica will; raises `InvalidConfiguration`.
 
     A cluster is reached from other machines, so there has to be a key.

@@ -38,18 +38,18 @@ class MetricsOnly:
 
 
 @asynccontextmanager
-async def scraped(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator[None]:
+async def serve_metrics(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator[None]:
     """Serve an application's metrics on a free port of `host`, told in `folder`, in the block."""
     with contextlib.closing(listen(host, 0)) as listening:
         port = listening.getsockname()[1]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         async with serving(MetricsOnly(app), listening, 1, signals=()):
-            with told(folder, address):
+            with publish_address(folder, address):
                 yield
 
 
 @contextmanager
-def told(folder: Path, address: str) -> Iterator[Path]:
+def publish_address(folder: Path, address: str) -> Iterator[Path]:
     """Name an address in a file of this process while the block runs.
 
     Files of processes that were killed are removed. Raises `InvalidConfiguration` where it cannot.

@@ -19,12 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from proxy.api.hosted import Hosted
 from proxy.errors import TemperError
 from proxy.scaling.arguments import (
-    checked_settings,
+    check_settings,
     deployment_options,
     fingerprint,
     read_arguments,
 )
-from proxy.scaling.scraping import scraped
+from proxy.scaling.scraping import serve_metrics
 from proxy.settings import load_settings
 
 _ID = b"x-request-id"
@@ -36,7 +36,7 @@ def app(args: Mapping[str, object]) -> Application:
     try:
         arguments = read_arguments(args)
         is_behind_haproxy = os.environ.get(_HAPROXY) == "1"
-        settings = checked_settings(arguments)
+        settings = check_settings(arguments)
         options = deployment_options(arguments, settings, is_behind_haproxy=is_behind_haproxy)
     except TemperError as error:
         raise ValueError(str(error)) from None
@@ -54,7 +54,7 @@ class Replica:
         host = _node_address()
 
         def beside(found: ASGIApp) -> AbstractAsyncContextManager[None]:
-            return scraped(found, Path(scraping), host) if scraping else nullcontext()
+            return serve_metrics(found, Path(scraping), host) if scraping else nullcontext()
 
         context = serve.get_replica_context()
         read = partial(load_settings, Path(config) if config else None)

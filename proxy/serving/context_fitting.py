@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TypeAlias, TypeVar
 
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
-from proxy.backends.pool import pinned
+from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
 from proxy.context.message_sizes import MessageSizes, countable
@@ -175,7 +175,7 @@ class Fitting:
         make it fit into the window, and end where they are longer than the client or the window
         allows.
         """
-        return _LearningBackend(pinned(self._backend), self._book(model), window)
+        return _LearningBackend(pin(self._backend), self._book(model), window)
 
     def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
         """Tell, and log, where a session's prompt does not go on from the one before it."""

@@ -98,7 +98,7 @@ def names_nothing(settings: Settings) -> bool:
 
 
 @asynccontextmanager
-async def shared_server(
+async def open_shared_server(
     settings: Settings,
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
@@ -150,7 +150,7 @@ async def _connect_to_servers(
         pace = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
         process_count = settings.server.workers * settings.backend.replicas
         pool = Pool(members, pace, process_count=process_count)
-        yield await stack.enter_async_context(pool.watched())
+        yield await stack.enter_async_context(pool.watch_members())
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.steps import drop_infeasible
-from proxy.guardrails.transcript import completed_calls
+from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.preparation import Policy, RequestPlan, begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
@@ -43,7 +43,7 @@ class Ordering:
             return NO_RULES, ()
         rules = await self._rules_of(request.model, service, known)
         offered = [tool.name for tool in request.tools]
-        rules, missing = drop_infeasible(rules, offered, completed_calls(request.messages))
+        rules, missing = drop_infeasible(rules, offered, list_completed_calls(request.messages))
         return rules, tuple(map(RuleSkipped, missing))
 
     async def _rules_of(self, model: str, service: Service, known: KnownModel) -> Workflow:

@@ -116,12 +116,12 @@ class Service:
             told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
             condition = await self.condition()
             told["status"] = {"value": condition.value, "failed": condition is Condition.FAILED}
-            return (Model(self.name, {**told, **await self._known()}),)
+            return (Model(self.name, {**told, **await self._describe_known()}),)
         served = await self.backend.models()
         if len(served) != 1:  # a catalogue, in which every entry would cost a question
             return served
         only = served[0]
-        return (Model(only.id, {**await self._known(only.id), **only.details}),)
+        return (Model(only.id, {**await self._describe_known(only.id), **only.details}),)
 
     async def condition(self) -> Condition:
         if self.fleet is not None:
@@ -141,7 +141,7 @@ class Service:
             return await self.backend.healths()
         return {self.name or self.backend.name: await self.health()}
 
-    async def _known(self, model: str = "") -> JsonObject:
+    async def _describe_known(self, model: str = "") -> JsonObject:
         known = await self.look_up(model)
         told: JsonObject = {"capabilities": [*known.capabilities]}
         if known.window is not None:
@@ -230,7 +230,7 @@ class Services:
                 return one
         raise UnknownModel(model, tuple(one.id for one in offered))
 
-    async def known(self, model: str) -> tuple[Service, KnownModel]:
+    async def identify(self, model: str) -> tuple[Service, KnownModel]:
         """Return the service of a model and what is known of it; the only one if none is named.
 
         Raises `InvalidRequest` kinds of errors, and `BackendFailed` ones if only it could tell.

@@ -233,7 +233,7 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         )
     yield from served_models.contradictions(settings.models, settings.swapping)
     yield from _rivals_of_models(settings)
-    yield from served_models.misnamed_aliases(settings.models, settings.aliases)
+    yield from served_models.find_misnamed_aliases(settings.models, settings.aliases)
     yield from _rules_nobody_can_keep(settings)
     yield from tool_server_contradictions(
         settings.tools,
@@ -249,7 +249,7 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
             "cannot be combined with responses.store = 'off': remove one of the two",
         )
     yield from state_contradictions(settings.state)
-    yield from _shared_servers_of_our_own(settings)
+    yield from _check_replicas(settings)
     has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
     if not has_key and not is_loopback(settings.server.host):
         yield (
@@ -259,7 +259,7 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         )
 
 
-def _shared_servers_of_our_own(settings: Settings) -> Iterator[Contradiction]:
+def _check_replicas(settings: Settings) -> Iterator[Contradiction]:
     starts = [settings.model, *settings.models.values()]
     if settings.backend.replicas > 1 and any(model.source is not None for model in starts):
         problem = "must be 1 where Temper starts the server itself: nobody shares that one"
@@ -312,7 +312,7 @@ def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
         for place, problem in workflows.contradictions(workflow_of(rules)):
             yield (f"workflows.{name}",), f"{place}: {problem}"
     if settings.models:
-        yield from served_models.misnamed_rules(settings.models, settings.workflows)
+        yield from served_models.find_misnamed_rules(settings.models, settings.workflows)
     elif settings.model.source is not None or settings.ollama.model is not None:
         first, *others = settings.workflows or ("",)
         for name in others:

@@ -68,11 +68,11 @@ def contradictions(
                 f"swapping.memory_mb is {swapping.memory_mb}",
             )
     yield from _too_many(models, swapping)
-    yield from _shared_names(models)
-    yield from _shared_ports(models)
+    yield from _find_shared_names(models)
+    yield from _find_shared_ports(models)
 
 
-def misnamed_rules(
+def find_misnamed_rules(
     models: Mapping[str, ServedModel], rules: Iterable[str]
 ) -> Iterator[Contradiction]:
     """Find rules of order for a model that there is not, or that has rules by another name."""
@@ -88,7 +88,7 @@ def misnamed_rules(
             yield (f"workflows.{section}", f"workflows.{owner}"), problem
 
 
-def misnamed_aliases(
+def find_misnamed_aliases(
     models: Mapping[str, ServedModel], aliases: Mapping[str, str]
 ) -> Iterator[Contradiction]:
     """Find patterns of names that lead to no model, where the models are known."""
@@ -132,7 +132,7 @@ def _too_many(models: Mapping[str, ServedModel], swapping: Swapping) -> Iterator
         )
 
 
-def _shared_names(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:
+def _find_shared_names(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:
     owners = {name: name for name in models}
     for name, model in models.items():
         for alias in model.aliases:
@@ -144,7 +144,7 @@ def _shared_names(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:
                 )
 
 
-def _shared_ports(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:
+def _find_shared_ports(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:
     owners: dict[int, str] = {}
     for name, model in models.items():
         owner = owners.setdefault(model.port, name)

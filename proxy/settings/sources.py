@@ -199,7 +199,7 @@ def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
     section, owner, last = parts(name)
     if section in names.tables and not owner:
         return given.problem(name, "should be a section with settings of its own")
-    known, generic = _known_names(names), names.generic(name)
+    known, generic = _list_names(names), names.generic(name)
     namesakes = [one for one in names.settings if one.endswith(f".{last or name}")]
     near = difflib.get_close_matches(generic, known, 1, _NEAR) or namesakes
     near = near or difflib.get_close_matches(name, known, 1)
@@ -217,11 +217,11 @@ def _is_foreign(name: str, names: Names) -> bool:
     """
     is_in_section = parts(name)[0] in names.sections
     is_secret = any(one.endswith(f".{name}") for one in (*names.secrets, *names.secret_files))
-    is_near = bool(difflib.get_close_matches(names.generic(name), _known_names(names), 1, _NEAR))
+    is_near = bool(difflib.get_close_matches(names.generic(name), _list_names(names), 1, _NEAR))
     return not (is_in_section or is_secret or is_near)
 
 
-def _known_names(names: Names) -> tuple[str, ...]:
+def _list_names(names: Names) -> tuple[str, ...]:
     return (*names.settings, *names.secret_files, *names.sections)
 
 

@@ -137,10 +137,10 @@ def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contr
     for own, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
         if is_given and not server.command:
             yield (f"{section}.{own}", command), f"needs {command}: Temper starts no program"
-    yield from _misnamed_tools(section, server)
+    yield from _find_misnamed_tools(section, server)
 
 
-def _misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
+def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
     for own, tools in (("tools", server.tools), ("ask", server.ask)):
         if ALL in tools and len(tools) > 1:
             problem = 'has "*" beside names: it means all tools, so it stands alone'

@@ -104,12 +104,12 @@ class TriedModels:
     def _forget_oldest(self) -> None:
         files = self._files()
         if len(files) > _MOST:
-            for one in sorted(files, key=_modified_at)[: len(files) - _MOST]:
+            for one in sorted(files, key=_modification_time)[: len(files) - _MOST]:
                 with suppress(OSError):
                     one.unlink()
 
 
-def _modified_at(file: Path) -> float:
+def _modification_time(file: Path) -> float:
     try:
         return file.stat().st_mtime
     except OSError:  # somebody else was faster

@@ -224,7 +224,7 @@ class Run:
         self._reply = Reply()
         self._is_last = len(self._rounds) >= self._terms.rounds
         request = self._request
-        return Ask(request.followed_by(self.added) if self._added else request, self._is_last)
+        return Ask(request.append_messages(self.added) if self._added else request, self._is_last)
 
     def receive(
         self, batch: Sequence[ReplyEvent], *, defect: str | None = None
@@ -284,7 +284,7 @@ class Run:
 
     def _execution(self) -> Execute:
         self._finished.clear()
-        calls = self._owned_calls(_calls_of(self._reply))
+        calls = self._select_owned(_calls_of(self._reply))
         history = (*self._request.messages, *self._added)
         chars = self._terms.chars_for(len(calls))
         return Execute(calls, RoundContext(len(self._rounds) + 1, history, chars))
@@ -315,7 +315,7 @@ class Run:
         self._reply = self._heard.finish(reason)
         self._forget()
         calls = _calls_of(self._reply)
-        owned = self._owned_calls(calls)
+        owned = self._select_owned(calls)
         is_whole = reason == _CALLS and defect is None
         if is_whole and owned and self._may_execute(is_mixed=len(owned) < len(calls)):
             self._move(RunMove.CALLS_MADE)
@@ -345,7 +345,7 @@ class Run:
             return Stop.EXHAUSTED
         return Stop.ROUNDS if self._is_last else Stop.ANSWERED
 
-    def _owned_calls(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    def _select_owned(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         return tuple(call for call in calls if call.name in self._terms.owned)
 
     def _reply_message(self, calls: tuple[ToolCall, ...]) -> Message:
@@ -354,7 +354,7 @@ class Run:
     def _commit(self, outcomes: Sequence[Outcome]) -> None:
         """Commit a round: the reply, and for each of its calls a result or a note."""
         calls = _calls_of(self._reply)
-        owned = self._owned_calls(calls)
+        owned = self._select_owned(calls)
         assert [one.call for one in outcomes] == [*owned]  # noqa: S101 - an executor's bug
         results = iter(outcomes)
         answers = [
@@ -376,7 +376,7 @@ class Run:
         self._stop = stop
         if state in (RunState.CALLED, RunState.EXECUTING):
             note = NEVER_RUN if state is RunState.CALLED else CANCELLED
-            calls = self._owned_calls(_calls_of(self._reply))
+            calls = self._select_owned(_calls_of(self._reply))
             notes = {call.id: Outcome(call, note, Status.CANCELLED) for call in calls}
             known = notes if state is RunState.CALLED else {**notes, **self._finished}
             self._commit([known[call.id] for call in calls])

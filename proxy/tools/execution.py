@@ -141,7 +141,7 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
     """
     reasons: list[BaseException] = []
 
-    async def guarded(work: Callable[[], Awaitable[Result]]) -> Result:
+    async def guard(work: Callable[[], Awaitable[Result]]) -> Result:
         try:
             return await work()
         except asyncio.CancelledError:
@@ -153,7 +153,7 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
     tasks: list[asyncio.Task[Result]] = []
     try:
         async with asyncio.TaskGroup() as group:
-            tasks += [group.create_task(guarded(work)) for work in works]
+            tasks += [group.create_task(guard(work)) for work in works]
     except* _RunEnded:
         pass
     if reasons:

@@ -17,7 +17,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question
-from proxy.dialects.engine_language import carried_fields, put_once
+from proxy.dialects.engine_language import carry_fields, put_once
 from proxy.dialects.field_table import ENFORCED, IGNORED, FieldTable, copies, copy_to, refuse, rows
 from proxy.dialects.ollama_chat.decode import LineDecoder
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
@@ -36,7 +36,7 @@ def encode_question(question: Question) -> bytes:
     said: list[JsonValue] = [[message.role, message.text] for message in question.messages]
     tools: JsonObject = {tool.name: tool.parameters for tool in question.tools}
     body: JsonObject = {"name": question.request.model, "said": said, "tools": tools}
-    for name, value, target in carried_fields(question, FIELDS):
+    for name, value, target in carry_fields(question, FIELDS):
         put_once(body, target, value, name)
     return json.dump(body)
 
@@ -88,4 +88,4 @@ class ToyEngine(HttpBackend):
         return PieceReading(LineDecoder(), LineReader())
 
     async def models(self) -> tuple[Model, ...]:
-        return self.listed(await self.fetch("/names"), "names", "name")
+        return self.read_models(await self.fetch("/names"), "names", "name")

@@ -24,7 +24,7 @@ class _Properties:
 
     async def show(self, model: Annotated[str, Query()] = "") -> JsonObject:
         """Tell what is known of a model; where there is only one, it need not be named."""
-        service, known = await self.services.known(model)
+        service, known = await self.services.identify(model)
         told: JsonObject = {
             "model_alias": service.name or known.model,
             "default_generation_settings": {} if known.window is None else {"n_ctx": known.window},

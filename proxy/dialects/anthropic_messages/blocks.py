@@ -139,7 +139,7 @@ def _tool_reference(block: Block, findings: Findings) -> list[Part]:
     return [concatenate(before, name, behind)]
 
 
-def _found_tools(block: Block, findings: Findings) -> list[Part]:
+def _read_found_tools(block: Block, findings: Findings) -> list[Part]:
     """Read what a vendor's search for tools has found: from here on they are offered."""
     findings.omit(block.kind)
     content = block.members.get("content")
@@ -162,7 +162,7 @@ _READERS: Mapping[str, _Reader] = MappingProxyType(
         "document": _document,
         "search_result": _search_result,
         "tool_reference": _tool_reference,
-        "tool_search_tool_result": _found_tools,
+        "tool_search_tool_result": _read_found_tools,
         "compaction": _compaction,
     }
 )

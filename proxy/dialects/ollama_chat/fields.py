@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question, Thinking
-from proxy.dialects.engine_language import carried_fields, form_schema, put_once
+from proxy.dialects.engine_language import carry_fields, form_schema, put_once
 from proxy.dialects.field_table import (
     CARRIED,
     ENFORCED,
@@ -107,7 +107,7 @@ class _Body:
 def body_fields(question: Question, terms: ModelSettings) -> JsonObject:
     """Write all members of the body but model, messages and tools; raises InvalidRequest."""
     body = _Body()
-    for name, value, target in carried_fields(question, FIELDS):
+    for name, value, target in carry_fields(question, FIELDS):
         if target:
             body.put(target, value, name)
         else:

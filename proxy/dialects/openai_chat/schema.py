@@ -49,7 +49,7 @@ _EMPTY = {"type": "array", "maxItems": 0}
 _ONE = {"const": 1}
 
 
-def _wrapped_url(value: object) -> object:
+def _wrap_url(value: object) -> object:
     return {"url": value} if isinstance(value, str) else value
 
 
@@ -69,7 +69,7 @@ def _only_one(count: int) -> int:
     return count
 
 
-def _offered_as_tools(functions: list[JsonValue]) -> list[JsonValue]:
+def _refuse_functions(functions: list[JsonValue]) -> list[JsonValue]:
     if functions:
         raise PydanticCustomError("outdated", "Functions are offered as `tools` nowadays.")
     return functions
@@ -86,7 +86,7 @@ class InlineUrl(WireObject):
     url: Annotated[StrictStr, AfterValidator(_inline), WithJsonSchema(_DATA_URL)]
 
 
-Inline: TypeAlias = Annotated[InlineUrl, BeforeValidator(_wrapped_url)]
+Inline: TypeAlias = Annotated[InlineUrl, BeforeValidator(_wrap_url)]
 
 
 class ContentPart(WireObject):
@@ -237,7 +237,7 @@ class ChatCompletionRequest(WireObject):
     user: StrictStr | None = None
     metadata: dict[str, object] | None = None
     functions: (
-        Annotated[list[Unread], AfterValidator(_offered_as_tools), WithJsonSchema(_EMPTY)] | None
+        Annotated[list[Unread], AfterValidator(_refuse_functions), WithJsonSchema(_EMPTY)] | None
     ) = None
     temper: TemperOptions | None = None
 

@@ -100,13 +100,13 @@ class ToolTable:
     def _read(self, node: Node) -> list[_Read]:
         kind = node.object().get("type")
         if not isinstance(kind, str) or not TOOLS.drops(kind):
-            return _found_in(node)
+            return _read_tools(node)
         self._left_out.append(kind)
         self._facts.append(Omitted("web_search"))
         return []
 
 
-def _found_in(node: Node) -> list[_Read]:
+def _read_tools(node: Node) -> list[_Read]:
     """Read a tool, or several in a namespace; clients send the same ones with every request."""
     try:
         found = _read_all(node.source)
@@ -269,13 +269,13 @@ def _name_in(node: Node, table: ToolTable) -> str | None:
         problem = f"Tools of the type {kind[:40]!r} cannot be chosen: nothing here runs them."
         raise InvalidRequest(problem, f"{node.path}.type")
     if kind not in _NAMED:
-        return _offered(kind, table, f"{node.path}.type")
+        return _require_offered(kind, table, f"{node.path}.type")
     namespace = members["namespace"].text().text if "namespace" in members else None
     name = require(members, "name", node.path)
-    return _offered(flat_name(namespace, name.text().text), table, name.path)
+    return _require_offered(flat_name(namespace, name.text().text), table, name.path)
 
 
-def _offered(name: str, table: ToolTable, path: str) -> str:
+def _require_offered(name: str, table: ToolTable, path: str) -> str:
     if name not in table.origins:
         known = ", ".join(table.origins) or "none"
         raise InvalidRequest(f"There is no tool {name!r} among the offered ones: {known}.", path)

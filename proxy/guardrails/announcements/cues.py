@@ -82,11 +82,13 @@ class Cues:
 
 def load_languages() -> tuple[Cues, ...]:
     """Read every language, ordered by the name of its file."""
-    files = sorted(_shipped_folder(resources.files("proxy")).iterdir(), key=lambda file: file.name)
+    files = sorted(
+        _find_shipped_folder(resources.files("proxy")).iterdir(), key=lambda file: file.name
+    )
     return tuple(_read(file) for file in files if file.name.endswith(".toml"))
 
 
-def _shipped_folder(package: Traversable) -> Traversable:
+def _find_shipped_folder(package: Traversable) -> Traversable:
     """Return `announcements` in an installed package; in a checkout it lies beside `proxy`."""
     installed = package / "announcements"
     return installed if installed.is_dir() else package / ".." / "config" / "announcements"

@@ -100,9 +100,9 @@ class Mistral(Syntax):
             return (yield from read_python_calls(cursor))
         if char in ("{", "["):
             return (yield from _read_json(cursor))
-        return (yield from self._named(cursor))
+        return (yield from self._read_named(cursor))
 
-    def _named(self, cursor: Cursor) -> Reading:
+    def _read_named(self, cursor: Cursor) -> Reading:
         name = yield from _read_name(cursor)
         yield from cursor.whitespace()
         if name and (yield from cursor.literal(ARGUMENTS)):

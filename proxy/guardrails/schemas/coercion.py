@@ -20,7 +20,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Value
-from proxy.guardrails.schemas.schema import Path, Schema, allowed_values, forbids_members
+from proxy.guardrails.schemas.schema import Path, Schema, forbids_members, list_allowed_values
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _CODE = re.compile(r"0[0-9]+")
@@ -301,7 +301,7 @@ class _Coercer:
                 item = None if new is not None else to_list(value, types)
                 return _replace(place, new) or _replace(place, item, _Kept.IF_GOOD_INSIDE)
             case Kind.Enum() | Kind.Constant():
-                return _replace(place, to_option(value, allowed_values(error)))
+                return _replace(place, to_option(value, list_allowed_values(error)))
             case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
                 return self._coerce_to_branch(error, value, len(branches))
             case _:

@@ -163,7 +163,7 @@ def _refuse(uri: str) -> NoReturn:
     raise ValueError(f"{uri} is not fetched")
 
 
-def allowed_values(error: ValidationError) -> list[JsonValue]:
+def list_allowed_values(error: ValidationError) -> list[JsonValue]:
     """Return the values to which the violated `enum` or `const` is limited."""
     value: JsonValue = error.kind.value
     return value if isinstance(value, list) and error.kind.name == "enum" else [value]

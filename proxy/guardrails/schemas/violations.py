@@ -10,7 +10,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.schemas.schema import Path, allowed_values, forbids_members, pointer
+from proxy.guardrails.schemas.schema import Path, forbids_members, list_allowed_values, pointer
 
 _MOST_COMPLAINTS = 5
 _MOST_OPTIONS = 20
@@ -121,7 +121,7 @@ def _describe_expected(error: ValidationError, depth: int = 0) -> str:
         case Kind.Type(types=types):
             return " or ".join(types)
         case Kind.Enum() | Kind.Constant():
-            options = allowed_values(error)
+            options = list_allowed_values(error)
             shown = [_show(option) for option in options[:_MOST_OPTIONS]]
             shown += ["..."] if len(options) > _MOST_OPTIONS else []
             return ("one of " if len(options) > 1 else "") + ", ".join(shown)

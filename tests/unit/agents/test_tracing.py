@@ -21,7 +21,7 @@ def test_what_is_not_traced_sends_its_headers_as_they_are() -> None:
             assert headers == {"a": "b"}
         spans.tool_started(called(1), 1)
         spans.tool_finished(done(called(1)))
-        spans.finished("answered", 1, (1, 1))
+        spans.finish("answered", 1, (1, 1))
 
 
 def test_without_a_collector_a_program_is_traced_if_it_traces(

@@ -7,13 +7,7 @@ from proxy.api.client_connection import WIRE, ClientConnection
 from proxy.api.fronts import STAMP
 from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.backends.client import ReplyEvents
-from proxy.conversation.replies import (
-    EventSink,
-    ReplyEvent,
-    ReplyFinished,
-    ReplyStarted,
-    TextDelta,
-)
+from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished, ReplyStarted, TextDelta
 from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.guardrails.offer import TextPolicy

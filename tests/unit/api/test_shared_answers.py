@@ -54,7 +54,7 @@ class Replica:
         sharing = self.sharing
         endpoint = endpoint_of(self.app)
         await asking.ask(Idempotency(endpoint, BodyLimits(), CHAT.is_complete, sharing=sharing))
-        await self.background.finished()
+        await self.background.drain()
         return asking
 
 
@@ -236,7 +236,7 @@ async def test_what_is_done_behind_an_answer_may_fail() -> None:
         raise StateUnavailable
 
     background.add(fail())
-    await background.finished()
+    await background.drain()
 
 
 async def test_what_is_not_done_behind_an_answer_is_given_up_at_the_end(
@@ -246,5 +246,5 @@ async def test_what_is_not_done_behind_an_answer_is_given_up_at_the_end(
     background = BackgroundTasks()
     never = asyncio.get_running_loop().create_future()
     background.add(never)
-    await background.finished()
+    await background.drain()
     assert never.cancelled()

@@ -86,7 +86,7 @@ class Server:
 def test_models_are_listed_by_their_names() -> None:
     entry: JsonObject = {"name": "a:latest", "size": 1}
     server = Server(tags={"models": [entry, {"size": 2}, 3]})
-    assert server.use(lambda models: models.listed()) == (Model("a:latest", entry),)
+    assert server.use(lambda models: models.list_models()) == (Model("a:latest", entry),)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_models_are_listed_by_their_names() -> None:
 )
 def test_a_list_that_is_none_is_an_error(told: JsonValue, error: type[BackendFailed]) -> None:
     with pytest.raises(error):
-        Server(tags=told).use(lambda models: models.listed())
+        Server(tags=told).use(lambda models: models.list_models())
 
 
 def test_no_json_is_nonsense() -> None:
     server = Server()
     server.routes["tags"].mock(side_effect=lambda _: httpx.Response(200, content=b"<html>"))
     with pytest.raises(BackendSpokeNonsense):
-        server.use(lambda models: models.listed())
+        server.use(lambda models: models.list_models())
 
 
 def test_what_is_shown_of_a_model_is_kept_until_somebody_looks_afresh() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState
 from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
-from proxy.backends.pool import Member, Pool, PoolTimeouts, in_order, pinned
+from proxy.backends.pool import Member, Pool, PoolTimeouts, in_order, pin
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -361,7 +361,7 @@ def test_members_are_looked_after_in_the_background() -> None:
 
     async def scene() -> None:
         pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
-        async with pool.watched(), asyncio.timeout(PATIENCE_SECONDS):
+        async with pool.watch_members(), asyncio.timeout(PATIENCE_SECONDS):
             await looked.wait()
 
     asyncio.run(scene())
@@ -369,8 +369,8 @@ def test_members_are_looked_after_in_the_background() -> None:
 
 def test_only_a_pool_has_seats() -> None:
     alone = ScriptedBackend()
-    assert pinned(alone) is alone
-    assert pinned(Pool([alone])) is not alone
+    assert pin(alone) is alone
+    assert pin(Pool([alone])) is not alone
 
 
 def test_what_is_passed_on_goes_to_the_next_member_where_one_fails() -> None:

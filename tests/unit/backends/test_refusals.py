@@ -7,7 +7,7 @@ from proxy.backends.refusals import (
     Refusal,
     as_error,
     overflow_in,
-    streamed_refusal,
+    read_streamed_refusal,
 )
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendRefused, BackendUnavailable, ContextOverflow
@@ -150,7 +150,7 @@ def test_a_refusal_without_words_is_still_a_refusal(error: JsonObject) -> None:
     [(400, 400), (429, 429), (599, 599), (200, 500), (600, 500), ("x", 500), (None, 500)],
 )
 def test_in_a_stream_the_code_stands_in_for_the_status(code: JsonValue, status: int) -> None:
-    assert streamed_refusal({"code": code}) == Refusal(status, {"code": code})
+    assert read_streamed_refusal({"code": code}) == Refusal(status, {"code": code})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from proxy.backends.transport import (
     Document,
     Timeouts,
     root_of,
-    translated_errors,
+    translate_errors,
 )
 from proxy.errors import (
     BackendFailed,
@@ -67,7 +67,7 @@ def test_the_walk_over_the_errors_is_complete() -> None:
 def test_no_error_of_what_is_below_gets_out(kind: type[Exception], *, mid_reply: bool) -> None:
     with (
         pytest.raises(BackendFailed) as caught,
-        translated_errors("http://host", mid_reply=mid_reply),
+        translate_errors("http://host", mid_reply=mid_reply),
     ):
         raise instance(kind)
 
@@ -95,24 +95,24 @@ def test_no_error_of_what_is_below_gets_out(kind: type[Exception], *, mid_reply:
 def test_an_error_becomes_what_it_means(
     kind: type[Exception], meaning: type[BackendFailed]
 ) -> None:
-    with pytest.raises(meaning), translated_errors("http://host"):
+    with pytest.raises(meaning), translate_errors("http://host"):
         raise instance(kind)
 
 
 @pytest.mark.parametrize("kind", [httpx.ConnectError, NotReached, BrokenOff, httpx.ReadError])
 def test_a_backend_that_has_not_read_the_request_was_not_reached(kind: type[Exception]) -> None:
-    with pytest.raises(BackendUnavailable) as raised, translated_errors("http://host"):
+    with pytest.raises(BackendUnavailable) as raised, translate_errors("http://host"):
         raise BrokenOff(is_unread=True) if kind is BrokenOff else instance(kind)
     assert raised.value.is_unreached is (kind is not httpx.ReadError)
 
 
 def test_behind_the_head_a_violation_means_that_the_rest_is_missing() -> None:
-    with pytest.raises(BackendUnavailable), translated_errors("http://host", mid_reply=True):
+    with pytest.raises(BackendUnavailable), translate_errors("http://host", mid_reply=True):
         raise NotHttp("no chunk")
 
 
 def test_an_error_of_our_own_passes_through() -> None:
-    with pytest.raises(KeyError), translated_errors("http://host"):
+    with pytest.raises(KeyError), translate_errors("http://host"):
         raise KeyError("ours")
 
 

@@ -9,13 +9,7 @@ from proxy.api.feed_events import Batch, Cards, Pending, Sums, ToolCards
 from proxy.cli.screen import Screen, duration
 from proxy.facts import Outcome
 from proxy.observability.history import Counts, CountsBySpan
-from proxy.observability.record import (
-    WAITING,
-    AttemptRecord,
-    RequestRecord,
-    Stage,
-    ToolRecord,
-)
+from proxy.observability.record import WAITING, AttemptRecord, RequestRecord, Stage, ToolRecord
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard, row_of
 from proxy.observability.sentences import STAGES
 from tests.fakes.feed import CARD, STATE

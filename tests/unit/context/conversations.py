@@ -41,13 +41,13 @@ class Pieces:
         """Count a message."""
         return _count(message.text) + sum(map(_count_call, message.calls)) + OVERHEAD
 
-    def fixed(self, tools: tuple[Tool, ...]) -> int:
+    def count_besides(self, tools: tuple[Tool, ...]) -> int:
         """Count tools, however many."""
         return FIXED
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
         """Count a prompt with tools."""
-        return self.fixed(tools) + sum(map(self.of, messages))
+        return self.count_besides(tools) + sum(map(self.of, messages))
 
     def prompt(self, messages: tuple[Message, ...]) -> int:
         """Count a prompt."""

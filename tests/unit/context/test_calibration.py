@@ -70,10 +70,10 @@ def test_what_cannot_be_is_not_believed(tokens: int) -> None:
 
 def test_a_prompt_tells_what_stands_around_messages() -> None:
     constants = Constants()
-    assert constants.fixed(TOOLS) is None
+    assert constants.count_besides(TOOLS) is None
     constants.observe(TOOLS, 2, 312, 1_000)
-    assert constants.fixed(TOOLS) == 300
-    assert constants.fixed(TOOLS + 1) is None
+    assert constants.count_besides(TOOLS) == 300
+    assert constants.count_besides(TOOLS + 1) is None
 
 
 def test_two_prompts_of_different_lengths_tell_the_overhead() -> None:
@@ -83,7 +83,7 @@ def test_two_prompts_of_different_lengths_tell_the_overhead() -> None:
     assert constants.overhead == 6
     constants.observe(TOOLS, 10, 300 + 9 * 10, 10_000)
     assert constants.overhead == 9
-    assert constants.fixed(TOOLS) == 300
+    assert constants.count_besides(TOOLS) == 300
 
 
 def test_an_overhead_is_revised_only_by_twice_as_much_evidence() -> None:
@@ -100,15 +100,15 @@ def test_a_clear_error_is_put_right_at_once() -> None:
     constants = Constants()
     constants.observe(TOOLS, 2, 312, 1_000)
     constants.observe(TOOLS, 3, 338, 1_000)
-    assert constants.fixed(TOOLS) == 300
+    assert constants.count_besides(TOOLS) == 300
     constants.observe(TOOLS, 3, 418, 1_000)
-    assert constants.fixed(TOOLS) == 400
+    assert constants.count_besides(TOOLS) == 400
 
 
 def test_nothing_costs_less_than_nothing() -> None:
     constants = Constants()
     constants.observe(TOOLS, 50, 10, 1_000)
-    assert constants.fixed(TOOLS) == 0
+    assert constants.count_besides(TOOLS) == 0
     constants.observe(TOOLS, 60, 0, 1_000)
     assert constants.overhead == 0
 
@@ -117,8 +117,8 @@ def test_only_so_many_sets_of_tools_are_remembered() -> None:
     constants = Constants()
     for tools in range(65):
         constants.observe(tools, 2, 312, 1_000)
-    assert constants.fixed(0) is None
-    assert constants.fixed(1) == constants.fixed(64) == 300
+    assert constants.count_besides(0) is None
+    assert constants.count_besides(1) == constants.count_besides(64) == 300
 
 
 @pytest.mark.parametrize(

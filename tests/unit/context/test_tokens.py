@@ -106,17 +106,17 @@ def test_a_known_price_of_the_tools_is_used_where_most_is_unknown() -> None:
     book.calibrate((HI,), TOOLS, 801)
     assert book.knows(TOOLS)
     assert not book.knows(())
-    fixed = book.fixed(TOOLS)
+    fixed = book.count_besides(TOOLS)
     assert fixed == 800 - book.overhead
     book.calibrate((HI, LONG), TOOLS, 1 + fixed + 2 * book.overhead + len(LONG.text) // 4)
-    assert book.fixed(TOOLS) == fixed
+    assert book.count_besides(TOOLS) == fixed
     exact = len(LONG.text) // 4
     assert exact <= book.of(LONG) - book.overhead <= 1.17 * exact
 
 
 def test_the_price_of_tools_is_estimated_until_a_total_is_known() -> None:
     book = TokenBook()
-    assert book.fixed(TOOLS) > book.fixed(()) == 64
+    assert book.count_besides(TOOLS) > book.count_besides(()) == 64
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -148,10 +148,10 @@ def test_a_total_of_which_only_most_was_counted_teaches_nothing() -> None:
     book = TokenBook()
     counted, guessed = user_message("word " * 300), user_message("a few words")
     book.learn(counted, 300)
-    before = book.overhead, book.fixed(())
+    before = book.overhead, book.count_besides(())
     for count in range(1, 40):
         book.calibrate((counted, *[guessed] * count), (), 5_000)
-    assert (book.overhead, book.fixed(())) == before
+    assert (book.overhead, book.count_besides(())) == before
     book.calibrate((counted,), (), 340)
     assert book.knows(())
 
@@ -262,7 +262,7 @@ def test_what_had_to_be_guessed_is_noted_as_long_as_somebody_listens() -> None:
 def test_of_a_prompt_that_was_refused_all_counts_are_doubted_that_much() -> None:
     book = learnt((HI, LONG), TokenBook())
     book.calibrate((HI, LONG), (), 600)
-    counted = book.fixed(()) + book.of(HI) + book.of(LONG)
+    counted = book.count_besides(()) + book.of(HI) + book.of(LONG)
     book.refuse((HI, LONG), (), 606, 590)
     assert book.doubt * counted >= 606
     assert book.doubt < 1.12
@@ -276,7 +276,7 @@ def test_of_a_prompt_that_was_refused_all_counts_are_doubted_that_much() -> None
 def test_a_refusal_without_a_number_means_more_than_the_window() -> None:
     book = learnt((LONG,), TokenBook())
     book.refuse((LONG,), (), None, WINDOW)
-    assert book.doubt * (book.fixed(()) + book.of(LONG)) > WINDOW
+    assert book.doubt * (book.count_besides(()) + book.of(LONG)) > WINDOW
     silent = learnt((LONG,), TokenBook())
     silent.refuse((LONG,), (), None, None)
     assert silent.doubt == 1

@@ -33,11 +33,11 @@ def test_what_is_kept_free_for_the_answer_may_differ_from_how_long_it_may_be() -
 
 def test_a_reply_is_bounded_in_the_clients_own_field() -> None:
     plain = Request("m", (), {"model": b'"m"'})
-    assert plain.bounded(512).fields["max_tokens"] == b"512"
+    assert plain.limit_tokens(512).fields["max_tokens"] == b"512"
     generous = Request("m", (), {"max_completion_tokens": b"900"}, max_tokens=900)
-    bounded = generous.bounded(512)
+    bounded = generous.limit_tokens(512)
     assert (bounded.max_tokens, dict(bounded.fields)) == (512, {"max_completion_tokens": b"512"})
-    assert generous.bounded(2000).fields["max_completion_tokens"] == b"900"
+    assert generous.limit_tokens(2000).fields["max_completion_tokens"] == b"900"
 
 
 RAW = {"model": b'"m"', "messages": b"[]", "tools": b"[]", "tool_choice": b'"required"'}
@@ -45,7 +45,7 @@ RAW = {"model": b'"m"', "messages": b"[]", "tools": b"[]", "tool_choice": b'"req
 
 def test_more_messages_take_the_place_of_the_clients_own_bytes() -> None:
     request = Request("m", (user_message("Hi"),), RAW, tool_choice=ToolUse.REQUIRED)
-    longer = request.followed_by((user_message("Ho"),))
+    longer = request.append_messages((user_message("Ho"),))
     assert [message.text for message in longer.messages] == ["Hi", "Ho"]
     assert [*longer.fields] == ["model", "tools", "tool_choice"]
 

@@ -11,14 +11,14 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.doctor.finding import Examined, fail, ok, skip, warn
 from proxy.doctor.report import (
+    build_tried_document,
+    build_tried_model,
+    build_tried_table,
     document,
     is_well,
     line,
     redact,
     summary,
-    tried_document,
-    tried_model,
-    tried_table,
     write_bundle,
 )
 from proxy.doctor.target import Target
@@ -134,7 +134,7 @@ async def made() -> TriedModel:
     )
     async with httpx.AsyncClient() as direct, httpx.AsyncClient() as temper:
         target = Target(Settings(), "m", known, direct, temper, "")
-        return tried_model(target, FOUND, "1.2")
+        return build_tried_model(target, FOUND, "1.2")
 
 
 async def test_what_was_measured_is_put_together() -> None:
@@ -159,12 +159,12 @@ async def test_what_was_measured_is_put_together() -> None:
 async def test_a_table_shows_what_matters_for_a_choice_and_the_document_everything() -> None:
     tried = await made()
     shown = io.StringIO()
-    Console(file=shown, width=200).print(tried_table([tried]))
+    Console(file=shown, width=200).print(build_tried_table([tried]))
     head, row = shown.getvalue().splitlines()
     assert head.split() == [
         *("model", "server", "tried", "calls", "window"),
         *("reads/s", "writes/s", "failed"),
     ]
     assert row.split()[-5:] == ["once", "8192", "-", "35", "overflow"]
-    (entry,) = cast("list[JsonObject]", tried_document([tried])["models"])
+    (entry,) = cast("list[JsonObject]", build_tried_document([tried])["models"])
     assert (entry["id"], entry["measured"]) == ("m", tried.measured)

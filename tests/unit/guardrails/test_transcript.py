@@ -7,11 +7,11 @@ from proxy.guardrails.transcript import (
     CompletedCall,
     Loop,
     Rounds,
-    completed_calls,
-    failed_rounds,
+    count_failed_rounds,
     find_loop,
     is_pending,
     is_stuck,
+    list_completed_calls,
     parse_arguments,
     rounds_since_user,
 )
@@ -29,14 +29,14 @@ def test_a_call_is_completed_by_its_result() -> None:
         tool_result("a", "seen"),
         called("c"),
     ]
-    assert completed_calls(messages) == (
+    assert list_completed_calls(messages) == (
         CompletedCall("go", {}, "gone", has_failed=False, turn=1),
         CompletedCall("look", {"x": 1}, "seen", has_failed=False, turn=1),
     )
 
 
 def test_a_result_that_nobody_asked_for_completes_nothing() -> None:
-    assert completed_calls([tool_result("x", "seen"), Message("tool", "seen", b"{}")]) == ()
+    assert list_completed_calls([tool_result("x", "seen"), Message("tool", "seen", b"{}")]) == ()
 
 
 def test_a_reminder_behind_a_result_is_no_part_of_it() -> None:
@@ -44,7 +44,7 @@ def test_a_reminder_behind_a_result_is_no_part_of_it() -> None:
         reminder = f"<system-reminder>\n{left} tokens left\n</system-reminder>"
         return [called("a"), tool_result("a", f'{{"error": "gone"}}\n{reminder}')]
 
-    (call,) = completed_calls(reminded(9))
+    (call,) = list_completed_calls(reminded(9))
     assert call == CompletedCall("look", {}, '{"error": "gone"}', has_failed=True)
     assert rounds_since_user([*reminded(9), *reminded(8)]) == Rounds(2, 1)
 
@@ -70,13 +70,13 @@ def test_rounds_are_counted_since_the_user_spoke() -> None:
 def test_rounds_that_failed_are_counted_from_the_end() -> None:
     bad, good = round_of("Error: gone"), round_of("fine")
     both = [called("1"), tool_result("1", "fine"), tool_result("2", "Error: gone")]
-    assert failed_rounds([*good, *bad, *bad]) == 2
-    assert failed_rounds([*bad, *good]) == 0
-    assert failed_rounds([*bad, *both]) == 0
-    assert failed_rounds([*bad, *both[:1], *bad]) == 1
-    assert failed_rounds([*bad, user_message("Go on"), *bad]) == 1
-    assert failed_rounds([*bad, assistant_message("Hm.")]) == 0
-    assert failed_rounds([]) == 0
+    assert count_failed_rounds([*good, *bad, *bad]) == 2
+    assert count_failed_rounds([*bad, *good]) == 0
+    assert count_failed_rounds([*bad, *both]) == 0
+    assert count_failed_rounds([*bad, *both[:1], *bad]) == 1
+    assert count_failed_rounds([*bad, user_message("Go on"), *bad]) == 1
+    assert count_failed_rounds([*bad, assistant_message("Hm.")]) == 0
+    assert count_failed_rounds([]) == 0
 
 
 def test_a_round_is_idle_if_all_of_it_was_seen_before() -> None:
@@ -109,7 +109,7 @@ def test_what_is_known_of_a_failure_counts_more_than_words(
     text: str, known: bool | None, failed: bool
 ) -> None:
     said = assistant_message("", (ToolCall("c", "f", "{}"),))
-    (call,) = completed_calls([said, tool_result("c", text, failed=known)])
+    (call,) = list_completed_calls([said, tool_result("c", text, failed=known)])
     assert call.has_failed is failed
 
 

@@ -13,14 +13,7 @@ from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
 from proxy.observability.board import Board
 from proxy.observability.live_request import Asked, BoardLink, LiveRequest, word_for
-from proxy.observability.record import (
-    CLIENT_LEFT,
-    AttemptRecord,
-    Phase,
-    Stage,
-    Tokens,
-    ToolRecord,
-)
+from proxy.observability.record import CLIENT_LEFT, AttemptRecord, Phase, Stage, Tokens, ToolRecord
 from proxy.observability.trace_context import TraceContext, trace_of
 
 ASKED = Asked("m", "default", "http://b", stream=True)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from proxy import facts
 from proxy.facts import Fact, Outcome
-from proxy.observability.metrics import Metrics, forget_process, shared_folder
+from proxy.observability.metrics import Metrics, forget_process, share_folder
 from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens, ToolRecord
 from tests.fakes.exposition import Exposition
 
@@ -180,7 +180,7 @@ def test_processes_share_a_folder_that_is_gone_afterwards(
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
     if before is not None:
         monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", before)
-    with shared_folder() as folder:
+    with share_folder() as folder:
         assert os.environ["PROMETHEUS_MULTIPROC_DIR"] == folder
         assert Path(folder).is_dir()
         (Path(folder) / "gauge_livesum_7.db").touch()

@@ -301,7 +301,7 @@ def work(spans: RunSpans) -> None:
         sent.append(headers)
     spans.tool_started(called(1), 1)
     spans.tool_finished(done(called(1)))
-    spans.finished("answered", 1, (11, 7))
+    spans.finish("answered", 1, (11, 7))
 
 
 def test_a_run_is_above_its_generations_and_its_calls() -> None:

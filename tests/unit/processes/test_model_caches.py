@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.processes.model_caches import CachedModel, cached_models
+from proxy.processes.model_caches import CachedModel, list_cached_models
 
 GGUF = b"GGUF" + b"x" * 96
 
@@ -19,7 +19,7 @@ def model_at(path: Path, content: bytes = GGUF) -> Path:
 
 def found(home: Path, **environment: str) -> list[CachedModel]:
     nowhere = {"OLLAMA_MODELS": str(home / "no-ollama")}
-    return [*cached_models({**nowhere, **environment}, home)]
+    return [*list_cached_models({**nowhere, **environment}, home)]
 
 
 def ollama_model(home: Path, name: str, blob: str = "sha256:abc", layers: object = None) -> Path:
@@ -49,7 +49,7 @@ def test_the_cache_of_llama_cpp_is_listed(tmp_path: Path) -> None:
 
 def test_caches_of_macs_lie_elsewhere(tmp_path: Path) -> None:
     path = model_at(tmp_path / "Library" / "Caches" / "llama.cpp" / "a-Q4_0.gguf")
-    (one,) = cached_models({"OLLAMA_MODELS": "/nowhere"}, tmp_path, "darwin")
+    (one,) = list_cached_models({"OLLAMA_MODELS": "/nowhere"}, tmp_path, "darwin")
     assert one.path == path
 
 

@@ -168,9 +168,9 @@ def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
 
 def test_an_installed_package_carries_its_own_profiles(tmp_path: Path) -> None:
     (tmp_path / "proxy" / "models").mkdir(parents=True)
-    shipped = files._shipped_folder(tmp_path / "proxy")  # noqa: SLF001 - needs no real install
+    shipped = files._find_shipped_folder(tmp_path / "proxy")  # noqa: SLF001 - needs no real install
     assert Path(str(shipped)) == tmp_path / "proxy" / "models"
-    beside = files._shipped_folder(Path(proxy.__path__[0]))  # noqa: SLF001 - the same
+    beside = files._find_shipped_folder(Path(proxy.__path__[0]))  # noqa: SLF001 - the same
     assert Path(str(beside)).resolve() == FOLDER
 
 

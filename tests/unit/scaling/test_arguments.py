@@ -5,7 +5,7 @@ import pytest
 from proxy.errors import InvalidConfiguration
 from proxy.scaling.arguments import (
     Arguments,
-    checked_settings,
+    check_settings,
     deployment_options,
     fingerprint,
     is_unit,
@@ -30,7 +30,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def settings_of(file: Path, text: str, **given: object) -> tuple[Arguments, Settings]:
     file.write_text(text)
     arguments = read_arguments({"config": str(file), **given})
-    return arguments, checked_settings(arguments)
+    return arguments, check_settings(arguments)
 
 
 def test_what_has_no_value_is_not_given() -> None:
@@ -130,5 +130,5 @@ def test_another_content_or_revision_replaces_replicas(file: Path) -> None:
 def test_there_need_not_be_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
     monkeypatch.setenv("TEMPER_BACKEND__URL", "http://127.0.0.1:1")
-    assert checked_settings(Arguments()).backend.url == "http://127.0.0.1:1"
+    assert check_settings(Arguments()).backend.url == "http://127.0.0.1:1"
     assert fingerprint(Arguments())

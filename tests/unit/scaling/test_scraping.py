@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
-from proxy.scaling.scraping import MetricsOnly, scraped, told
+from proxy.scaling.scraping import MetricsOnly, publish_address, serve_metrics
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.loopback import has_ipv6
@@ -41,7 +41,10 @@ def address_in(folder: Path) -> str:
 async def test_metrics_and_nothing_else_are_where_the_file_says(tmp_path: Path, host: str) -> None:
     options = ServerOptions()
     app = create_app(options.alone(ScriptedBackend()), options, Observers((), Metrics()))
-    async with scraped(app, tmp_path / "made", host), httpx.AsyncClient(trust_env=False) as client:
+    async with (
+        serve_metrics(app, tmp_path / "made", host),
+        httpx.AsyncClient(trust_env=False) as client,
+    ):
         url = f"http://{address_in(tmp_path / 'made')}"
         found = await client.get(f"{url}/metrics")
         assert found.status_code == 200
@@ -63,7 +66,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_its_argument(tmp_path: Path)
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "metrics"
     problem = f"^scraping: .* not {folder}: Not a dir"
-    with pytest.raises(InvalidConfiguration, match=problem), told(folder, "127.0.0.1:1"):
+    with pytest.raises(InvalidConfiguration, match=problem), publish_address(folder, "127.0.0.1:1"):
         pass
 
 
@@ -74,6 +77,6 @@ def test_files_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> 
     kept = {f"temper-{os.getppid()}.json", "temper-own.json", "other.json"}
     for name in kept:
         (tmp_path / name).write_text("[]")
-    with told(tmp_path, "127.0.0.1:1") as file:
+    with publish_address(tmp_path, "127.0.0.1:1") as file:
         assert {one.name for one in tmp_path.iterdir()} == {*kept, file.name}
     assert {one.name for one in tmp_path.iterdir()} == kept

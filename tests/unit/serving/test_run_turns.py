@@ -46,7 +46,7 @@ def test_each_turn_is_prepared_anew_and_its_prompt_watched() -> None:
         turns = turns_of(ScriptedBackend(description=Description(("m",), slots=4)), workers=2)
         request = turns.parsed.request
         first = await turns.begin(Ask(request))
-        second = await turns.begin(Ask(request.followed_by(ROUND)))
+        second = await turns.begin(Ask(request.append_messages(ROUND)))
         assert turns.turns == [first, second]
         question = second.next_question()
         assert question is not None
@@ -64,9 +64,9 @@ def test_a_session_goes_on_from_the_last_prompt_of_a_run() -> None:
     async def work() -> None:
         turns = turns_of(ScriptedBackend())
         request = turns.parsed.request
-        await turns.begin(Ask(request.followed_by(ROUND)))
+        await turns.begin(Ask(request.append_messages(ROUND)))
         other = assistant_message("It is found.", ())
-        await turns.begin(Ask(request.followed_by((other,))))
+        await turns.begin(Ask(request.append_messages((other,))))
         assert isinstance(turns.prefix_broken, PrefixBroken)
         assert turns.prefix_broken.place == 1
 
@@ -81,7 +81,7 @@ def test_a_turn_that_somebody_has_begun_is_the_first() -> None:
         begun = await turns.preparation.turn(prepared, lambda: True)
         turns.go_on_with(prepared, begun)
         assert await turns.begin(Ask(request)) is begun
-        assert await turns.begin(Ask(request.followed_by(ROUND))) is not begun
+        assert await turns.begin(Ask(request.append_messages(ROUND))) is not begun
         assert turns.turns[0] is begun
 
     asyncio.run(work())

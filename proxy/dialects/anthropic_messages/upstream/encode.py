@@ -149,7 +149,7 @@ class _Conversation:
     def _add_answer(self, message: Message, members: Mapping[str, Node]) -> None:
         answer, results = _Entry("assistant"), _Entry("user")
         answer.blocks = [
-            *_signed_thoughts(members),
+            *_select_signed_thoughts(members),
             *(_text_block(text) for text in _texts(members) if text.text.strip()),
         ]
         for call in message.calls:
@@ -267,15 +267,17 @@ def _input(arguments: str) -> bytes:
     return arguments.encode() if is_object else json.dump({"unparsable": arguments})
 
 
-def _signed_thoughts(members: Mapping[str, Node]) -> list[bytes]:
+def _select_signed_thoughts(members: Mapping[str, Node]) -> list[bytes]:
     """Return the thoughts that Anthropic has signed; it refuses all others."""
     blocks = members.get("thinking_blocks")
     if blocks is None or not isinstance(blocks.value, list):
         return []
-    return [written for one in blocks.elements() if (written := _signed_thought(one)) is not None]
+    return [
+        written for one in blocks.elements() if (written := _write_signed_thought(one)) is not None
+    ]
 
 
-def _signed_thought(block: Node) -> bytes | None:
+def _write_signed_thought(block: Node) -> bytes | None:
     if not isinstance(block.value, dict):
         return None
     kind, members = f"{block.value.get('type')}", block.members()

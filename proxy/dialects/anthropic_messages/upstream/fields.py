@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Parsing, Question, Thinking
 from proxy.dialects.anthropic_messages.upstream.tools import encode_choice, is_forced
-from proxy.dialects.engine_language import carried_fields, form_schema, put_once
+from proxy.dialects.engine_language import carry_fields, form_schema, put_once
 from proxy.dialects.field_table import (
     CARRIED,
     ENFORCED,
@@ -104,7 +104,7 @@ def body_fields(question: Question) -> JsonObject:
     body = _Body()
     if (choice := encode_choice(question)) is not None:
         body.members["tool_choice"] = choice
-    for name, value, target in carried_fields(question, FIELDS):
+    for name, value, target in carry_fields(question, FIELDS):
         if target:
             body.put(target, value, name)
         else:

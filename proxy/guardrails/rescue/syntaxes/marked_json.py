@@ -140,7 +140,7 @@ class Apertus(Syntax):
         value = yield from read_value(cursor, None, Style((_APERTUS_CLOSER,)))
         if isinstance(value, Unreadable):
             return NotACall(Reason.BROKEN)
-        calls = _keyed_calls_in(value.value) or calls_in(value.value, is_marked=True)
+        calls = _read_keyed_calls(value.value) or calls_in(value.value, is_marked=True)
         if not calls:
             return NotACall(Reason.NOT_A_CALL)
         yield from cursor.whitespace()
@@ -148,7 +148,7 @@ class Apertus(Syntax):
         return Calls(calls, value.is_closed and is_closed)
 
 
-def _keyed_calls_in(value: JsonValue) -> tuple[WrittenCall, ...]:
+def _read_keyed_calls(value: JsonValue) -> tuple[WrittenCall, ...]:
     items = value if isinstance(value, list) else [value]
     calls: list[WrittenCall] = []
     for item in items:

@@ -196,13 +196,13 @@ def judge_doubt(written: str, opening: str, closing: str) -> StringDoubt:
     plain = _ESCAPE.sub("_", written) if "\\" in written else written
     if holds_call(plain):
         return StringDoubt.TORN
-    if _paired_pattern(opening + closing).fullmatch(plain):
+    if _build_paired_pattern(opening + closing).fullmatch(plain):
         return StringDoubt.PAIRED
     return StringDoubt.TORN if _structure_pattern(closing).search(plain) else StringDoubt.UNPAIRED
 
 
 @lru_cache
-def _paired_pattern(quotes: str) -> re.Pattern[str]:
+def _build_paired_pattern(quotes: str) -> re.Pattern[str]:
     """Write a pattern for text in which every mark that can begin a quotation has its end.
 
     An apostrophe within a word is neither.

@@ -15,7 +15,7 @@ from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.replay import replay_thoughts
-from proxy.guardrails.transcript import completed_calls, rounds_since_user
+from proxy.guardrails.transcript import list_completed_calls, rounds_since_user
 from tests.examples import examples
 from tests.unit.dialects.anthropic_messages.conversations import (
     BILLING,
@@ -192,7 +192,7 @@ class TestWhatTheSystemSays:
 
 
 def _judged(messages: tuple[Message, ...]) -> list[tuple[str, bool, int]]:
-    return [(call.name, call.has_failed, call.turn) for call in completed_calls(messages)]
+    return [(call.name, call.has_failed, call.turn) for call in list_completed_calls(messages)]
 
 
 def _thinking(messages: tuple[Message, ...]) -> list[bool]:

@@ -100,7 +100,7 @@ class TestAQuestion:
 
     def test_writes_what_the_request_no_longer_has_in_the_clients_own_bytes(self) -> None:
         request = decode_request(BODY)
-        later = request.followed_by((user_message("Again"),))
+        later = request.append_messages((user_message("Again"),))
         later = later.offering((Tool("g", {}, b'{"g":1}'),))
         body = json.split_object(encode_question(question(later), {}))
 

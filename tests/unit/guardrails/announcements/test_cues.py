@@ -36,9 +36,9 @@ def test_an_empty_field_has_no_phrases() -> None:
 
 def test_an_installed_package_carries_its_own_languages(tmp_path: Path) -> None:
     (tmp_path / "proxy" / "announcements").mkdir(parents=True)
-    shipped = cues._shipped_folder(tmp_path / "proxy")  # noqa: SLF001 - needs no real install
+    shipped = cues._find_shipped_folder(tmp_path / "proxy")  # noqa: SLF001 - needs no real install
     assert Path(str(shipped)) == tmp_path / "proxy" / "announcements"
-    beside = cues._shipped_folder(Path(proxy.__path__[0]))  # noqa: SLF001 - the same
+    beside = cues._find_shipped_folder(Path(proxy.__path__[0]))  # noqa: SLF001 - the same
     assert Path(str(beside)).resolve() == REPOSITORY / "config" / "announcements"
 
 

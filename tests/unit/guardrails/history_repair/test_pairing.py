@@ -6,13 +6,13 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.facts import Fact, Healed
 from proxy.guardrails.history_repair.pairing import UNANSWERED, introduce_orphan, pair_calls
-from proxy.guardrails.transcript import completed_calls
+from proxy.guardrails.transcript import list_completed_calls
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, unpaired, written
 
 
 def test_a_call_that_was_never_answered_counts_as_failed() -> None:
-    (completed,) = completed_calls(history(called(call("a")), result("a", UNANSWERED)))
+    (completed,) = list_completed_calls(history(called(call("a")), result("a", UNANSWERED)))
     assert completed.has_failed
 
 
