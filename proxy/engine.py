@@ -6,12 +6,7 @@ from typing import TypeAlias
 
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation.replies import EventSink, ReplyEvent
-from proxy.errors import (
-    BackendFailed,
-    BackendSpokeNonsense,
-    GuardrailsExhausted,
-    InvalidRequest,
-)
+from proxy.errors import BackendFailed, BackendSpokeNonsense, GuardrailsExhausted, InvalidRequest
 from proxy.inference.turn import Turn
 
 Headers: TypeAlias = dict[str, str]

@@ -20,13 +20,7 @@ from proxy.api.client_connection import ClientConnection, Endpoint
 from proxy.api.errors import refuse
 from proxy.api.fronts import Fronts
 from proxy.api.headers import headers_of
-from proxy.errors import (
-    HostNotAllowed,
-    NotAuthorized,
-    RequestCancelled,
-    ServerStopped,
-    TemperError,
-)
+from proxy.errors import HostNotAllowed, NotAuthorized, RequestCancelled, ServerStopped, TemperError
 
 HEALTH_PATHS = ("/healthz", "/readyz", "/health")
 _KEY_HEADERS = frozenset({"authorization", "x-api-key"})

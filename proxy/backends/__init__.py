@@ -1,16 +1,16 @@
-"""HTTP out: how a question is put to an engine, and what its answers and errors mean.
+"""HTTP clients of engines: how to send a question, and what replies and errors mean.
 
-`client` is the contract of a backend, and of one in front of another. `http_backend` is what all
-engines have in common; an adapter adds how it is asked and read:
+`client` is the contract of a backend and of a wrapper. `http_backend` has what all engines share;
+an adapter adds its own requests and replies:
 
-- `openai_compatible`: any engine that speaks chat completions. `adaptive` goes without what one
-  lacks (`capabilities`, and `engines` lists who lacks what); `llama_server` is one with extras
+- `openai_compatible`: any engine that speaks chat completions. `adaptive` works around missing
+  features (`capabilities`; `engines` lists them per engine); `llama_server` uses its extras
 - `ollama` (`ollama_models`) and `anthropic`: engines with a language of their own
 
 `detection` finds out what answers at an address. Each asks through `transport`, with a
 `connection_pool` (`connecting`, `arriving`). Replies are read by `reply_reading`, errors by
 `refusals`; `counting` counts tokens.
 
-Several servers are one `pool`: `affinity` says who has a prompt cached, `breaker` when a broken one
-is asked again.
+Several servers form a `pool`: `affinity` chooses the one that has the prompt cached, `breaker` says
+when to try a failed one again.
 """

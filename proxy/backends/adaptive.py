@@ -1,7 +1,7 @@
-"""Any engine that speaks chat completions, with what is known and what is learnt of its limits.
+"""Any engine that speaks chat completions, with its known and learned limits.
 
-What an engine refuses is put another way and asked again at once; no client sees the difference.
-It must not know HTTP nor judge what a model wrote.
+If an engine refuses a field, the question is changed and sent again at once, unseen by the client.
+This module knows no HTTP and does not judge what a model wrote.
 """
 
 import logging
@@ -30,7 +30,7 @@ from proxy.errors import BackendFailed, BackendRefused
 
 logger = logging.getLogger(__name__)
 
-# An engine may be started again with what it lacked; asking for it again costs one refusal.
+# An engine may be restarted with the missing feature; to try again costs one refusal.
 _BELIEVED_SECONDS = 600.0
 _MOST_MODELS = 256
 
@@ -50,7 +50,7 @@ class AdaptiveEngine(OpenAICompatible):
 
     @property
     def kind(self) -> Engine:
-        """What it proved to be."""
+        """The recognised engine."""
         return self._kind
 
     async def prepare(self, question: Question) -> OutgoingQuestion:
@@ -58,8 +58,8 @@ class AdaptiveEngine(OpenAICompatible):
         asked = without(question, lacks)
         return OutgoingQuestion(CHAT, self.body_of(asked), question, asked, lacks=lacks)
 
-    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
-        """Ask again without what the engine has refused, before anything of a reply has come."""
+    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt:
+        """Ask again without what the engine refused, before any part of a reply has arrived."""
         question = attempt.question
         missing = None
         if isinstance(error, BackendRefused) and not attempt.has_begun:

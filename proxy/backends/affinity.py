@@ -1,7 +1,7 @@
-"""Which member of a pool has a conversation's prompt in its cache: by a hash, without any memory.
+"""Which member of a pool has a conversation's prompt in its cache: by a hash, without state.
 
 Every turn of a conversation begins with the same system prompt, tools and first user message, so
-their hash names the conversation; any Temper computes the same one. Pure: nothing is kept.
+their hash identifies the conversation. All replicas of Temper compute the same hash.
 """
 
 import re
@@ -46,7 +46,7 @@ def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
 
 
 def _session(request: Request, headers: Mapping[str, str]) -> list[bytes]:
-    """Return what the client calls the conversation; nothing where it does not name it."""
+    """Return the client's name of the conversation, if it sends one."""
     for name in SESSION_HEADERS:
         if session := headers.get(name):
             agent = headers.get(_CLAUDE_AGENT) if name == _CLAUDE_SESSION else None
@@ -59,7 +59,7 @@ def _session(request: Request, headers: Mapping[str, str]) -> list[bytes]:
 def _beginning(request: Request) -> Iterator[bytes]:
     """Yield what all turns of a conversation have in common.
 
-    Of messages only the text: clients move cache marks within them from turn to turn.
+    Only the text of messages counts, because clients move cache marks from turn to turn.
     """
     yield request.fields.get("tools", b"")
     for message in request.messages:
@@ -81,7 +81,7 @@ def _digest(parts: Iterator[bytes] | Sequence[bytes]) -> str:
 def rank(key: str, names: Sequence[str]) -> list[str]:
     """Order members for a conversation, the best first (rendezvous hashing).
 
-    The order of the others does not change when one comes or goes, so only its own conversations
-    move.
+    Adding or removing a member does not change the order of the others, so only its own
+    conversations move.
     """
     return sorted(names, key=lambda name: _digest((key.encode(), name.encode())), reverse=True)

@@ -1,7 +1,7 @@
-"""Anthropic's API, or what speaks its Messages language: puts questions, reads replies.
+"""Anthropic's API, or a server with the same Messages language.
 
-The real one was never met here. It has no grammar, so a constrained attempt forces a call instead,
-and no way to count texts, only prompts.
+It was never tested with the real API. The API has no grammar, so a constrained attempt forces a
+call instead. It counts prompts, but not texts.
 """
 
 from proxy.backends.client import (
@@ -49,7 +49,7 @@ def meaning(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
 
 
 def is_unknown_model(refusal: BackendRefused) -> bool:
-    """Tell whether there is nothing by the name of the model."""
+    """Return whether the error says that the model does not exist."""
     return refusal.status == 404 and refusal.kind == _UNKNOWN_TYPE
 
 
@@ -64,7 +64,7 @@ _ALL_MODELS = f"{MODELS}?limit=1000"
 class Anthropic(HttpBackend):
     """Anthropic's API; its `connection` sends the key and the version of the API.
 
-    It has none of the paths that are passed on, and says so.
+    It has none of the passthrough paths, and refuses them.
     """
 
     def __init__(self, connection: BackendClient) -> None:

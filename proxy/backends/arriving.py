@@ -1,4 +1,4 @@
-"""What the transport needs of a response of which the body is still arriving."""
+"""The contract of a response whose body is still arriving."""
 
 import zlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from proxy.backends.connection_pool import Connection
 
 
 class Arriving(Protocol):
-    """A response of which the body is still arriving; header names are lower case."""
+    """A response whose body is still arriving; header names are lower case."""
 
     @property
     def status(self) -> int:
@@ -16,16 +16,16 @@ class Arriving(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether the whole body has come, as far as that is known."""
+        """Whether the whole body is known to have arrived."""
 
     def header(self, name: bytes) -> str:
-        """Return a header, empty where it is missing."""
+        """Return a header, "" if it is missing."""
 
     async def receive(self, deadline: float) -> bytes:
         """Return more of the body, empty at its end; raises TimeoutError."""
 
     def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
-        """Offer what comes to `sink` first, as far as possible; see `Connection`."""
+        """Offer arriving bytes to `sink` first, if possible; see `Connection`."""
 
 
 class Unpacked:

@@ -1,12 +1,12 @@
-"""When a server that failed is asked again: a circuit breaker, without clocks or tasks.
+"""A circuit breaker for a server that failed, without clocks or tasks.
 
 Theory of operation
 -------------------
-    CLOSED     it is asked; `threshold` failures in a row open it
-    OPEN       it is not asked until it has cooled down
-    HALF_OPEN  one request may try it: a success closes, a failure opens it for twice as long
+    CLOSED     requests pass; `threshold` failures in a row open it
+    OPEN       no request passes until the cooldown is over
+    HALF_OPEN  one request passes as a trial: a success closes it, a failure doubles the cooldown
 
-Time comes in from outside, in seconds; a trial that ends without a result lets the next one try.
+The caller passes the time in seconds. A trial without a result lets the next request try.
 """
 
 from dataclasses import dataclass
@@ -34,13 +34,13 @@ class Breaker:
     _is_tried: bool = False
 
     def state(self, now: float) -> BreakerState:
-        """Tell where it stands."""
+        """Return the state."""
         if not self._open_for:
             return BreakerState.CLOSED
         return BreakerState.OPEN if now < self._open_until else BreakerState.HALF_OPEN
 
     def allows(self, now: float) -> bool:
-        """Return whether a request may be put."""
+        """Return whether a request may be sent."""
         match self.state(now):
             case BreakerState.CLOSED:
                 return True
@@ -50,23 +50,23 @@ class Breaker:
                 return not self._is_tried
 
     def begin(self, now: float) -> None:
-        """Note that a request is put; exactly one of the three below has to follow."""
+        """Record that a request is sent; exactly one of the three methods below has to follow."""
         self._is_tried = self.state(now) is BreakerState.HALF_OPEN
 
     def record_success(self) -> None:
-        """Note that the server answered."""
+        """Record that the server answered."""
         self._failures, self._open_for, self._is_tried = 0, 0.0, False
 
     def record_failure(self, now: float) -> None:
-        """Note that the server failed."""
+        """Record that the server failed."""
         self._is_tried = False
         if self.state(now) is BreakerState.OPEN:
-            return  # requests from before fail late and prove nothing new
+            return  # late failures of earlier requests prove nothing new
         self._failures += 1
         if self._failures >= self.threshold:
             self._open_for = min(self.longest, self._open_for * 2 or self.cooldown)
             self._open_until = now + self._open_for
 
     def record_abandoned(self) -> None:
-        """Note that nobody waited for the answer."""
+        """Record that the request ended before an answer."""
         self._is_tried = False

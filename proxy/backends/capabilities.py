@@ -1,6 +1,6 @@
-"""What an engine may lack, how its refusal tells, and how a question is put without it.
+"""Features that an engine may lack, how its refusals name them, and questions without them.
 
-Everything here is pure: who refused what, and until when that is believed, is the adapter's.
+Everything here is pure: the adapter remembers which engine refused what, and for how long.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -18,8 +18,8 @@ from proxy.errors import BackendRefused
 def directives(question: Question) -> JsonObject:
     """Return the fields that constrain an unknown engine's output.
 
-    `required` is the only constraint that every engine knows; where tools are described in the
-    prompt, a schema has to do.
+    Every engine knows the constraint `required`. If tools are described in the prompt, a schema
+    takes its place.
     """
     if not question.tools:
         return answer_form(question)
@@ -33,7 +33,7 @@ def directives(question: Question) -> JsonObject:
 
 
 def answer_form(question: Question) -> JsonObject:
-    """Return the field that makes the whole output satisfy a question's schema, if it has one."""
+    """Return the field that binds the whole output to the question's schema, if it has one."""
     if question.schema is None:
         return {}
     schema: JsonObject = {"name": "tool_call", "schema": question.schema, "strict": True}
@@ -86,9 +86,10 @@ _UNKNOWN = (
 def missing_capability(
     refusal: BackendRefused, question: Question, lacks: Collection[Capability]
 ) -> Capability | None:
-    """Tell what else a refused question should not have relied on; None if that is not why.
+    """Return another feature that caused a refusal; None if the reason was different.
 
-    It was put without what the engine was known to lack.
+    The question was sent without the features that the engine was known to lack.
+
     vLLM without a parser refuses "auto" and since 0.13 the others too (vllm#30613); LM Studio
     refuses objects (lmstudio-bug-tracker#670); OpenAI's newer models know max_tokens no more, and
     tell `param` and "use 'max_completion_tokens' instead".

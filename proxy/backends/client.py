@@ -1,4 +1,4 @@
-"""What the rest of Temper needs of a backend, whatever it is and wherever it runs."""
+"""The contract of a backend, for the rest of Temper."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.conversation.requests import Question
 
-# What came together stays together: every batch costs the same, however much is in it.
+# Events that arrive together stay in one batch: a batch costs the same whatever its size.
 ReplyEvents: TypeAlias = AsyncGenerator[Sequence[ReplyEvent], None]
 Pieces: TypeAlias = AsyncGenerator[bytes, None]
 
 
 class Health(Enum):
-    """How a backend feels."""
+    """The state of a backend."""
 
     READY = "ready"
     LOADING = "loading"
@@ -37,15 +37,14 @@ class BackendModel:
 class Description:
     """What a backend tells of the model behind a name.
 
-    `names` are all that the model goes by, `architecture` is GGUF's word for its kind, `template`
-    its chat template; "" where the backend keeps silent. `slots` counts the requests that it works
-    on at once, `window` the tokens that one of them has room for, prompt and answer together; None
-    where nobody knows. `takes_tools` reports whether tools can be offered to it as such, None where
-    only the template tells. `senses` are what it takes beside text, "vision" or "audio"; a backend
-    says of one that `is_blind` that it takes no pictures. With `is_provisional` there may be more
-    to know in a moment. Its `identity` tells it from the other models of the backend, where that is
-    not its first name. `lacks` are what the `engine` is known not to have, or has refused: words of
-    a closed list.
+    `names` are all names of the model, `architecture` is GGUF's name of its kind, `template` its
+    chat template; "" if unknown. `slots` is how many requests run at once, `window` the tokens of
+    one slot, prompt and answer together; None if unknown. `takes_tools` says whether the model
+    accepts tools, None if only the template can tell. `senses` are its inputs besides text,
+    "vision" or "audio"; `is_blind` means that the backend rules out pictures. `is_provisional`
+    means that more may be known soon. `identity` distinguishes the model from the backend's
+    others, "" for its first name. `lacks` are the features that the `engine` does not have or has
+    refused, from a closed list.
     """
 
     names: tuple[str, ...]
@@ -63,9 +62,9 @@ class Description:
 
 
 class PassthroughRequest(msgspec.Struct, frozen=True):
-    """A request that a backend gets as it came: the path, and the members of its JSON body.
+    """A request that is forwarded unchanged: the path, and the raw members of its JSON body.
 
-    `text_field` is the one that holds what the model reads.
+    `text_field` names the member that the model reads.
     """
 
     path: str
@@ -93,38 +92,38 @@ class Backend(Protocol):
     def ask(
         self, question: Question, headers: dict[str, str], sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply in batches; `headers` (lower case) travel upstream.
+        """Send a question and stream the reply in batches, with `headers` (lower case).
 
-        No batch is empty; `ReplyFinished` and `ReplyUnreadable` end the last one. Content that a
-        `sink` takes is in no batch; whoever has to see all of a reply asks without one.
+        No batch is empty; the last one ends with `ReplyFinished` or `ReplyUnreadable`. Content
+        that `sink` takes is in no batch; without a sink the caller sees the whole reply.
         """
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too.
+        """Forward a request with `headers` (lower case), and stream whole lines of its answer.
 
-        Closing the iterator cancels the work upstream as far as the engine notices.
+        Closing the iterator cancels the work upstream if the engine notices.
         """
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
+        """Return the tokens of a question's prompt; None if unknown, never raises."""
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
-        """Tell how many tokens each text has on its own; None if unknown, never raises."""
+        """Return the tokens of each text on its own; None if unknown, never raises."""
 
     async def models(self) -> tuple[BackendModel, ...]:
         """List the models it serves."""
 
     async def describe(self, model: str) -> Description:
-        """Tell what it knows of the model that a request names; never raises."""
+        """Describe the model that a request names; never raises."""
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises."""
+        """Return the backend's state; never raises."""
 
 
 class BackendWrapper:
-    """Has everything done by another backend; a subclass does some of it itself."""
+    """Delegates everything to another backend; subclasses override methods."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -1,7 +1,7 @@
-"""Which of a server's addresses answers: they are tried one after the other, but not in turn.
+"""Connects to the first address of a server that answers (RFC 8305).
 
-An address that swallows packets costs a quarter of a second and not all the time there is (RFC
-8305); neither uvloop nor every asyncio does that by itself.
+An address that drops packets delays the next by a quarter of a second only. Neither uvloop nor
+every asyncio does that by itself.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 Connected = TypeVar("Connected")
 Connect: TypeAlias = Callable[[str], Awaitable[Connected]]
 
-_HEAD_START = 0.25  # seconds for an address before the next is tried as well
+_HEAD_START = 0.25  # seconds before the next address is tried in parallel
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
@@ -31,7 +31,7 @@ async def addresses_of(host: str, port: int) -> list[str]:
 async def first_connected(
     addresses: list[str], connect: Connect[Connected], drop: Callable[[Connected], None]
 ) -> Connected:
-    """Connect to the first address that lets us; `drop` gets what is connected too many.
+    """Connect to the first address that accepts; `drop` gets surplus connections.
 
     Raises the OSError of the first if all refuse.
     """

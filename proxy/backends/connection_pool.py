@@ -1,7 +1,7 @@
-"""HTTP/1.1 to one server, an exchange at a time on each connection, as cheaply as Python can.
+"""HTTP/1.1 to one server, with one exchange at a time on each connection.
 
-llhttp, in httptools, reads what comes. An exchange of sixteen chunks costs 24 us of CPU here, 95
-with aiohttp and 300 with httpx in front of that. It must not know what is asked.
+httptools (llhttp) parses responses. An exchange of sixteen chunks costs 24 us of CPU here, 95 with
+aiohttp, and 300 with httpx in addition. This module knows nothing of a request's content.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from proxy.backends.connecting import addresses_of, first_connected
 # llama-server closes idle connections after 5 s; one that is given up earlier never breaks.
 KEEP_ALIVE = 4.0
 
-# bytes that wait for a slow reader before no more is taken from the socket
+# bytes buffered for a slow reader before the socket is paused
 _MOST_WAITING = 256 * 1024
 _LONGEST_HEAD = 64 * 1024
 _LINE_MARKS = 4  # bytes of a header's line beside its name and value
@@ -31,7 +31,7 @@ _Selector: type[selectors.BaseSelector] = getattr(
 
 
 class ConnectionPoolError(Exception):
-    """Base of everything that goes wrong here, but for a deadline that passes: TimeoutError."""
+    """Base of all errors here, except a passed deadline, which is a TimeoutError."""
 
 
 class NotReached(ConnectionPoolError):
@@ -52,7 +52,7 @@ class BrokenOff(ConnectionPoolError):
 
 
 class NotHttp(ConnectionPoolError):
-    """What came, of which `sample` is the last, is no answer in HTTP/1."""
+    """The server did not answer in HTTP/1; `sample` is the last data."""
 
     def __init__(self, problem: str = "", sample: bytes = b"") -> None:
         self.sample = sample
@@ -61,7 +61,7 @@ class NotHttp(ConnectionPoolError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a server is; with `security` it is spoken to in TLS."""
+    """The address of a server; with `security` over TLS."""
 
     host: str
     port: int
@@ -69,7 +69,7 @@ class Endpoint:
 
 
 class ConnectionPool:
-    """The connections to one server; those that have no work are kept for a moment."""
+    """The connections to one server; idle ones are kept for a moment."""
 
     def __init__(self, place: Endpoint, connect_seconds: float) -> None:
         self._place = place
@@ -80,8 +80,8 @@ class ConnectionPool:
     async def send(self, head: bytes, body: bytes, deadline: float) -> "Connection":
         """Send a request and wait for the head of its answer, until `deadline` in the loop's time.
 
-        Whoever gets the connection gives it back with `release`. One that proves to have been
-        closed while it had no work says nothing about the request, which goes out once more.
+        The caller returns the connection with `release`. If an idle connection proves to have been
+        closed, the request is sent once more on another one.
         """
         if (connection := self._take()) is not None:
             try:
@@ -147,7 +147,7 @@ class ConnectionPool:
 
 
 class Connection(asyncio.Protocol):
-    """One connection. An exchange begins with `begin` and is over when `receive` gives nothing.
+    """One connection. An exchange starts with `begin` and ends when `receive` returns b"".
 
     `status` and `header` tell what the head of the latest answer said.
     """
@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return False
         connection: socket.socket = self._transport.get_extra_info("socket")
-        if connection.fileno() < 0:  # closed, and the loop is about to say so
+        if connection.fileno() < 0:  # closed, and the loop is about to report it
             return True
         with _Selector() as selector:
             selector.register(connection, selectors.EVENT_READ)
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         return received
 
     def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
-        """Offer what comes to a sink whenever somebody waits for more, and for nothing else.
+        """Offer arriving bytes to a sink while a reader waits for more.
 
         It reports whether it takes that, and then has `idle` seconds to wait for what follows.
         """

@@ -1,7 +1,7 @@
-"""How many tokens a prompt or a text has, asked of a llama-server, a vLLM or Anthropic's API.
+"""Counts tokens with a llama-server, a vLLM or Anthropic's API.
 
-Nothing here raises or takes long: None means that nobody knows and that an estimate has to do. It
-must not know what is asked, only the body that would be sent.
+Nothing here raises or takes long. None means unknown; the caller then estimates. This module knows
+only the body that would be sent.
 """
 
 import asyncio

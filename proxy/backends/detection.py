@@ -1,6 +1,7 @@
-"""What kind of server answers at an address, and which of several addresses has one at all.
+"""Finds out which kind of server answers at an address, and which of several addresses has one.
 
-Recognised by what only one kind of server says; a stranger, such as a web page, is none of them.
+A server is recognised by an answer that only its kind gives. Anything else, such as a web page, is
+no known server.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class FoundServer:
 
 
 async def kind_at(connection: BackendClient, patience: float | None = None) -> EngineKind | None:
-    """Tell what answers, None for a stranger; each question has `patience` seconds.
+    """Return what answers, None if it is no known server; each question has `patience` seconds.
 
     Raises BackendFailed if nothing answers.
     """
@@ -251,7 +252,7 @@ class DetectedBackend:
     async def _find_adapter(self) -> Backend:
         """Return the adapter; raises BackendUnavailable while nothing ever answered.
 
-        A server that is there and too busy to say what it is gets what every engine understands.
+        A server that is too busy to identify itself gets the adapter for any engine.
         """
         try:
             return self._adapter or await self._look()

@@ -1,7 +1,7 @@
 """The engines that speak chat completions, as data: how each is recognised, and what it lacks.
 
-Nothing here was measured: every fact is from the place that stands beside it. What an engine is
-not listed with is learnt from its refusals (`capabilities`).
+Nothing here was measured: a comment beside each fact names its source. Other limits are learned
+from an engine's refusals (`capabilities`).
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from proxy.conversation.json import JsonObject
 class Engine:
     """One kind of server.
 
-    It says one of `owners` as `owned_by` in its list of models. Its entry for a model holds the
-    window in tokens in the first of `window_fields`. `catalogue` is a path under which it lists
-    its models more exactly. `tokenizes` reports whether `/tokenize` takes a chat with tools. It
-    never has what it `lacks`.
+    Its list of models has one of `owners` as `owned_by`. A model's entry has the window in tokens
+    in one of `window_fields`; the first one present counts. `catalogue` is a path with a more
+    exact list. `tokenizes` says whether `/tokenize` takes a chat with tools. `lacks` are
+    features that it never has.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""An engine behind HTTP: what every adapter does alike.
+"""An engine behind HTTP: the common part of all adapters.
 
 An adapter says how a question is put (`prepare`), how its replies and errors are read
-(`new_reading`, `error_in`, `meaning`), and what to do about a failure (`recover`). It must not know
-HTTP's failures (`transport` does) nor judge what a model wrote.
+(`new_reading`, `error_in`, `meaning`), and what to do about a failure (`recover`). HTTP's own
+failures belong to `transport`. This module does not judge what a model wrote.
 """
 
 import asyncio

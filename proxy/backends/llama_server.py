@@ -56,7 +56,7 @@ _TOO_LARGE = "is too large to process"
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """How a server was started: the window of one slot in tokens, and how many slots it has."""
+    """How a server was started: the window of one slot in tokens, and the number of slots."""
 
     n_ctx: int
     total_slots: int
@@ -87,9 +87,9 @@ class LlamaServer(OpenAICompatible):
     While it loads its model, questions wait for up to `load_wait` seconds. It never tells the
     `architecture` of its model: whoever knows the file does.
 
-    With --sleep-idle-seconds it lets its model go, and loads it again for whoever asks, counts or
-    looks at /slots. /health, /props and /v1/models leave it asleep. While it wakes, all but
-    /health wait: questions with signs of life, and what was known before stays known.
+    With --sleep-idle-seconds it unloads an idle model. Questions, counts and /slots load it again;
+    /health, /props and /v1/models do not. While it loads, all but /health wait: questions send
+    signs of life, and the last description stays valid.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Ollama, by its own interface, `/api/chat`: never run here, read from its source (v0.30 to v0.34).
 
-It has no `tool_choice` and no way to get the raw text while tools are offered: its parsers take the
-calls out. So where the text is needed, tools are described in the prompt.
+It has no `tool_choice` and never returns raw text while tools are offered, because its parsers
+remove the calls. If the text is needed, Temper describes the tools in the prompt.
 """
 
 import logging
@@ -98,7 +98,7 @@ class Ollama(HttpBackend):
         self._warned: set[str] = set()
 
     async def unload(self) -> None:
-        """Have the models unloaded that were loaded for us; never raises."""
+        """Unload the models that Ollama loaded for Temper; never raises."""
         await self._models.unload()
 
     async def prepare(self, question: Question) -> OutgoingQuestion:
@@ -203,15 +203,15 @@ class Ollama(HttpBackend):
         return UnknownModel(name, known, f"Pull it first: ollama pull {name}")
 
     def _warn(self, name: str, window: int | None) -> None:
-        """Say once that a window is too small for most agents."""
+        """Warn once that a window is too small for most agents."""
         if window is not None and window < _SMALL and name not in self._warned:
             self._warned.add(name)
             advice = "agents need more, set ollama.context_tokens"
             logger.warning("%s has a window of %d tokens at Ollama: %s", name, window, advice)
 
 
-def _check_pictures(question: Question, name: str, shown: ModelDetails | None) -> None:
-    """Refuse pictures for a model that has no eyes: Ollama would leave them out."""
+def _check_pictures(question: Question, name: str, shown: Shown | None) -> None:
+    """Refuse pictures for a model without vision: Ollama would silently drop them."""
     is_blind = shown is not None and shown.can("vision") is False
     if is_blind and (param := first_picture(question.messages)) is not None:
         problem = f"The model {name!r} takes no pictures. Choose one that does."
@@ -226,7 +226,7 @@ def _has_form(question: Question) -> bool:
 
 
 def _in_words(question: Question) -> Question:
-    """Describe the tools in the prompt, in the syntax that is read most widely."""
+    """Describe the tools in the prompt, in the most common syntax."""
     if not question.tools or question.tool_choice is ToolUse.NONE:
         return question
     described = describe_in_prompt(

@@ -1,7 +1,7 @@
-"""The models of an Ollama: what it tells of them, the window of each, and which we had loaded.
+"""The models of an Ollama: descriptions, windows, and which ones Temper caused to load.
 
-Looking never loads a model. A window is decided once for each and then asked for with every
-question, because Ollama loads a model anew when the next question wants another one.
+A look never loads a model. Each model's window is decided once and sent with every question,
+because Ollama reloads a model if a question asks for another window.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Several servers of one model as one backend: conversations stay where their prompt is cached.
 
-A question goes to the member that a hash of its conversation names; a member that fails before the
-first byte is replaced by the next, once and unnoticed. It must not know what is asked.
+A hash of the conversation chooses the member. If it fails before the first byte, the question goes
+to the next member, once, unseen by the client. The pool does not know a question's content.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from proxy.errors import (
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """One server of a pool; `slots` counts what it works on at once, None where nobody knows."""
+    """One server of a pool; `slots` is how many requests it runs at once, None if unknown."""
 
     backend: Backend
     breaker: Breaker = field(default_factory=Breaker)
@@ -54,10 +54,10 @@ class Member:
 def in_order(
     members: Sequence[Member], key: str, now: float, pinned: Member | None = None
 ) -> list[Member]:
-    """List whom to ask for a conversation, the best first.
+    """List the members to ask for a conversation, the best first.
 
-    Whoever is `pinned` already keeps the turn, for its cache. One that is full hands over to the
-    next, and one that its breaker spares comes last: if all are spared, somebody has to be asked.
+    The member that is `pinned` keeps the turn, for its cache. A full one hands over to the next.
+    Members with an open breaker come last: if all are open, one still has to be asked.
     """
     by_name = {member.backend.name: member for member in members}
     order = [by_name[name] for name in rank(key, list(by_name))]
@@ -93,8 +93,8 @@ class PoolTimeouts:
 class Pool:
     """Members that serve the same model under different addresses.
 
-    `process_count` processes, of this and other Tempers, use them alike, so each takes its part of
-    their slots.
+    `process_count` processes, of all replicas, share the members, so each uses its part of the
+    slots.
     """
 
     def __init__(
@@ -170,12 +170,12 @@ class Pool:
         )
 
     async def health(self) -> Health:
-        """Tell how the best of the members feels; never raises."""
+        """Return the best member's state; never raises."""
         felt = (await self.healths()).values()
         return next(state for state in Health if state in felt)
 
     async def healths(self) -> dict[str, Health]:
-        """Tell how each of the members feels, by its name; never raises."""
+        """Return each member's state by its name; never raises."""
         felt = await asyncio.gather(*(member.backend.health() for member in self._members))
         return {one.backend.name: state for one, state in zip(self._members, felt, strict=True)}
 
@@ -196,7 +196,7 @@ class Pool:
 
     async def _watch(self, member: Member) -> None:
         while True:
-            # several Tempers must not ask all at the same moments
+            # replicas must not ask all at the same moment
             await asyncio.sleep(self._pace.check * random.uniform(0.5, 1.5))  # noqa: S311
             await self.check(member)
 
@@ -338,7 +338,7 @@ def _is_its_fault(error: BackendFailed) -> bool:
 
 
 def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
-    """Return whether another server could do better; long silence is not waited for twice."""
+    """Return whether to try another server; a timeout is not tried twice."""
     if isinstance(error, BackendRefused):
         return error.status in _BROKEN or error.status == _BUSY
     return isinstance(error, BackendUnavailable | BackendSpokeNonsense)

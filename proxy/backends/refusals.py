@@ -1,6 +1,6 @@
-"""What a backend's own error means, whether it came as a status or in the middle of a stream.
+"""What a backend's own error means, as an HTTP status or in the middle of a stream.
 
-Statuses, types and codes decide; only where engines have none for it, their wordings do.
+Statuses, types and codes decide. Wordings count only if engines have no code for the error.
 """
 
 import re

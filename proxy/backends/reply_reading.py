@@ -1,4 +1,4 @@
-"""One reply, from the bytes of a body to events, in either form that engines answer in.
+"""Turns the bytes of one reply into events, for both forms in which engines answer.
 
 The form is told by the first character and not by the content type, which some engines get
 wrong. It knows no HTTP and does no I/O.

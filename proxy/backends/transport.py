@@ -1,7 +1,7 @@
-"""One backend's HTTP connection: what may go out, how long and how much may come back.
+"""One backend's HTTP client: allowed headers, timeouts and size limits.
 
-Every failure of the HTTP library becomes a `BackendFailed` here and nowhere else. This module
-must not know what is asked or what an answer means.
+Only this module turns failures of the HTTP library into `BackendFailed`. It knows neither questions
+nor answers.
 """
 
 import asyncio
@@ -216,7 +216,7 @@ class BackendResponse:
         return WholeResponse(self.status, body, self.retry_after, self._arriving.header(b"server"))
 
     async def linger(self) -> None:
-        """Wait shortly for the end of a body of which nothing more is wanted.
+        """Wait shortly for the end of a body that is not needed any more.
 
         It usually sits in the packet that was read last. A connection read to the end of a body
         can be used again, any other is closed.
@@ -229,8 +229,8 @@ class BackendResponse:
 class BackendClient:
     """One backend's HTTP client.
 
-    `api_key` is sent as a bearer token; without one a client's own Authorization travels on. A
-    backend that wants its key in another header, `key_header`, never gets that of a client. The
+    `api_key` is sent as a bearer token; without one the client's Authorization is sent. A backend
+    that takes its key in another header, `key_header`, never gets a client's key. The
     operator's `headers` are sent with every request. Questions have a pool of
     connections of their own, documents go through httpx; a `transport` of httpx takes both.
     """
@@ -313,7 +313,7 @@ class BackendClient:
             raise
 
     async def release(self, held: Connection | httpx.Response) -> None:
-        """Let go of an answer; what is not read of it is cancelled."""
+        """Release an answer; the unread rest is cancelled."""
         if isinstance(held, httpx.Response):
             await held.aclose()
         elif self._pool is not None:
@@ -447,8 +447,8 @@ def _open_transport(security: ssl.SSLContext | None) -> httpx.AsyncBaseTransport
 def root_of(url: str) -> str:
     """Return a base URL with its scheme but without a trailing slash and `/v1`.
 
-    Raises InvalidConfiguration if nothing can be reached there. Credentials are refused, so that
-    the result is fit for headers and logs.
+    Raises InvalidConfiguration for an invalid address, or one with credentials: addresses appear
+    in headers and logs.
     """
     written = url.strip()
     try:

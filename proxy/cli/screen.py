@@ -136,9 +136,7 @@ def _tool_servers(
 ) -> tuple[RenderableType, ...]:
     if not servers:
         return ()
-    table = _table(
-        "Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed"
-    )
+    table = _table("Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed")
     for one in servers:
         state = Text(one.state, style=_TOOL_STATES.get(one.state, "dim"))
         tools = () if is_narrow else (Text("-" if one.tools is None else str(one.tools)),)

@@ -10,12 +10,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from proxy.conversation.replies import (
-    ReasoningDelta,
-    ReplyEvent,
-    TextDelta,
-    ToolCallArgumentsDelta,
-)
+from proxy.conversation.replies import ReasoningDelta, ReplyEvent, TextDelta, ToolCallArgumentsDelta
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallArgumentsDelta
 

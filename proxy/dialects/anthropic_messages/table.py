@@ -6,15 +6,7 @@ What stands in none of them is new: fields are ignored, blocks read for their te
 
 import re
 
-from proxy.dialects.field_table import (
-    CARRIED,
-    DROPPED,
-    ENFORCED,
-    IGNORED,
-    FieldTable,
-    refuse,
-    rows,
-)
+from proxy.dialects.field_table import CARRIED, DROPPED, ENFORCED, IGNORED, FieldTable, refuse, rows
 
 _STATELESS = "Temper runs no tools and keeps no state: send the tools and the whole history."
 _SCHEMA_UNKNOWN = (

@@ -10,12 +10,7 @@ from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import (
-    ReplyEvent,
-    ReplyFinished,
-    TextDelta,
-    UsageReported,
-)
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, UsageReported
 from proxy.dialects import sse
 from proxy.dialects.front import IdsAndClock, Problem
 from proxy.dialects.openai_responses.output import Event, OutputItems

@@ -20,13 +20,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.facts import Fact, Healed
-from proxy.guardrails.contents import (
-    members_of,
-    merge,
-    replace_members,
-    say_as_user,
-    string_of,
-)
+from proxy.guardrails.contents import members_of, merge, replace_members, say_as_user, string_of
 from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, pair_calls
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.rescue.values.cursor import Literals, literals_of

@@ -10,12 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.messages import Message, tool_result
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Fact, Healed
-from proxy.guardrails.contents import (
-    members_of,
-    replace_members,
-    say_as_user,
-    string_of,
-)
+from proxy.guardrails.contents import members_of, replace_members, say_as_user, string_of
 
 # It begins like a failure, so that nobody takes the call for a step that was done.
 UNANSWERED = "Error: no result. This call was never answered."

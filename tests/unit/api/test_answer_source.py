@@ -7,13 +7,7 @@ from proxy.api.client_connection import WIRE, ClientConnection
 from proxy.api.fronts import STAMP
 from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.backends.client import ReplyEvents
-from proxy.conversation.replies import (
-    EventSink,
-    ReplyEvent,
-    ReplyFinished,
-    ReplyStarted,
-    TextDelta,
-)
+from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished, ReplyStarted, TextDelta
 from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.guardrails.offer import TextPolicy
@@ -46,7 +40,7 @@ class Offering(ScriptedBackend):
 
 async def answer(backend: Offering, wire: HandMadeWire) -> list[list[ReplyEvent]]:
     """Give the batches of an answer to a client that has seen its beginning."""
-    request = make_request()
+    request = make_request(stream=True)
     turn = prepare(request, Policy(text_policy=TextPolicy.ACCEPT), CountedIds())
     client = HandMadeClient()
     scope = {**client.scope, "extensions": {WIRE: {"wire": wire}}}

@@ -2,12 +2,7 @@ from proxy.context.digest import Digest
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.context.shortening import TextCache
 from proxy.context.units import Unit, units_of
-from proxy.conversation.messages import (
-    Message,
-    assistant_message,
-    tool_result,
-    user_message,
-)
+from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
 from tests.unit.context.conversations import Pieces, has_failed, step, words
 

@@ -4,21 +4,9 @@ import pytest
 
 from proxy.context.replay import HistoryReplay, Rules
 from proxy.context.shortening import TextCache, head_and_tail, with_content
-from proxy.conversation.messages import (
-    Message,
-    assistant_message,
-    tool_result,
-    user_message,
-)
+from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
-from tests.unit.context.conversations import (
-    FIXED,
-    KEPT_TOOL,
-    RULES,
-    Pieces,
-    step,
-    words,
-)
+from tests.unit.context.conversations import FIXED, KEPT_TOOL, RULES, Pieces, step, words
 
 QUESTION = user_message("Find it.")
 

@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.guardrails.reasoning import (
-    ReasoningSplitter,
-    Spoken,
-    split_thoughts,
-    split_unopened,
-)
+from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_thoughts, split_unopened
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.scanner import find_calls

@@ -2,14 +2,7 @@ import pytest
 
 from proxy.conversation.requests import Parsing
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.retry import (
-    FIRST,
-    Attempt,
-    AttemptKind,
-    Failure,
-    is_an_answer,
-    next_attempt,
-)
+from proxy.guardrails.retry import FIRST, Attempt, AttemptKind, Failure, is_an_answer, next_attempt
 from proxy.guardrails.verdict import Defect
 
 RESPOND, ACCEPT, REQUIRE = TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.REQUIRE

@@ -3,12 +3,7 @@ from msgspec.structs import replace
 
 from proxy.context.compaction import Fitted
 from proxy.conversation import json
-from proxy.conversation.messages import (
-    Message,
-    assistant_message,
-    tool_result,
-    user_message,
-)
+from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyFinished, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolCall, ToolUse

@@ -5,10 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import LaunchFailed
-from proxy.processes.launch import (
-    LaunchPlan,
-    embedded_program,
-)
+from proxy.processes.launch import LaunchPlan, embedded_program
 from proxy.processes.llama_server import download, start_llama_server
 from proxy.processes.start_progress import StartProgress, StartStage
 from tests.fakes.downloading_server import downloading_server

@@ -7,13 +7,7 @@ from pydantic import BaseModel
 
 from proxy.conversation.json import JsonObject
 from proxy.tools.schema import WrongArguments
-from proxy.tools.signature import (
-    Function,
-    context_parameter,
-    description_of,
-    name_of,
-    signature_of,
-)
+from proxy.tools.signature import Function, context_parameter, description_of, name_of, signature_of
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -14,14 +14,7 @@ from dataclasses import dataclass, field
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import TAGS, ends_here, holds_mark
-from proxy.guardrails.rescue.syntax import (
-    MOST_CALLS,
-    Calls,
-    NotACall,
-    Reading,
-    Reason,
-    Syntax,
-)
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value, ValueProblem

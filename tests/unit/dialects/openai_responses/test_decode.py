@@ -22,16 +22,7 @@ from proxy.errors import InvalidRequest, PreviousResponseUnknown
 from proxy.facts import Omitted
 from tests.examples import examples
 from tests.fakes.arrivals import is_linear
-from tests.fakes.responses import (
-    OWNER,
-    call,
-    decode,
-    make_front,
-    make_store,
-    result,
-    tool,
-    user,
-)
+from tests.fakes.responses import OWNER, call, decode, make_front, make_store, result, tool, user
 
 EARLIER = StoredResponse("resp_1", [b'{"id":"a","role":"user"}'], [b'{"id":"b"}'], b"{}")
 
