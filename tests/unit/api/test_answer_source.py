@@ -40,7 +40,7 @@ class Offering(ScriptedBackend):
 
 async def answer(backend: Offering, wire: HandMadeWire) -> list[list[ReplyEvent]]:
     """Give the batches of an answer to a client that has seen its beginning."""
-    request = make_request()
+    request = make_request(stream=True)
     turn = prepare(request, Policy(text_policy=TextPolicy.ACCEPT), CountedIds())
     client = HandMadeClient()
     scope = {**client.scope, "extensions": {WIRE: {"wire": wire}}}
