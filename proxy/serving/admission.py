@@ -1,8 +1,7 @@
-"""Who may ask the backend now and who waits: as many at once as it has slots, keys taking turns.
+"""Limits concurrent requests to the backend's slots; waiting clients take turns by key.
 
-A backend that is asked for more than it has slots queues by itself, first come first served: one
-client with fifty requests would keep everybody else waiting. And a queue without an end is a
-promise that nobody keeps.
+A backend with more requests than slots queues them in order of arrival, so one client with fifty
+requests would block all others. The queue is bounded, so that late requests fail at once.
 """
 
 import asyncio
@@ -107,7 +106,7 @@ class Admission:
         self._call(self.line.resize(capacity))
 
     def slot(self, key: str) -> "Slot":
-        """Wait for a turn and hold it while the block runs; raises `QueueFull`."""
+        """Wait for a slot and hold it while the block runs; raises `QueueFull`."""
         return Slot(self, key)
 
     async def enter(self, key: str) -> SlotRequest:
@@ -137,7 +136,7 @@ class Admission:
             self._turns[place].set()
 
     def _advice(self) -> int:
-        """Estimate in how many seconds there is room again."""
+        """Estimate in how many seconds the queue has room again."""
         rounds = self.line.waiting / max(1, self.line.served)
         return min(_LONGEST_ADVICE, max(1, math.ceil(rounds * self._usual_seconds)))
 

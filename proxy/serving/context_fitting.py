@@ -1,7 +1,7 @@
-"""Keeps conversations inside the window: counts as exactly as it is worth, and learns from totals.
+"""Keeps conversations inside the window: counts where an estimate is unsafe, learns from totals.
 
-What is done to a conversation is decided in `context`, from the history alone; here are only the
-calls to the backend that tell what things cost, and what was learnt from them, for each model.
+`context` decides how to shorten a conversation, from the history alone. This module asks the
+backend for token counts, and remembers per model what it learned.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ Value = TypeVar("Value")
 
 
 class FittingMode(Enum):
-    """How much may be done to a conversation that is too long; REPORT counts and warns only."""
+    """What to do with a conversation that is too long; REPORT only counts and warns."""
 
     OFF = "off"
     REPORT = "report"

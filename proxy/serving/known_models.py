@@ -1,6 +1,6 @@
-"""Which profile each model of a backend has: recognised when it is asked for, and again later.
+"""The profile of each model of a backend: recognised on request, and checked again later.
 
-A server behind an address can be started again with another model, so nothing is known for good.
+A server can be restarted with another model, so every entry expires.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class KnownModels:
             return await self._look_for_all(model)
         if self._clock() < entry.until:
             return entry.known
-        # whoever comes meanwhile is content with what was known
+        # requests that come meanwhile use the old entry
         entry.until = self._clock() + _SOON
         return await self._look(model, entry)
 
@@ -70,7 +70,7 @@ class KnownModels:
     async def _look_for_all(self, model: str) -> KnownModel:
         """Look at a model that nobody knows, once for all who ask for it meanwhile.
 
-        Whoever leaves does not end it for the others.
+        A caller that is cancelled does not cancel it for the others.
         """
         looking = self._looking.get(model)
         if looking is None:

@@ -1,4 +1,4 @@
-"""A managed llama-server for a model: planned, kept going, and spoken to."""
+"""A managed llama-server for a model: its launch plan, supervisor and connection."""
 
 import asyncio
 import logging
@@ -37,9 +37,8 @@ async def keep_going(
 ) -> AsyncGenerator[Supervisor, None]:
     """Keep a server going for a model, from now on.
 
-    The block need not wait for its start. But a server that cannot be started the first time ends
-    the block with the reason, a kind of `ProcessFailed`: there is nothing to serve, and somebody
-    who looks.
+    The block does not wait for its start. If the first start fails, the block ends with a kind of
+    `ProcessFailed`, because there is nothing to serve.
     """
     server = supervisor(settings, own, on_stage, on_change)
     try:

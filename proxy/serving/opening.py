@@ -1,6 +1,6 @@
 """Opens what the settings name: each kind of backend in a function of its own.
 
-Anthropic's language is imported only where it is spoken: few do, and all wait for imports.
+Anthropic's language is imported only when it is used, because imports delay every start.
 """
 
 import os

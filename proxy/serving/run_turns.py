@@ -1,4 +1,4 @@
-"""The turns of a run: each is prepared and fitted as the request of its own that it is."""
+"""The turns of a run: each is prepared and fitted like a separate request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

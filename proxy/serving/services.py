@@ -1,4 +1,4 @@
-"""The models that clients can ask for: which backend answers for a name, and what it needs."""
+"""The models that clients can ask for, and the backend of each."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, No
         raise claim.late() from error
 
 
-_DEFAULTS = ("default", "auto")  # what clients say that leave the choice to the server
+_DEFAULTS = ("default", "auto")  # model names of clients that leave the choice to the server
 _LONGEST_NAME = 512  # characters; names may be paths
 
 Addressed = TypeVar("Addressed", Request, PassthroughRequest)
@@ -64,9 +64,9 @@ Addressed = TypeVar("Addressed", Request, PassthroughRequest)
 class Service:
     """One model as clients see it.
 
-    Without a `name` it is whatever its backend serves. `parallel` requests are put to the backend
-    at once, as many as it has slots where that is None. `upstream` is the model's name there, where
-    it has another one. A model of a `fleet` is loaded for those who hold it. `tried` is what was
+    Without a `name` it is whatever its backend serves. `parallel` is how many requests the backend
+    gets at once; None means its number of slots. `upstream` is the model's name at the backend, if
+    that differs. A model of a `fleet` is loaded while requests hold it. `tried` has what was
     measured of models here.
     """
 
@@ -245,11 +245,11 @@ class Services:
         return service, await service.look_up(model)
 
     async def health(self) -> Health:
-        """Tell how the best of the backends feels; never raises."""
+        """Return the best backend's state; never raises."""
         return best_of(await self.healths())
 
     async def healths(self) -> dict[str, Health]:
-        """Tell how each of the backends feels, by its name; never raises."""
+        """Return each backend's state by its name; never raises."""
         felt = await asyncio.gather(*(service.healths() for service in self._services))
         return {name: state for each in felt for name, state in each.items()}
 

@@ -1,4 +1,4 @@
-"""How large a window a model gets that Temper starts, or Ollama loads: configured, or what fits."""
+"""The window of a model that Temper starts or Ollama loads: configured, or what fits."""
 
 import logging
 from urllib.parse import urlsplit

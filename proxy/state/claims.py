@@ -79,11 +79,11 @@ class OwnClaim:
     entropy: Entropy = field(repr=False)
 
     async def renew(self) -> bool:
-        """Claim the key for longer; reports whether it is still ours."""
+        """Renew the claim; return whether it is still ours."""
         return await self.store.renew(self.place.name, self.value, self.times.claim)
 
     async def finish(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Leave the answer for the others; reports whether it is theirs to have.
+        """Store the answer for the others; return whether it was stored.
 
         A store that is away may be back before the claim has run out, and is asked again.
         """
@@ -96,7 +96,7 @@ class OwnClaim:
         return await self._finish(final)
 
     async def release(self) -> None:
-        """Leave the key to the next one who asks."""
+        """Release the key for the next request."""
         await self.store.release(self.place.name, self.value)
 
     @asynccontextmanager

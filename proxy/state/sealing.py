@@ -1,8 +1,8 @@
-"""Seals what is kept in a store of others: names become digests, and bodies ciphertexts.
+"""Encrypts what is kept in a shared store: names become digests, bodies ciphertexts.
 
 A secret gives two keys (HKDF-SHA256). A name is the HMAC-SHA256 of its parts; a body is sealed by
-AES-256-GCM for its name, so that nobody can put it under another one. What cannot be opened is not
-there. No I/O and no randomness: whoever seals brings a nonce.
+AES-256-GCM for its name, so that nobody can move it to another one. A body that cannot be opened
+counts as missing. No I/O and no randomness: the caller passes the nonce.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""What a store for several Tempers has to offer: bytes under names, for a while, and claims.
+"""The contract of a store that replicas share: bytes under names, for a while, and claims.
 
-It knows neither what is kept nor what the names mean; both come sealed, see `sealing`.
+It knows neither names nor contents, because both are sealed; see `sealing`.
 """
 
 from collections.abc import Mapping, Sequence
