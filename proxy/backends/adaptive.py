@@ -58,7 +58,7 @@ class AdaptiveEngine(OpenAICompatible):
         asked = without(question, lacks)
         return OutgoingQuestion(CHAT, self.body_of(asked), question, asked, lacks=lacks)
 
-    async def recover(self, attempt: Attempt, error: BackendFailed) -> Attempt:
+    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
         """Ask again without what the engine refused, before any part of a reply has arrived."""
         question = attempt.question
         missing = None

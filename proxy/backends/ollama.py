@@ -210,7 +210,7 @@ class Ollama(HttpBackend):
             logger.warning("%s has a window of %d tokens at Ollama: %s", name, window, advice)
 
 
-def _check_pictures(question: Question, name: str, shown: Shown | None) -> None:
+def _check_pictures(question: Question, name: str, shown: ModelDetails | None) -> None:
     """Refuse pictures for a model without vision: Ollama would silently drop them."""
     is_blind = shown is not None and shown.can("vision") is False
     if is_blind and (param := first_picture(question.messages)) is not None:
