@@ -9,8 +9,8 @@ from proxy import errors
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation.replies import PromptProgress, UsageReported
 from proxy.errors import BackendSpokeNonsense, BackendTimedOut, BackendUnavailable, TemperError
-from proxy.facts import RejectedReply
 from proxy.facts import Asked as AskedFact
+from proxy.facts import RejectedReply
 from proxy.observability.board import Board
 from proxy.observability.live_request import BoardLink, LiveRequest, RequestTarget, word_for
 from proxy.observability.record import (
