@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import ReasoningDelta, TextDelta
+from proxy.conversation.replies import ReasoningDelta, TextDelta, ToolCallArgumentsDelta
 from proxy.dialects.openai_chat.fragments import (
     ArgumentsFragment,
     ChunkRun,
@@ -171,3 +171,14 @@ def test_a_run_behind_the_end_of_a_reply_says_nothing() -> None:
     decoder.feed(json.dump_text(chunk_of({}, "stop")))
     decoder.feed("[DONE]")
     assert decoder.go_on(TextDelta("~"), ["late"]) == []
+
+
+def test_a_run_goes_on_with_what_its_sample_is() -> None:
+    decoder = ChunkDecoder()
+    call: JsonObject = {"index": 1, "id": "a", "function": {"name": "look", "arguments": "{"}}
+    decoder.feed(json.dump_text(chunk_of({"tool_calls": [call]})))
+    more = ToolCallArgumentsDelta(0, "}")
+    assert decoder.go_on(ArgumentsFragment(1, "~"), ["", "}"]) == [more]
+    assert decoder.go_on(ArgumentsFragment(2, "~"), ["}"]) is None
+    assert decoder.go_on(TextDelta("~"), ["It", "", " is"]) == [TextDelta("It"), TextDelta(" is")]
+    assert decoder.go_on(ReasoningDelta("~"), ["", "Hm"]) == [ReasoningDelta("Hm")]
