@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 
 from proxy.api.app import ServerOptions
-from proxy.api.watching import PAUSE, About, Watcher, Watching
+from proxy.api.feed_events import About
+from proxy.api.watching import PAUSE, Watcher, Watching
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.transport import BackendClient
 from proxy.facts import Asked, ReplyOutcome

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
-from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.client import Backend, Headers, ReplyEvents
 from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.errors import BackendFailed, BackendSpokeNonsense, GuardrailsExhausted, InvalidRequest
 from proxy.inference.turn import Turn
 
-Headers: TypeAlias = dict[str, str]
+__all__ = ["Attempt", "Headers", "converse"]
+
 Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
 

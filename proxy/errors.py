@@ -88,9 +88,7 @@ class ContextOverflow(InvalidRequest):
         *,
         read: int | None = None,
     ) -> None:
-        self.prompt_tokens = prompt_tokens
-        self.window = window
-        self.read = read
+        self.prompt_tokens, self.window, self.read = prompt_tokens, window, read
         limit = f"{window} tokens" if window is not None else "exceeded"
         super().__init__(f"This model's maximum context length is {limit}: {wording}", "messages")
 
@@ -222,10 +220,8 @@ class BackendUnavailable(BackendFailed):
         retry_after: int | None = None,
         is_unreached: bool = False,
     ) -> None:
-        self.loading = loading
-        self.is_managed = is_managed
-        self.is_unreached = is_unreached
-        self.retry_after = retry_after
+        self.loading, self.retry_after = loading, retry_after
+        self.is_managed, self.is_unreached = is_managed, is_unreached
         super().__init__(backend, problem)
 
 
@@ -253,11 +249,8 @@ class BackendRefused(BackendFailed):
         param: str = "",
         retry_after: str = "",
     ) -> None:
-        self.status = status
-        self.message = message
-        self.kind = kind
-        self.param = param
-        self.retry_after = retry_after
+        self.status, self.message = status, message
+        self.kind, self.param, self.retry_after = kind, param, retry_after
         super().__init__(backend, f"answered {status}: {message}")
 
 
@@ -372,10 +365,8 @@ class ProcessFailed(TemperError):
     def __init__(
         self, program: str, problem: str, log: tuple[str, ...] = (), *, is_lasting: bool = False
     ) -> None:
-        self.program = program
-        self.problem = problem
-        self.log = log
-        self.is_lasting = is_lasting
+        self.program, self.problem = program, problem
+        self.log, self.is_lasting = log, is_lasting
         super().__init__(f"{program} {problem}")
 
 

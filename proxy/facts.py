@@ -5,36 +5,43 @@ Each fact has its words for people here; log lines, terminals and the page take 
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 import msgspec
-
-_LONGEST = 120  # characters of a word that a client or a model chose
 
 
 class Words(NamedTuple):
     """A fact for people; `few` are for a line, "" where it is no news there, `several` for many."""
 
     sentence: str
-    few: str = ""
-    several: str = ""
+    few: str
+    several: str
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """Something that happened to a request."""
+    """Something that happened to a request.
 
-    # its name in `repairs`, "" where it is none
+    `name` is its name in `repairs`, "" where it is none; the field `listed` is named there, and
+    without one it is only counted. `sentence`, `few` and `several` are templates of its `Words`,
+    the first two for its `terms`, the last for a number; without a sentence it is no news.
+    """
+
     name: ClassVar[str] = ""
+    listed: ClassVar[str] = ""
+    sentence: ClassVar[str] = ""
+    few: ClassVar[str] = ""
+    several: ClassVar[str] = ""
 
-    @property
-    def detail(self) -> str:
-        """What is listed of it there, "" where it is only counted."""
-        return ""
+    def terms(self) -> dict[str, str]:
+        """Return what its templates name; what others wrote is cut, not escaped."""
+        return {name: cut(str(value)) for name, value in msgspec.structs.asdict(self).items()}
 
     def words(self) -> Words | None:
-        """Return it in words, None where it is no news; what others wrote is cut, not escaped."""
-        return None
+        """Return it in words, None where it is no news."""
+        if not self.sentence:
+            return None
+        terms = self.terms()
+        return Words(self.sentence.format(**terms), self.few.format(**terms), self.several)
 
 
 class Asked(Fact, frozen=True):
@@ -50,14 +57,9 @@ class Rescued(Fact, frozen=True):
     tool: str
 
     name = "rescued"
-
-    @property
-    def detail(self) -> str:
-        return self.syntax
-
-    def words(self) -> Words:
-        syntax = cut(self.syntax)  # a line has all of them in one place
-        return Words(f"A call written as text ({syntax}) became a call of {cut(self.tool)}.")
+    listed = "syntax"
+    # a line has all syntaxes in one place
+    sentence = "A call written as text ({syntax}) became a call of {tool}."
 
 
 class Refused(Fact, frozen=True):
@@ -66,11 +68,12 @@ class Refused(Fact, frozen=True):
     reason: str
 
     name = "refused"
+    sentence = "Text that looked like a call was left alone ({why})."
+    few = "text like a call left alone"
+    several = "text like a call left alone {} times"
 
-    def words(self) -> Words:
-        few, why = "text like a call left alone", cut(self.reason).replace("_", " ")
-        told = f"Text that looked like a call was left alone ({why})."
-        return Words(told, few, f"{few} {{}} times")
+    def terms(self) -> dict[str, str]:
+        return {"why": cut(self.reason).replace("_", " ")}
 
 
 class Repaired(Fact, frozen=True):
@@ -79,10 +82,9 @@ class Repaired(Fact, frozen=True):
     tool: str
 
     name = "repaired"
-
-    def words(self) -> Words:
-        told = f"Broken JSON in a call of {cut(self.tool)} was read as what it plainly meant."
-        return Words(told, "broken JSON repaired", "broken JSON repaired {} times")
+    sentence = "Broken JSON in a call of {tool} was read as what it plainly meant."
+    few = "broken JSON repaired"
+    several = "broken JSON repaired {} times"
 
 
 class Coerced(Fact, frozen=True):
@@ -92,11 +94,12 @@ class Coerced(Fact, frozen=True):
     pointer: str
 
     name = "coerced"
+    sentence = "{value} of {tool} was converted to the right type."
+    few = "a value converted"
+    several = "{} values converted"
 
-    def words(self) -> Words:
-        value = cut(self.pointer) or "A value"
-        told = f"{value} of {cut(self.tool)} was converted to the right type."
-        return Words(told, "a value converted", "{} values converted")
+    def terms(self) -> dict[str, str]:
+        return {"value": cut(self.pointer) or "A value", "tool": cut(self.tool)}
 
 
 class Renamed(Fact, frozen=True):
@@ -106,10 +109,9 @@ class Renamed(Fact, frozen=True):
     tool: str
 
     name = "renamed"
-
-    def words(self) -> Words:
-        told = f"{cut(self.written)} is not a tool and was taken for {cut(self.tool)}."
-        return Words(told, "a tool's name corrected", "{} tools' names corrected")
+    sentence = "{written} is not a tool and was taken for {tool}."
+    few = "a tool's name corrected"
+    several = "{} tools' names corrected"
 
 
 _DROPPED = {
@@ -118,6 +120,7 @@ _DROPPED = {
     "code_fence": "The code fence around the answer was taken off.",
     "parallel_call": "A second call was left out: the client wants one at a time.",
     "cut_off_call": "A call that broke off was left out.",
+    "no_function": "The model wrote in the form of a call that it makes none.",
 }
 
 
@@ -127,10 +130,13 @@ class Dropped(Fact, frozen=True):
     what: str
 
     name = "dropped"
+    sentence = "{told}"
+    few = "a part dropped"
+    several = "{} parts dropped"
 
-    def words(self) -> Words:
+    def terms(self) -> dict[str, str]:
         unknown = f"A part of the reply was left out ({cut(self.what)})."
-        return Words(_DROPPED.get(self.what, unknown), "a part dropped", "{} parts dropped")
+        return {"told": _DROPPED.get(self.what, unknown)}
 
 
 class Unchecked(Fact, frozen=True):
@@ -140,10 +146,9 @@ class Unchecked(Fact, frozen=True):
     problem: str
 
     name = "unchecked"
-
-    def words(self) -> Words:
-        told = f"{cut(self.tool)} could not be checked: {cut(self.problem)}."
-        return Words(told, "an unusable schema not checked", "{} unusable schemas not checked")
+    sentence = "{tool} could not be checked: {problem}."
+    few = "an unusable schema not checked"
+    several = "{} unusable schemas not checked"
 
 
 _HEALED = {
@@ -168,10 +173,12 @@ class Healed(Fact, frozen=True):
     what: str
 
     name = "healed"
+    sentence = "The history was repaired: {repair}."
+    few = "the history repaired"
+    several = "the history repaired in {} places"
 
-    def words(self) -> Words:
-        told = f"The history was repaired: {_HEALED.get(self.what, cut(self.what))}."
-        return Words(told, "the history repaired", "the history repaired in {} places")
+    def terms(self) -> dict[str, str]:
+        return {"repair": _HEALED.get(self.what, cut(self.what))}
 
 
 class Omitted(Fact, frozen=True):
@@ -180,10 +187,8 @@ class Omitted(Fact, frozen=True):
     what: str
 
     name = "omitted"
-
-    def words(self) -> Words:
-        told = f"A part of the request means nothing here and was left out ({cut(self.what)})."
-        return Words(told)  # no news in a line: it is the same in every request of a client
+    # no news in a line: it is the same in every request of a client
+    sentence = "A part of the request means nothing here and was left out ({what})."
 
 
 class RuleSkipped(Fact, frozen=True):
@@ -192,10 +197,9 @@ class RuleSkipped(Fact, frozen=True):
     tool: str
 
     name = "ruleskipped"
-
-    def words(self) -> Words:
-        told = f"A rule of order was skipped: {cut(self.tool)} is not on offer."
-        return Words(told, "a rule of order left out", "{} rules of order left out")
+    sentence = "A rule of order was skipped: {tool} is not on offer."
+    few = "a rule of order left out"
+    several = "{} rules of order left out"
 
 
 class LoopNoticed(Fact, frozen=True):
@@ -205,15 +209,9 @@ class LoopNoticed(Fact, frozen=True):
     times: int
 
     name = "loop"
-
-    @property
-    def detail(self) -> str:
-        return self.tool
-
-    def words(self) -> Words:
-        tool, times = cut(self.tool), self.times
-        told = f"{tool} was called {times} times with the same result."
-        return Words(told, f"the same call of {tool} {times} times")
+    listed = "tool"
+    sentence = "{tool} was called {times} times with the same result."
+    few = "the same call of {tool} {times} times"
 
 
 class RoundsExceeded(Fact, frozen=True):
@@ -222,14 +220,9 @@ class RoundsExceeded(Fact, frozen=True):
     rounds: int
 
     name = "rounds"
-
-    @property
-    def detail(self) -> str:
-        return str(self.rounds)
-
-    def words(self) -> Words:
-        told = f"After {self.rounds} rounds of tool calls an answer was asked for."
-        return Words(told, f"an answer asked for after {self.rounds} rounds of tools")
+    listed = "rounds"
+    sentence = "After {rounds} rounds of tool calls an answer was asked for."
+    few = "an answer asked for after {rounds} rounds of tools"
 
 
 class FailuresNoticed(Fact, frozen=True):
@@ -238,58 +231,42 @@ class FailuresNoticed(Fact, frozen=True):
     rounds: int
 
     name = "failures"
-
-    @property
-    def detail(self) -> str:
-        return str(self.rounds)
-
-    def words(self) -> Words:
-        rounds = self.rounds
-        told = f"The last {rounds} rounds of tool calls all failed, and the model was told so."
-        return Words(told, f"{rounds} rounds of failing tools noticed")
+    listed = "rounds"
+    sentence = "The last {rounds} rounds of tool calls all failed, and the model was told so."
+    few = "{rounds} rounds of failing tools noticed"
 
 
-DEFECTS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "prose": (
-            "The model answered in prose although tools were on offer.",
-            "prose instead of a call",
-        ),
-        "announced": (
-            "The model only announced what it would do.",
-            "a call that was only announced",
-        ),
-        "unknown_syntax": (
-            "The model wrote a call as text, in a syntax that is not known.",
-            "a call in an unknown syntax",
-        ),
-        "empty": ("The reply was empty.", "an empty reply"),
-        "unknown_tool": ("It called a tool that does not exist.", "an unknown tool"),
-        "wrong_tool": (
-            "It called another tool than the one that was required.",
-            "a tool that was not allowed",
-        ),
-        "broken_arguments": ("The arguments of a call were not JSON.", "broken arguments"),
-        "invalid_arguments": (
-            "The arguments of a call did not fit the tool's schema.",
-            "invalid arguments",
-        ),
-        "unreadable": ("The backend could not read what the model wrote.", "an unreadable call"),
-        "invalid_answer": (
-            "The answer did not have the form that was asked for.",
-            "an invalid answer",
-        ),
-        "loop": (
-            "It repeated a call that had already given the same result.",
-            "a repeated call",
-        ),
-        "step_missing": ("It skipped a step that has to come first.", "a step left out"),
-        "not_continued": (
-            "It did not go on with the call that it had begun.",
-            "a call that was not continued",
-        ),
-    }
-)
+# what was wrong with a reply: in a sentence, and in a few words
+DEFECTS: Mapping[str, tuple[str, str]] = {
+    "prose": (
+        "The model answered in prose although tools were on offer.",
+        "prose instead of a call",
+    ),
+    "announced": ("The model only announced what it would do.", "a call that was only announced"),
+    "unknown_syntax": (
+        "The model wrote a call as text, in a syntax that is not known.",
+        "a call in an unknown syntax",
+    ),
+    "empty": ("The reply was empty.", "an empty reply"),
+    "unknown_tool": ("It called a tool that does not exist.", "an unknown tool"),
+    "wrong_tool": (
+        "It called another tool than the one that was required.",
+        "a tool that was not allowed",
+    ),
+    "broken_arguments": ("The arguments of a call were not JSON.", "broken arguments"),
+    "invalid_arguments": (
+        "The arguments of a call did not fit the tool's schema.",
+        "invalid arguments",
+    ),
+    "unreadable": ("The backend could not read what the model wrote.", "an unreadable call"),
+    "invalid_answer": ("The answer did not have the form that was asked for.", "an invalid answer"),
+    "loop": ("It repeated a call that had already given the same result.", "a repeated call"),
+    "step_missing": ("It skipped a step that has to come first.", "a step left out"),
+    "not_continued": (
+        "It did not go on with the call that it had begun.",
+        "a call that was not continued",
+    ),
+}
 
 
 class RejectedReply(Fact, frozen=True):
@@ -298,25 +275,22 @@ class RejectedReply(Fact, frozen=True):
     defect: str
 
     name = "rejected"
+    listed = "defect"
+    sentence = "{told}"
+    few = "rejected {few}"
 
-    @property
-    def detail(self) -> str:
-        return self.defect
-
-    def words(self) -> Words:
+    def terms(self) -> dict[str, str]:
         unknown = f"The reply was not good enough ({cut(self.defect)}).", cut(self.defect)
         told, few = DEFECTS.get(self.defect, unknown)
-        return Words(told, f"rejected {few}")
+        return {"told": told, "few": few}
 
 
 class Withheld(Fact, frozen=True):
     """Another attempt was due, but too many other requests are being asked again already."""
 
     name = "withheld"
-
-    def words(self) -> Words:
-        told = "It was not asked again: too many others were being asked again."
-        return Words(told, "no retry, as too many run already")
+    sentence = "It was not asked again: too many others were being asked again."
+    few = "no retry, as too many run already"
 
 
 class BrokeOff(Fact, frozen=True):
@@ -324,10 +298,8 @@ class BrokeOff(Fact, frozen=True):
 
     tool: str
 
-    def words(self) -> Words:
-        tool = cut(self.tool)
-        told = f"A call of {tool} broke off after the client had seen its beginning."
-        return Words(told, f"a call of {tool} broke off")
+    sentence = "A call of {tool} broke off after the client had seen its beginning."
+    few = "a call of {tool} broke off"
 
 
 class LadderEnded(Fact, frozen=True):
@@ -335,12 +307,11 @@ class LadderEnded(Fact, frozen=True):
 
     defect: str
 
-    def words(self) -> Words:
-        told = "No further attempt was allowed: the client got the most faithful reply."
-        return Words(told, "no further attempt allowed")
+    sentence = "No further attempt was allowed: the client got the most faithful reply."
+    few = "no further attempt allowed"
 
 
-class Compacted(Fact, frozen=True):
+class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
     """How a conversation goes out; tier 0 means that nothing was changed.
 
     `sent` and `client` are the prompt's tokens as it is sent and as the client wrote it, in a
@@ -360,6 +331,9 @@ class Compacted(Fact, frozen=True):
     is_new: bool = False
     answer: int | None = None
 
+    sentence = "The conversation was shortened to fit (tier {tier})."
+    few = "history cut from {client} to {sent} tokens"
+
     def __str__(self) -> str:
         tight = "" if self.answer is None else f"; answer={self.answer}"
         return (
@@ -368,10 +342,7 @@ class Compacted(Fact, frozen=True):
         )
 
     def words(self) -> Words | None:
-        if not self.is_new:
-            return None
-        told = f"The conversation was shortened to fit (tier {self.tier})."
-        return Words(told, f"history cut from {self.client} to {self.sent} tokens")
+        return super().words() if self.is_new else None
 
 
 class WindowFilled(Fact, frozen=True):
@@ -379,9 +350,11 @@ class WindowFilled(Fact, frozen=True):
 
     window: int
 
-    def words(self) -> Words:
-        told = f"The answer ended because the window of {self.window} tokens was full."
-        return Words(told, "the window is full")
+    sentence = "The answer ended because the window of {window} tokens was full."
+    few = "the window is full"
+
+    def __str__(self) -> str:
+        return "filled=1"
 
 
 class ToolRan(Fact, frozen=True):
@@ -403,21 +376,12 @@ class ReplyOutcome(Enum):
 
 
 _MENDINGS: frozenset[type[Fact]] = frozenset(
-    (
-        Rescued,
-        Repaired,
-        Coerced,
-        Renamed,
-        Dropped,
-        LoopNoticed,
-        RoundsExceeded,
-        FailuresNoticed,
-    )
+    (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded, FailuresNoticed)
 )
 
 
-def cut(text: str, longest: int = _LONGEST) -> str:
-    """Return a text, no longer than so many characters."""
+def cut(text: str, longest: int = 120) -> str:
+    """Return what a client or a model chose, no longer than so many characters."""
     return text if len(text) <= longest else text[:longest] + "..."
 
 
@@ -478,7 +442,7 @@ def repairs(facts: Iterable[Fact]) -> str:
             continue
         if fact == _ANNOUNCED:
             named.setdefault("announced", [])
-        elif detail := fact.detail:
+        elif fact.listed and (detail := str(getattr(fact, fact.listed))):
             named.setdefault(fact.name, []).append(detail)
         else:
             counted[fact.name] = counted.get(fact.name, 0) + 1
@@ -492,25 +456,22 @@ def repairs(facts: Iterable[Fact]) -> str:
 def report(facts: Iterable[Fact]) -> dict[str, str]:
     """Return what a client is told: `attempts`, `outcome`, and others if there is anything."""
     happened = tuple(facts)
-    told = {"attempts": str(attempts(happened)), "outcome": outcome(happened).value}
-    if done := repairs(happened):
-        told["repairs"] = done
-    if shape := context(happened):
-        told["context"] = shape
-    if ran := tools(happened):
-        told["tools"] = ran
-    return told
+    told = {
+        "attempts": str(attempts(happened)),
+        "outcome": outcome(happened).value,
+        "repairs": repairs(happened),
+        "context": context(happened),
+        "tools": tools(happened),
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 def tools(facts: Iterable[Fact]) -> str:
     """Count the calls of the operator's tools by their servers, e.g. `search=2, time=1`."""
     servers = [fact.server for fact in facts if isinstance(fact, ToolRan)]
-    if not servers:
-        return ""
     return ", ".join(f"{server}={servers.count(server)}" for server in dict.fromkeys(servers))
 
 
 def context(facts: Iterable[Fact]) -> str:
     """Tell how the conversation was fitted into the window, or nothing if nobody counted."""
-    told = [fact for fact in facts if isinstance(fact, (Compacted, WindowFilled))]
-    return "; ".join(["filled=1" if isinstance(fact, WindowFilled) else str(fact) for fact in told])
+    return "; ".join([str(fact) for fact in facts if isinstance(fact, (Compacted, WindowFilled))])

@@ -41,8 +41,7 @@ class TurnSource(Protocol):
         """
 
 
-async def ignore_event(_: RoundEvent) -> None:
-    """Take no notice."""
+async def ignore_event(_: RoundEvent) -> None: ...
 
 
 async def carry_out(
@@ -80,7 +79,10 @@ async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
         try:
             async with aclosing(turns.answer(turn)) as batches:
                 async for batch in batches:
-                    if shown := run.receive(batch, defect=_defect(turn, batch)):
+                    # with what the ladder ended, where a reply ends that no other is asked for
+                    is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
+                    defect = last_defect(turn.facts) if is_end else None
+                    if shown := run.receive(batch, defect=defect):
                         yield shown
             return
         except ContextOverflow as overflow:
@@ -107,10 +109,3 @@ async def _execute(
     for outcome in outcomes:
         await notice(ToolFinished(outcome, number))
     return shown
-
-
-def _defect(turn: Turn, batch: Sequence[ReplyEvent]) -> str | None:
-    """Tell with what the ladder ended, where a reply ends that no other is asked for."""
-    if not (batch and isinstance(batch[-1], ReplyFinished)):
-        return None
-    return last_defect(turn.facts)

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -12,22 +12,24 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
-from proxy.errors import InvalidConfiguration, TemperError
+from proxy.cli.commands import print_json
+from proxy.cli.running import FAILED
+from proxy.cli.signals import INTERRUPTED
+from proxy.cli.usage import Group
+from proxy.conversation.json import JsonValue
+from proxy.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from temper_evals.evaluation import EvaluationChoice
     from temper_evals.records import RunRecord
     from temper_evals.runs import ArmProgress
 
-_FAILED, _INTERRUPTED = 1, 130
 _BESIDE_RESUME = frozenset({"resume", "as_json"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
-@click.group(name="eval", invoke_without_command=True)
+@click.group(name="eval", cls=Group, invoke_without_command=True)
 @click.option(
     "--suite",
     default="quick",
@@ -102,19 +104,16 @@ def evaluation(
     """
     from temper_evals.evaluation import check_extra, check_folder, choice_of
 
-    try:
-        check_extra()
-        if context.invoked_subcommand is not None:
-            return
-        if resume is not None:
-            _check_resumed(context)
-        named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())
-        choice = choice_of(resume, {**flags, "arms": named})
-        folder = resume or output or Path(tempfile.mkdtemp(prefix="temper-eval-"))
-        check_folder(folder, choice)
-        runs = _measure(choice, folder, is_quiet=as_json)
-    except TemperError as error:
-        _fail(error, as_json=as_json)
+    check_extra()
+    if context.invoked_subcommand is not None:
+        return
+    if resume is not None:
+        _check_resumed(context)
+    named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())
+    choice = choice_of(resume, {**flags, "arms": named})
+    folder = resume or output or Path(tempfile.mkdtemp(prefix="temper-eval-"))
+    check_folder(folder, choice)
+    runs = _measure(choice, folder, is_quiet=as_json)
     _show(runs, folder, as_json=as_json)
 
 
@@ -141,19 +140,16 @@ def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool)
     from temper_evals.evaluation import missing_runs
     from temper_evals.records import read_protocol, read_runs
 
-    try:
-        protocol, runs = read_protocol(folder), [*read_runs(folder)]
-        if is_progress:
-            for arm, count in missing_runs(protocol, runs).items():
-                click.echo(f"{arm}: {count} runs are missing")
-            return
-        if html is not None:
-            from temper_evals.report.page import write_page
+    protocol, runs = read_protocol(folder), [*read_runs(folder)]
+    if is_progress:
+        for arm, count in missing_runs(protocol, runs).items():
+            click.echo(f"{arm}: {count} runs are missing")
+        return
+    if html is not None:
+        from temper_evals.report.page import write_page
 
-            write_page(html, folder, protocol, runs)
-            click.echo(f"The page: {html}", err=True)
-    except TemperError as error:
-        _fail(error, as_json=as_json)
+        write_page(html, folder, protocol, runs)
+        click.echo(f"The page: {html}", err=True)
     _show(runs, folder, as_json=as_json)
 
 
@@ -165,15 +161,12 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
     """Compare two evaluations; 1 if an arm became worse."""
     from temper_evals.report.comparison import compare_folders
 
-    try:
-        changes = compare_folders(before, after)
-    except TemperError as error:
-        _fail(error, as_json=as_json)
+    changes = compare_folders(before, after)
     if as_json:
-        _print({"arms": [one.document() for one in changes]})
+        print_json({"arms": [one.document() for one in changes]})
     for one in () if as_json else changes:
         click.echo(one.sentence())
-    sys.exit(_FAILED if any(one.is_worse for one in changes) else 0)
+    sys.exit(FAILED if any(one.is_worse for one in changes) else 0)
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
@@ -187,7 +180,7 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
             records = asyncio.run(evaluate(choice, folder, _Bars(bars).show))
     except KeyboardInterrupt:
         click.echo(f"Stopped; what is missing is made by: temper eval --resume {folder}", err=True)
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     return records.runs
 
 
@@ -216,7 +209,7 @@ def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
     results, failed = results_of(runs), failures(runs)
     if as_json:
         arms: list[JsonValue] = [*map(document, results)]
-        _print({"folder": str(folder), "arms": arms, "failures": [*failed]})
+        print_json({"folder": str(folder), "arms": arms, "failures": [*failed]})
         return
     table = Table(*HEADINGS)
     for row in rows(results):
@@ -225,16 +218,3 @@ def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
     for one in (*failed, *wrong_ends(runs)):
         click.echo(one)
     click.echo(f"Records: {folder}   A page: temper eval report {folder} --html page.html")
-
-
-def _print(value: JsonObject) -> None:
-    click.echo(json.dump_text(value))
-
-
-def _fail(error: TemperError, *, as_json: bool) -> NoReturn:
-    """End with one sentence on standard error, or with JSON on standard output."""
-    if as_json:
-        _print({"ok": False, "error": str(error)})
-    else:
-        click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
-    sys.exit(_FAILED)

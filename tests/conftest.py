@@ -1,6 +1,7 @@
 """What keeps luck out of every test: its examples, its clock, its surroundings and its sockets."""
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -31,7 +32,19 @@ _MEANT_FOR_OTHERS = re.compile(r"OTEL_\w+|PROMETHEUS_MULTIPROC_DIR|TEMPER_\w+__\
 for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
     del os.environ[_name]
 
+# thousands of tests are millions of objects that live on: to look through them again and again for
+# garbage takes a second each time
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but no longer in what was there before the first test."""
+    gc.freeze()
+    gc.enable()
+
+
 MOST_PROCESSES = 4  # more would wait for each other's servers and memory
+WAITING_PROCESSES = 1  # more than there are cores: many a test waits for a server
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -39,7 +52,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Share all tests between the cores; some of them are begun faster in one process."""
     if config.args_source is pytest.Config.ArgsSource.ARGS:
         return 0
-    return min(os.cpu_count() or 1, MOST_PROCESSES)
+    return min((os.cpu_count() or 1) + WAITING_PROCESSES, MOST_PROCESSES)
 
 
 _SURROUNDINGS = (

@@ -5,6 +5,8 @@ the same process before; "searching" tries others, and "thorough" 100,000 of the
 """
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
 
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
@@ -12,10 +14,17 @@ from hypothesis.internal.conjecture import providers
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "quick")
 QUICK_SHARE = 4
 
+Item = TypeVar("Item")
+
 
 def examples(count: int) -> int:
     """Return how many of `count` examples the profile tries."""
     return -(-count // QUICK_SHARE) if PROFILE == "quick" else count
+
+
+def share(items: Sequence[Item]) -> Sequence[Item]:
+    """Return those of the items that the profile tries, which is at least the first."""
+    return items[::QUICK_SHARE] if PROFILE == "quick" else items
 
 
 def load_profile() -> None:

@@ -45,7 +45,7 @@ INVENTED = {"config/models/acme.toml"}  # the model family of the first walk
 WALKED = {
     "proxy/backends/engines.py": ("ENGINES = (",),
     "proxy/cli/commands.py": ("            if settings.ui.enabled:",),
-    "proxy/guardrails/rescue/syntaxes/marked_json.py": ("FAMILIES = (", "class MarkedJson"),
+    "proxy/guardrails/rescue/syntaxes/marked_json.py": ("FAMILIES = (", "def marked_json("),
     "proxy/settings/sections.py": ("class Ui(",),
     "tests/unit/backends/test_engines.py": (
         "def test_an_engine_says_who_it_is_in_its_list_of_models(",

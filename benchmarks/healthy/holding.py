@@ -11,7 +11,6 @@ from functools import cache
 from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.replies import KINDS, RESPONDING, Delta, Wish
 from benchmarks.load.replies import RESPOND
-from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.replies import (
     ReplyEvent,
@@ -33,7 +32,7 @@ def releases(kind: str, number: int) -> tuple[int, ...]:
     """
     reply = KINDS[kind](number)
     request = decode_request(body_of(Wish(kind, number)))
-    turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False, NoCompaction())
+    turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False)
     turn.next_question()
     waiting = _Waiting(reply.deltas)
     for place, events in enumerate(_heard(reply.deltas, responds=kind == RESPONDING)):

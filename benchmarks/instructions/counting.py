@@ -124,6 +124,15 @@ def total_in(dump: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_running(threads: Path) -> bool:
+    """Return whether one of a process's threads (`/proc/PID/task`) is not asleep."""
+    try:
+        stats = [(thread / "stat").read_text("utf-8", "replace") for thread in threads.iterdir()]
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # one ended while it was looked at
+    return any(stat.rpartition(")")[2].split()[0] != "S" for stat in stats)
+
+
 class _Counted:
     """A proxy that runs under callgrind."""
 
@@ -207,17 +216,14 @@ class _Counted:
         raise NotAvailable(f"callgrind did not write {dump}")
 
     async def _rest(self, seconds: float) -> None:
-        """Wait until no thread of the proxy has run for so many seconds."""
+        """Wait until no thread of the proxy has run for so many seconds; raises NotAvailable."""
         since = time.monotonic()
         while time.monotonic() - since < seconds:
             await asyncio.sleep(_LOOK_SECONDS)
-            if self._is_running():
+            if self._process.poll() is not None:
+                raise NotAvailable("the proxy ended while it was counted")
+            if is_running(Path(f"/proc/{self._process.pid}/task")):
                 since = time.monotonic()
-
-    def _is_running(self) -> bool:
-        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
-        stats = [(task / "stat").read_text(encoding="utf-8", errors="replace") for task in tasks]
-        return any(stat.rpartition(")")[2].split()[0] != "S" for stat in stats)
 
 
 _STEPS = {

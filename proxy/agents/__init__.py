@@ -5,6 +5,5 @@ program itself; `running` is one run of an agent, for which `turns` asks the mod
 what comes of a run and what it shows meanwhile, `stream` hands that on, also to a program's hooks;
 `tracing` decides whether there are spans of it.
 
-For loops of others: `foreign` are the guardrails without any I/O, `background` is a server in a
-thread.
+For loops of others: `foreign` are the guardrails without I/O, `background` is a server in a thread.
 """

@@ -1,10 +1,11 @@
 """An agent: a model, tools, and what it is told; the loop between them is a run."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Generic
 
 from pydantic import TypeAdapter
@@ -13,7 +14,7 @@ from typing_extensions import TypeIs, TypeVar
 from proxy.agents.model import Model
 from proxy.agents.results import Output, RunResult
 from proxy.agents.running import JoinedTools, Task
-from proxy.agents.stream import EventQueue, Hooks, RunStream, open_stream
+from proxy.agents.stream import Hooks, RunStream, open_stream
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, user_message
@@ -54,7 +55,8 @@ class Agent(Generic[Deps, Output]):
     def __post_init__(self) -> None:
         for place, problem in contradictions(self.workflow):
             raise ValueError(f"workflow.{place}: {problem}")
-        if all(isinstance(one, Toolset) for one in self._groups):  # servers may not have begun
+        merged = [*self._merge_groups()]
+        if all(isinstance(one, Toolset) for one in merged):  # servers may not have begun
             self._bind(None, _NO_HOOKS)
 
     async def run(
@@ -108,14 +110,11 @@ class Agent(Generic[Deps, Output]):
         hooks: Hooks = _NO_HOOKS,
     ) -> AbstractAsyncContextManager[RunStream[Output]]:
         """Do as `run`, and show what is said and done as it comes; leaving the block ends it."""
-        talk = Conversation() if conversation is None else conversation
-        queue = EventQueue(hooks)
         task: Task[Output] = Task(
             model=self.model,
             tools=self._bind(deps, hooks),
             said=_read_prompt(prompt),
-            conversation=talk,
-            emit=queue.put,
+            conversation=Conversation() if conversation is None else conversation,
             instructions=self.instructions,
             workflow=self.workflow,
             output=None if self.output is None else TypeAdapter(self.output),
@@ -124,23 +123,20 @@ class Agent(Generic[Deps, Output]):
             limits=self.limits,
             name=self.name,
         )
-        return open_stream(task, queue, cancel)
+        return open_stream(task, hooks, cancel)
 
     @cached_property
     def _groups(self) -> tuple[Toolset | Executor, ...]:
-        """The tools by who executes them, in their order; functions in a row are one toolset."""
-        groups: list[Toolset | Executor] = []
-        open_set: Toolset | None = None
-        for one in self.tools:
-            if _executes(one):
-                groups.append(one)
-                open_set = None
+        """The tools by who executes them, in their order."""
+        return tuple(one if _executes(one) else Toolset([one]) for one in self.tools)
+
+    def _merge_groups(self) -> Iterator[Toolset | Executor]:
+        """Make one toolset of those in a row: if a tool wants an order, all their calls have it."""
+        for is_plain, some in groupby(self._groups, lambda one: type(one) is Toolset):
+            if is_plain:
+                yield Toolset(tool for one in some if isinstance(one, Toolset) for tool in one)
             else:
-                if open_set is None:
-                    open_set = Toolset()
-                    groups.append(open_set)
-                open_set.add(one)
-        return tuple(groups)
+                yield from some
 
     @property
     def _aliases(self) -> Mapping[str, str]:
@@ -149,15 +145,12 @@ class Agent(Generic[Deps, Output]):
 
     def _bind(self, deps: Deps | None, hooks: Hooks) -> JoinedTools:
         """Return the tools for a run; raises ValueError for rules about tools there are not."""
-        return self._join(
+        joined = JoinedTools(
             [
                 one.bound(deps, self.limits, hooks.approve) if isinstance(one, Toolset) else one
-                for one in _merge_toolsets(self._groups)
+                for one in self._merge_groups()
             ]
         )
-
-    def _join(self, executors: Sequence[Executor]) -> JoinedTools:
-        joined = JoinedTools(executors)
         names = [spec.name for spec in joined.specs()]
         for place, name in self.workflow.tools():
             if name not in names:
@@ -168,18 +161,6 @@ class Agent(Generic[Deps, Output]):
 
 def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Toolset | Executor]:
     return hasattr(tool, "execute") and hasattr(tool, "specs")
-
-
-def _merge_toolsets(groups: Iterable[Toolset | Executor]) -> list[Toolset | Executor]:
-    """Make one toolset of those in a row: if a tool wants an order, all their calls have it."""
-    merged: list[Toolset | Executor] = []
-    for one in groups:
-        before = merged[-1] if merged else None
-        if type(one) is Toolset and isinstance(before, Toolset) and type(before) is Toolset:
-            merged[-1] = Toolset((*before, *one))
-        else:
-            merged.append(one)
-    return merged
 
 
 def _read_prompt(prompt: str | Sequence[JsonObject]) -> Message:

@@ -21,12 +21,12 @@ _HOST = "127.0.0.1"
 class LocalServer:
     """A server that runs while its block does, by `with` or `async with`.
 
-    `url` is where it is, on a free port that only this machine reaches, and `api_key` what clients
-    have to send.
+    `url` is on a free port that only this machine reaches, and `api_key` what clients have to send.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.api_key = _key_of(settings)
+        key = settings.server.api_key
+        self.api_key = "" if key is None else key.get_secret_value()
         self._settings = settings
         self._url = ""
         self._running = ExitStack()
@@ -76,21 +76,11 @@ def local_server(
     given = settings_from_arguments(backend_url, path, ollama, settings or {})
     given["server"] = {**given.get("server", {}), **own}
     loaded = load_settings(None if config is None else Path(config), given)
-    return LocalServer(_with_key(loaded))
-
-
-def _with_key(settings: Settings) -> Settings:
-    """Give it a key of its own, if clients need none as it is."""
-    if settings.server.api_key is not None:
-        return settings
-    key = SecretStr(secrets.token_urlsafe(32))
-    server = settings.server.model_copy(update={"api_key": key})
-    return settings.model_copy(update={"server": server})
-
-
-def _key_of(settings: Settings) -> str:
-    key = settings.server.api_key
-    return "" if key is None else key.get_secret_value()
+    if loaded.server.api_key is None:
+        key = SecretStr(secrets.token_urlsafe(32))
+        server = loaded.server.model_copy(update={"api_key": key})
+        loaded = loaded.model_copy(update={"server": server})
+    return LocalServer(loaded)
 
 
 @asynccontextmanager

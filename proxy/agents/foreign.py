@@ -6,43 +6,32 @@ said to it and what it says are in the language of chat completions, as SDKs hav
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Literal, TypeAlias, cast
 from uuid import uuid4
 
 import msgspec
+from pydantic import BaseModel
 
-from proxy.backends.capabilities import directives
-from proxy.backends.llama_server import acceptable, is_parse_failure
+from proxy import errors
+from proxy.backends.capabilities import directives, is_unreadable
+from proxy.backends.llama_server import acceptable
 from proxy.backends.llama_server import directives as llama_server_directives
 from proxy.backends.refusals import Refusal, as_error, read_streamed_refusal
-from proxy.context.compaction import Compaction, NoCompaction
+from proxy.context.compaction import Fitted
 from proxy.context.tokens import TokenBook
-from proxy.conversation import json
+from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import assistant_message
-from proxy.conversation.replies import (
-    ReplyEvent,
-    ReplyFinished,
-    ReplyInProgress,
-    ReplyUnreadable,
-    UsageReported,
-)
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import delta_of, encode_question
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError, decode_error
-from proxy.errors import (
-    BackendRefused,
-    BackendSpokeNonsense,
-    BackendUnavailable,
-    GuardrailsExhausted,
-)
 from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.retry import MOST_ATTEMPTS
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.preparation import Policy, RequestPlan, begin, fit, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
@@ -60,13 +49,6 @@ LLAMA_SERVER = "llama-server"
 # What is not for whoever calls an SDK: it chooses the model and the stream itself, and the rest is
 # llama-server's own, which SDKs do not take.
 _NOT_ASKED = ("model", "stream", "stream_options", "return_progress", "cache_prompt")
-
-
-@runtime_checkable
-class Dumpable(Protocol):
-    """A message or a completion as SDKs have them: a pydantic model."""
-
-    def model_dump(self, *, mode: str, exclude_none: bool, warnings: bool) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +84,7 @@ class SdkRequests:
         content: object = getattr(response, "content", b"")
         refusal = Refusal(status, decode_error(content if isinstance(content, bytes) else b""))
         meant = as_error(ENGINE, refusal)
-        return isinstance(meant, BackendRefused) and is_parse_failure(meant)
+        return isinstance(meant, errors.BackendRefused) and is_unreadable(meant)
 
 
 class GuardedAnswer(msgspec.Struct, frozen=True):
@@ -134,7 +116,7 @@ class GuardedTurn:
         self._question: Question | None = None
         self._is_heard = True
         self._error: Exception | None = None
-        self._reply = ReplyInProgress()
+        self._reply = replies.ReplyInProgress()
         self._reason = ""
 
     def next_request(self) -> JsonObject | None:
@@ -144,7 +126,7 @@ class GuardedTurn:
         them. Raises what went wrong where nothing can be made of that.
         """
         if not self._is_heard:
-            self.fail(BackendUnavailable(ENGINE, "broke off in the middle of its reply"))
+            self.fail(errors.BackendUnavailable(ENGINE, "broke off in the middle of its reply"))
         if self._error is not None:
             raise self._error
         self._question = self._turn.next_question()
@@ -163,14 +145,17 @@ class GuardedTurn:
             raise RuntimeError("nothing was asked: next_request() comes first")
         said = plain(reply)
         self._requests.learn(self._question, said)
-        if self._is_heard:
-            return self._hear_behind(said)
+        if self._is_heard:  # what stands behind the end of a stream: what the reply cost
+            usage = said.get("usage")
+            if isinstance(usage, dict) and self._turn.state is TurnState.ASKING:
+                self._turn.receive(replies.UsageReported(usage))
+            return []
         try:
             parts = self._decoder.feed(json.dump_text(said))
             if is_over(said):
                 parts += self._decoder.finish()
         except ValueError as error:
-            return self.fail(BackendSpokeNonsense(ENGINE, f"sent no valid reply: {error}"))
+            return self.fail(errors.BackendSpokeNonsense(ENGINE, f"sent no valid reply: {error}"))
         return self._take(parts)
 
     def fail(self, error: Exception) -> list[JsonObject]:
@@ -181,7 +166,7 @@ class GuardedTurn:
         """
         self._is_heard = True
         if self._requests.is_unreadable(error):
-            return self._take([ReplyUnreadable(str(error))])
+            return self._take([replies.ReplyUnreadable(str(error))])
         rest = self._turn.abandon()
         if not rest:
             self._error = error
@@ -193,52 +178,37 @@ class GuardedTurn:
         """The answer; a RuntimeError while there is none."""
         if self._turn.state is not TurnState.DONE or not self._reason:
             raise RuntimeError("there is no answer yet: ask until next_request() returns None")
-        whole = self._reply.finish(self._reason)
-        calls = tuple(
-            ToolCall(call.id or "", call.name, str(call.arguments)) for call in whole.calls
-        )
-        message = assistant_message(whole.text, calls, reasoning=whole.reasoning)
-        facts = self._turn.facts
+        whole, facts = self._reply.finish(self._reason), self._turn.facts
+        calls = tuple(ToolCall(one.id or "", one.name, str(one.arguments)) for one in whole.calls)
+        written = assistant_message(whole.text, calls, reasoning=whole.reasoning)
+        message = cast("JsonObject", json.parse(written.source))
         return GuardedAnswer(
-            whole.text,
-            calls,
-            cast("JsonObject", json.parse(message.source)),
-            facts,
-            outcome(facts),
-            whole.reasoning,
-            self._reason,
+            whole.text, calls, message, facts, outcome(facts), whole.reasoning, self._reason
         )
-
-    def _hear_behind(self, said: JsonObject) -> list[JsonObject]:
-        """Take what stands behind the end of a stream: what the reply cost."""
-        if isinstance(usage := said.get("usage"), dict) and self._turn.state is TurnState.ASKING:
-            self._turn.receive(UsageReported(usage))
-        return []
 
     def _take(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
         """Have the turn hear what came; a failure is the last of it."""
         events = [part for part in parts if not isinstance(part, StreamedError)]
         failed = [part.error for part in parts if isinstance(part, StreamedError)]
-        shown: list[ReplyEvent] = []
+        shown: list[replies.ReplyEvent] = []
+        deltas: list[JsonObject] = []
         if events:
-            self._is_heard = isinstance(events[-1], ReplyFinished | ReplyUnreadable)
+            self._is_heard = isinstance(events[-1], replies.ReplyFinished | replies.ReplyUnreadable)
             try:
                 self._turn.receive_all(events, shown)
-            except GuardrailsExhausted as error:
+            except errors.GuardrailsExhausted as error:
                 self._error = error
                 raise
             finally:
-                deltas = self._show(shown)
-        else:
-            deltas = []
+                deltas += self._show(shown)
         if failed:
             deltas += self.fail(as_error(ENGINE, read_streamed_refusal(failed[0])))
         return deltas
 
-    def _show(self, events: Sequence[ReplyEvent]) -> list[JsonObject]:
+    def _show(self, events: Sequence[replies.ReplyEvent]) -> list[JsonObject]:
         for event in events:
             self._reply.add(event)
-            if isinstance(event, ReplyFinished):
+            if isinstance(event, replies.ReplyFinished):
                 self._reason = event.reason
         return [delta for event in events if (delta := delta_of(event))]
 
@@ -272,12 +242,8 @@ class Guardrails:
         for place, name in self.workflow.tools():
             if name not in known:
                 raise ValueError(f"workflow.{place}: there is no tool {name!r}")
-        quirks = introduce(
-            self.model,
-            Evidence((self.model,), template=self.template),
-            load_profiles(),
-            Overrides(),
-        ).quirks
+        evidence = Evidence((self.model,), template=self.template)
+        quirks = introduce(self.model, evidence, load_profiles(), Overrides()).quirks
         self._policy = Policy(
             replace(quirks, aliases={**quirks.aliases, **aliases}),
             None if self.text_policy is None else TextPolicy(self.text_policy),
@@ -311,23 +277,24 @@ class Guardrails:
         if response_format is not None:
             members["response_format"] = response_format
         plan = plan_request(self._request(members), self._policy)
-        turn = begin(plan, _new_id, lambda: True, self._compaction())
+        fitted = self._fit(plan)
+        turn = begin(plan, lambda: f"call_{uuid4().hex[:24]}", lambda: True, fitted)
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
 
     def _request(self, members: JsonObject) -> Request:
         offered: JsonObject = {"tools": [*self._offered]} if self._offered else {}
         return decode_request(json.dump({"model": self.model, **members, **offered}))
 
-    def _compaction(self) -> Compaction:
+    def _fit(self, plan: RequestPlan) -> Fitted | None:
         if self.window is None:
-            return NoCompaction()
+            return None
         policy = ContextPolicy()
-        return policy.compaction(self._book, policy.window(self.window, self._book.doubt))
+        strategy = policy.compaction(self._book, policy.window(self.window, self._book.doubt))
+        return fit(plan, strategy)
 
 
 def plain(value: object) -> JsonObject:
-    """Return a message or a reply as plain values."""
-    if isinstance(value, Dumpable):
+    if isinstance(value, BaseModel):  # as SDKs have them
         value = value.model_dump(mode="json", exclude_none=True, warnings=False)
     if not isinstance(value, dict):
         raise TypeError(f"expected a dictionary or an SDK's object, not {type(value).__name__}")
@@ -349,7 +316,3 @@ def _read_tools(tools: Toolset | Sequence[Offered]) -> tuple[list[JsonObject], M
     made = iter(functions.openai())
     offered = [dict(one) if isinstance(one, Mapping) else next(made) for one in tools]
     return cast("list[JsonObject]", offered), functions.aliases
-
-
-def _new_id() -> str:
-    return f"call_{uuid4().hex[:24]}"

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -84,7 +84,7 @@ class Model:
         self._opened: OpenModel | None = None
         self._stack = AsyncExitStack()
         self._portal: BlockingPortal | None = None
-        self._threads: list[AbstractContextManager[object, bool | None]] = []
+        self._thread = ExitStack()
 
     @property
     def opened(self) -> OpenModel:
@@ -134,17 +134,10 @@ class Model:
         await self._stack.aclose()
 
     def __enter__(self) -> Self:
-        thread = start_blocking_portal("asyncio")
-        portal = thread.__enter__()
-        self._threads.append(thread)
-        try:
-            inside = portal.wrap_async_context_manager(self)
-            inside.__enter__()
-        except BaseException:
-            self._threads.pop().__exit__(None, None, None)
-            raise
-        self._threads.append(inside)
-        self._portal = portal
+        with ExitStack() as starting:
+            portal = starting.enter_context(start_blocking_portal("asyncio"))
+            starting.enter_context(portal.wrap_async_context_manager(self))
+            self._thread, self._portal = starting.pop_all(), portal
         return self
 
     def __exit__(
@@ -154,8 +147,7 @@ class Model:
         trace: TracebackType | None,
     ) -> None:
         self._portal = None
-        while self._threads:
-            self._threads.pop().__exit__(kind, error, trace)
+        self._thread.__exit__(kind, error, trace)
 
 
 def settings_from_arguments(
@@ -165,12 +157,12 @@ def settings_from_arguments(
     settings: Mapping[str, Mapping[str, object]],
 ) -> dict[str, dict[str, object]]:
     given = {section: dict(values) for section, values in settings.items()}
-    named: dict[str, dict[str, object]] = {
-        "backend": {"url": backend_url, "kind": "ollama" if ollama else None},
-        "ollama": {"model": ollama},
-        "model": {"path": None if path is None else Path(path)},
-    }
-    for section, values in named.items():
-        told = {name: value for name, value in values.items() if value is not None}
-        given[section] = {**given.get(section, {}), **told}
+    for section, name, value in (
+        ("backend", "url", backend_url),
+        ("backend", "kind", "ollama" if ollama else None),
+        ("ollama", "model", ollama),
+        ("model", "path", None if path is None else Path(path)),
+    ):
+        if value is not None:
+            given.setdefault(section, {})[name] = value
     return given

@@ -1,22 +1,15 @@
 """What comes of a run, and what is shown of it while it goes on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias
 
 import msgspec
 from typing_extensions import TypeVar
 
+from proxy import errors
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import UsageReported
-from proxy.errors import (
-    NoValidReply,
-    RoundsExhausted,
-    RunCancelled,
-    RunStopped,
-    StepsSkipped,
-    ToolsFailed,
-)
 from proxy.facts import Fact
 from proxy.guardrails.verdict import Defect
 from proxy.tool_rounds.executor import Added, Round, ToolFinished, ToolStarted
@@ -29,8 +22,7 @@ Output = TypeVar("Output", default=str)
 class Usage(msgspec.Struct, frozen=True):
     """What the replies of a run cost in tokens, as far as the backend told.
 
-    The retries of a reply are not in it. `cached_tokens` are those of the prompts that it had read
-    before.
+    Retries of a reply are not in it. `cached_tokens` are those of prompts that it had read before.
     """
 
     requests: int = 0
@@ -78,24 +70,22 @@ class RunResult(Generic[Output]):
 
     def raise_for_stop(self) -> "RunResult[Output]":
         """Return the result if there is an answer; raises `RunStopped` kinds of errors if not."""
-        if (error := self._error()) is not None:
-            raise error
-        return self
-
-    def _error(self) -> RunStopped | None:
         match self.stop:
             case Stop.ANSWERED | Stop.TERMINAL:
-                return None
+                return self
             case Stop.ROUNDS:
-                return RoundsExhausted(self, f"It took {len(self.rounds)} rounds of tools.")
+                raise errors.RoundsExhausted(self, f"It took {len(self.rounds)} rounds of tools.")
             case Stop.FAILURES:
-                return ToolsFailed(self, f"Tools failed again and again: {_last_text(self.rounds)}")
+                last = [one.text for one in self.rounds[-1].outcomes if one.is_failure][-1]
+                raise errors.ToolsFailed(self, f"Tools failed again and again: {last}")
             case Stop.EXHAUSTED if self.defect == Defect.STEP_MISSING.value:
-                return StepsSkipped(self, "The model would not take a step that is required.")
+                raise errors.StepsSkipped(self, "The model would not take a step that is required.")
             case Stop.EXHAUSTED:
-                return NoValidReply(self, f"No reply could be used; the last one: {self.defect}")
+                raise errors.NoValidReply(
+                    self, f"No reply could be used; the last one: {self.defect}"
+                )
             case Stop.CANCELLED:
-                return RunCancelled(self, "The run was cancelled.")
+                raise errors.RunCancelled(self, "The run was cancelled.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +99,12 @@ RunEvent: TypeAlias = Text | Thought | AskedAgain | ToolStarted | ToolFinished |
 
 
 def usage_of(reported: Iterable[UsageReported]) -> Usage:
-    """Add up what the backend told of each reply."""
     usages = [one.usage for one in reported]
     details = [one.get("prompt_tokens_details") for one in usages]
-    cached = [one.get("cached_tokens") for one in details if isinstance(one, dict)]
-    return Usage(
-        len(usages),
-        _total(one.get("prompt_tokens") for one in usages),
-        _total(one.get("completion_tokens") for one in usages),
-        _total(cached),
-    )
 
+    def total(name: str, counts: Sequence[JsonValue] = usages) -> int:
+        found = [one.get(name) for one in counts if isinstance(one, dict)]
+        return sum(one for one in found if isinstance(one, int))
 
-def _total(counts: Iterable[JsonValue]) -> int:
-    return sum(count for count in counts if isinstance(count, int))
-
-
-def _last_text(rounds: tuple[Round, ...]) -> str:
-    failed = [one.text for one in rounds[-1].outcomes if one.is_failure]
-    return failed[-1]
+    cached = total("cached_tokens", details)
+    return Usage(len(usages), total("prompt_tokens"), total("completion_tokens"), cached)

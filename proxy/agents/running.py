@@ -1,7 +1,6 @@
 """One run of an agent: from the prompt to its result, whatever happens in between."""
 
 import asyncio
-import dataclasses
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -13,15 +12,7 @@ from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
 
 from proxy.agents.model import Model
-from proxy.agents.results import (
-    AskedAgain,
-    Output,
-    RunEvent,
-    RunResult,
-    Text,
-    Thought,
-    usage_of,
-)
+from proxy.agents.results import AskedAgain, Output, RunEvent, RunResult, Text, Thought, usage_of
 from proxy.agents.tracing import NoTracing, Spans
 from proxy.agents.turns import ModelTurns
 from proxy.conversation import json
@@ -31,19 +22,12 @@ from proxy.conversation.replies import ReasoningDelta, ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
+from proxy.dialects.front import Sender
 from proxy.errors import GuardrailsExhausted
 from proxy.inference.retry_budget import RetryTicket
 from proxy.runner import carry_out
 from proxy.serving.request_preparation import ParsedRequest
-from proxy.tool_rounds.executor import (
-    Added,
-    Executor,
-    Outcome,
-    RoundContext,
-    RoundEvent,
-    ToolFinished,
-    ToolStarted,
-)
+from proxy.tool_rounds import executor
 from proxy.tool_rounds.run import Run
 from proxy.tool_rounds.terms import RunTerms, Stop
 from proxy.tool_rounds.transcript import Append, Conversation, object_of
@@ -53,31 +37,29 @@ from proxy.tools.execution import Limits, run_together
 class JoinedTools:
     """Has each call executed by whoever offers its tool; raises ValueError for double names."""
 
-    def __init__(self, executors: Sequence[Executor]) -> None:
-        self._specs: list[Tool] = []
-        self._executors: dict[str, Executor] = {}
-        for executor in executors:
-            for spec in executor.specs():
-                if spec.name in self._executors:
+    def __init__(self, executors: Sequence[executor.Executor]) -> None:
+        self._tools: dict[str, tuple[Tool, executor.Executor]] = {}
+        for owner in executors:
+            for spec in owner.specs():
+                if spec.name in self._tools:
                     raise ValueError(f"two tools are called {spec.name!r}")
-                self._executors[spec.name] = executor
-                self._specs.append(spec)
+                self._tools[spec.name] = spec, owner
 
     def specs(self) -> tuple[Tool, ...]:
-        return tuple(self._specs)
+        return tuple(spec for spec, _ in self._tools.values())
 
     async def execute(
-        self, calls: Sequence[ToolCall], context: RoundContext
-    ) -> tuple[Outcome, ...]:
+        self, calls: Sequence[ToolCall], context: executor.RoundContext
+    ) -> tuple[executor.Outcome, ...]:
         groups: dict[int, list[int]] = {}
         for place, call in enumerate(calls):
-            groups.setdefault(id(self._executors[call.name]), []).append(place)
-        outcomes: dict[int, Outcome] = {}
+            groups.setdefault(id(self._tools[call.name][1]), []).append(place)
+        outcomes: dict[int, executor.Outcome] = {}
 
         async def execute(places: list[int]) -> None:
             some = [calls[place] for place in places]
-            executor = self._executors[some[0].name]
-            outcomes.update(zip(places, await executor.execute(some, context), strict=True))
+            _, owner = self._tools[some[0].name]
+            outcomes.update(zip(places, await owner.execute(some, context), strict=True))
 
         await run_together(partial(execute, places) for places in groups.values())
         return tuple(outcomes[place] for place in range(len(calls)))
@@ -91,14 +73,13 @@ _INVALID = "invalid_answer"
 class Task(Generic[Output]):
     """What an agent is to do: all that stays the same while it runs.
 
-    `said` is the user's message, behind the `conversation`. `emit` gets all that is shown.
+    `said` is the user's message, behind the `conversation`.
     """
 
     model: Model
     tools: JoinedTools
     said: Message
     conversation: Conversation
-    emit: Callable[[RunEvent], Awaitable[None]]
     instructions: str = ""
     workflow: Workflow = NO_RULES
     output: TypeAdapter[Output] | None = None
@@ -116,15 +97,19 @@ class Task(Generic[Output]):
             schema: JsonObject = {"name": "answer", "schema": self.output.json_schema()}
             members["response_format"] = {"type": "json_schema", "json_schema": schema}
         request = replace(self.model.request(members), messages=(), workflow=self.workflow)
-        system = (_system(self.instructions),) if self.instructions else ()
-        return request.append_messages((*system, *self.conversation.history, self.said))
+        messages = [*self.conversation.history, self.said]
+        if self.instructions:
+            system: JsonObject = {"role": "system", "content": self.instructions}
+            messages.insert(0, Message("system", self.instructions, json.dump(system)))
+        return request.append_messages(tuple(messages))
 
 
 class Running(Generic[Output]):
-    """A task that is being done."""
+    """A task that is being done; `emit` gets all that is shown."""
 
-    def __init__(self, task: Task[Output]) -> None:
+    def __init__(self, task: Task[Output], emit: Callable[[RunEvent], Awaitable[None]]) -> None:
         self._task = task
+        self._emit = emit
         self._run: Run | None = None
         self._turns: ModelTurns | None = None
         self._append: Append | None = None
@@ -155,22 +140,21 @@ class Running(Generic[Output]):
                     self._doing = asyncio.current_task()
                     await self._carry()
             except asyncio.CancelledError:
-                if not self._is_interrupted or self._take_back_cancellation():
+                # ours is taken back; somebody else's may be left
+                doing = self._doing
+                if not self._is_interrupted or doing is None or doing.uncancel() > 0:
                     raise
             except GuardrailsExhausted:
                 if self._run is None or self._run.stop is not Stop.EXHAUSTED:
                     raise
             finally:
                 self._doing = None
-                fresh = self._commit_rest()
+                added = self._run.added if self._run is not None else ()
+                rest = added[max(0, len(self._committed) - 1) :]  # notes for calls, the last answer
+                fresh = [one for message in rest for one in self._commit(message)]
             for message in fresh:
-                await self._task.emit(Added(message))
+                await self._emit(executor.Added(message))
         return self._result()
-
-    def _take_back_cancellation(self) -> bool:
-        """Take back our own cancellation; tell whether somebody else's is left."""
-        assert self._doing is not None  # noqa: S101 - it is the one that works
-        return self._doing.uncancel() > 0
 
     async def _carry(self) -> None:
         task, opened = self._task, self._task.model.opened
@@ -180,21 +164,18 @@ class Running(Generic[Output]):
                 with opened.tracing.run(task.name, named) as self._spans:
                     turns = self._turns = self._make_turns(parsed, ticket)
                     run = self._run = await self._make_run(turns, parsed.request)
-                    try:
-                        await self._carry_out(run, turns)
-                    finally:
-                        self._trace(run)
+                    await self._carry_out(run, turns)
 
     async def _carry_out(self, run: Run, turns: ModelTurns) -> None:
         carrying = carry_out(run, turns, self._task.tools, self._notice)
-        async with aclosing(carrying) as batches:
-            async for batch in batches:
-                await self._show(batch)
-
-    def _trace(self, run: Run) -> None:
-        usage, stop = usage_of(run.usages), run.stop
-        tokens = usage.prompt_tokens, usage.completion_tokens
-        self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
+        try:
+            async with aclosing(carrying) as batches:
+                async for batch in batches:
+                    await self._show(batch)
+        finally:
+            usage, stop = usage_of(run.usages), run.stop
+            tokens = usage.prompt_tokens, usage.completion_tokens
+            self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
 
     def _make_turns(self, parsed: ParsedRequest, ticket: RetryTicket) -> ModelTurns:
         task, opened = self._task, self._task.model.opened
@@ -215,7 +196,7 @@ class Running(Generic[Output]):
         offer, limits = prepared.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
-            turns.demand_calls()
+            turns.sender = Sender(headers={"x-temper-text-policy": "require"})
         terms = RunTerms(
             frozenset(spec.name for spec in self._task.tools.specs()),
             rules,
@@ -226,35 +207,32 @@ class Running(Generic[Output]):
         )
         return Run(request, terms)
 
-    async def _notice(self, event: RoundEvent) -> None:
+    async def _notice(self, event: executor.RoundEvent) -> None:
         match event:
-            case Added(message):
+            case executor.Added(message):
                 for fresh in self._commit(message):
-                    await self._task.emit(Added(fresh))
+                    await self._emit(executor.Added(fresh))
                 return
-            case ToolStarted(call, number):
+            case executor.ToolStarted(call, number):
                 self._spans.tool_started(call, number)
-            case ToolFinished(outcome):
+            case executor.ToolFinished(outcome):
                 self._spans.tool_finished(outcome)
-        await self._task.emit(event)
+        await self._emit(event)
 
     async def _show(self, batch: Sequence[ReplyEvent]) -> None:
         """Show what the model says; what ends a run in its place is in the result."""
-        await self._show_retries()
+        while self._retries:
+            await self._emit(AskedAgain(self._retries.pop(0)))
         run = self._run
         is_said = run is not None and run.stop not in (Stop.TERMINAL, Stop.FAILURES)
         for event in batch:
             match event:
                 case TextDelta(text) if is_said:
-                    await self._task.emit(Text(text))
+                    await self._emit(Text(text))
                 case ReasoningDelta(text):
-                    await self._task.emit(Thought(text))
+                    await self._emit(Thought(text))
                 case _:
                     pass
-
-    async def _show_retries(self) -> None:
-        while self._retries:
-            await self._task.emit(AskedAgain(self._retries.pop(0)))
 
     def _commit(self, message: Message) -> list[Message]:
         """Add a message to the conversation, before the first one what the user said."""
@@ -265,45 +243,32 @@ class Running(Generic[Output]):
         self._committed += fresh
         return fresh
 
-    def _commit_rest(self) -> list[Message]:
-        """Add what was committed when the run ended: notes for calls, the last answer."""
-        added = self._run.added if self._run is not None else ()
-        rest = added[max(0, len(self._committed) - 1) :]
-        return [one for message in rest for one in self._commit(message)]
-
     def _result(self) -> RunResult[Output]:
         run, committed = self._run, tuple(map(object_of, self._committed))
         talk = self._task.conversation
         if run is None or run.stop is None:
             return RunResult(Stop.CANCELLED, None, "", (), committed, talk)
-        result: RunResult[Output] = RunResult(
-            run.stop,
-            None,
-            "" if run.stop in (Stop.FAILURES, Stop.CANCELLED) else run.text,
+        stop, text, defect = run.stop, run.text, run.defect
+        output: object = None
+        if run.output is not None:
+            text = run.output.text
+            output = text if run.output.value is None else run.output.value
+        elif stop in (Stop.FAILURES, Stop.CANCELLED):
+            text = ""
+        elif stop in (Stop.ANSWERED, Stop.ROUNDS):
+            try:
+                form = self._task.output
+                output = text if form is None else form.validate_json(text)
+            except ValidationError:
+                stop, defect = Stop.EXHAUSTED, _INVALID
+        return RunResult(
+            stop,
+            cast("Output | None", output),
+            text,
             run.rounds,
             committed,
             talk,
             usage_of(run.usages),
             (*run.facts, *(self._turns.facts if self._turns is not None else ())),
-            run.defect,
+            defect,
         )
-        return self._with_output(result, run)
-
-    def _with_output(self, result: RunResult[Output], run: Run) -> RunResult[Output]:
-        """Add the answer in its form; one that the form does not take is no valid reply."""
-        if run.output is not None:
-            value = run.output.text if run.output.value is None else run.output.value
-            return dataclasses.replace(result, output=cast("Output", value), text=run.output.text)
-        if result.stop not in (Stop.ANSWERED, Stop.ROUNDS):
-            return result
-        if self._task.output is None:
-            return dataclasses.replace(result, output=cast("Output", result.text))
-        try:
-            answer = self._task.output.validate_json(result.text)
-        except ValidationError:
-            return dataclasses.replace(result, stop=Stop.EXHAUSTED, defect=_INVALID)
-        return dataclasses.replace(result, output=answer)
-
-
-def _system(text: str) -> Message:
-    return Message("system", text, json.dump({"role": "system", "content": text}))

@@ -40,45 +40,26 @@ async def _await_if_needed(outcome: object) -> None:
         await outcome
 
 
-class EventQueue:
-    """Brings the events of a run to the program's hooks, and to whoever iterates over them."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-        self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
-
-    async def put(self, event: RunEvent) -> None:
-        """Bring one event; raises what a hook raises."""
-        if isinstance(event, Added):
-            await self._hooks.add_message(event.message)
-        await self._hooks.show(event)
-        self._queue.put_nowait(event)
-
-    def end(self) -> None:
-        """Say that nothing follows."""
-        self._queue.put_nowait(None)
-
-    async def events(self) -> AsyncIterator[RunEvent]:
-        while (event := await self._queue.get()) is not None:
-            yield event
-        self.end()  # for whoever iterates once more
-
-
 class RunStream(AsyncIterable[RunEvent], Generic[Output]):
     """A run that goes on while its events are read, or not read.
 
     What is shown is never taken back. Iterating raises what ended the run, if something did.
     """
 
-    def __init__(self, running: Running[Output], queue: EventQueue) -> None:
-        self._running = running
-        self._queue = queue
+    def __init__(self, task: Task[Output], hooks: Hooks) -> None:
+        self._running = Running(task, self._emit)
+        self._hooks = hooks
+        self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._work = asyncio.create_task(self._work_to_end())
         # no `finally` within it would do: a task may end before it has begun
-        self._work.add_done_callback(lambda _: queue.end())
+        self._work.add_done_callback(lambda _: self._queue.put_nowait(None))
 
-    def __aiter__(self) -> AsyncIterator[RunEvent]:
-        return self._events()
+    async def __aiter__(self) -> AsyncIterator[RunEvent]:
+        while (event := await self._queue.get()) is not None:
+            yield event
+        self._queue.put_nowait(None)  # for whoever iterates once more
+        await asyncio.wait((self._work,))
+        self._work.result()
 
     @property
     def result(self) -> RunResult[Output]:
@@ -100,32 +81,31 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
 
     async def _work_to_end(self) -> RunResult[Output]:
         result = await self._running.work()
-        await self._queue.put(Finished(cast("RunResult[object]", result)))
+        await self._emit(Finished(cast("RunResult[object]", result)))
         return result
 
-    async def _events(self) -> AsyncIterator[RunEvent]:
-        async for event in self._queue.events():
-            yield event
-        await asyncio.wait((self._work,))
-        self._work.result()
+    async def _emit(self, event: RunEvent) -> None:
+        """Bring an event to the hooks, and to whoever iterates; raises what a hook raises."""
+        if isinstance(event, Added):
+            await self._hooks.add_message(event.message)
+        await self._hooks.show(event)
+        self._queue.put_nowait(event)
 
 
 @asynccontextmanager
 async def open_stream(
-    task: Task[Output], queue: EventQueue, cancel: asyncio.Event | None
+    task: Task[Output], hooks: Hooks, cancel: asyncio.Event | None
 ) -> AsyncGenerator[RunStream[Output], None]:
     """Run a task while the block runs; leaving the block ends it."""
-    running = Running(task)
-    stream = RunStream(running, queue)
-    heeding = asyncio.create_task(_cancel_when_set(cancel, running)) if cancel is not None else None
+    stream = RunStream(task, hooks)
+
+    async def heed(cancel: asyncio.Event) -> None:
+        await cancel.wait()
+        stream.cancel()
+
+    heeding = asyncio.create_task(heed(cancel or asyncio.Event()))
     try:
         yield stream
     finally:
-        if heeding is not None:
-            heeding.cancel()
+        heeding.cancel()
         await stream.close()
-
-
-async def _cancel_when_set(cancel: asyncio.Event, running: Running[Output]) -> None:
-    await cancel.wait()
-    running.cancel()

@@ -19,12 +19,8 @@ class Spans(Protocol):
     ) -> AbstractContextManager[Headers]:
         """Follow a generation, the first or one after a `defect`; gives the headers to send."""
 
-    def tool_started(self, call: ToolCall, number: int) -> None:
-        """Note that a call is about to be run."""
-
-    def tool_finished(self, outcome: Outcome) -> None:
-        """Note how a call ended."""
-
+    def tool_started(self, call: ToolCall, number: int) -> None: ...
+    def tool_finished(self, outcome: Outcome) -> None: ...
     def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
         """Note how the run ended, and what its prompts and replies had in tokens."""
 
@@ -32,33 +28,26 @@ class Spans(Protocol):
 class RunTracer(Protocol):
     """Follows runs."""
 
-    def run(self, agent: str, model: str) -> AbstractContextManager[Spans]:
-        """Follow one run while the block goes on."""
+    def run(self, agent: str, model: str) -> AbstractContextManager[Spans]: ...
 
 
 class NoTracing:
     """Follows nothing: the tracing and the spans of a model that is not traced."""
 
     @contextmanager
-    def run(self, agent: str, model: str) -> Generator["NoTracing", None, None]:
+    def run(self, agent: str, model: str) -> Generator["NoTracing"]:
         del agent, model
         yield self
 
     @contextmanager
-    def attempt(
-        self, headers: Headers, number: int, defect: str | None
-    ) -> Generator[Headers, None, None]:
+    def attempt(self, headers: Headers, number: int, defect: str | None) -> Generator[Headers]:
         del number, defect
         yield headers
 
-    def tool_started(self, call: ToolCall, number: int) -> None:
+    def _ignore(self, *_: object, **__: object) -> None:
         """Take no notice."""
 
-    def tool_finished(self, outcome: Outcome) -> None:
-        """Take no notice."""
-
-    def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
-        """Take no notice."""
+    tool_started = tool_finished = finish = _ignore
 
 
 def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:

@@ -1,9 +1,10 @@
 """Asks a served model what a run wants to know, as the proxy would for a client."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from msgspec import structs
 
@@ -17,8 +18,6 @@ from proxy.facts import Fact, RejectedReply
 from proxy.inference.turn import Turn
 from proxy.serving.request_preparation import PreparedRequest
 from proxy.serving.run_turns import RunTurns
-
-_TEXT_POLICY = "x-temper-text-policy"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,9 +40,6 @@ class ModelTurns(RunTurns):
     def facts(self) -> tuple[Fact, ...]:
         return tuple(fact for turn in self.turns for fact in turn.facts)
 
-    def demand_calls(self) -> None:
-        self.sender = Sender(headers={_TEXT_POLICY: "require"})
-
     async def prepare(self, request: Request) -> PreparedRequest:
         # without arguments `super` finds the class as it was before it had slots
         prepared = await RunTurns.prepare(self, request)
@@ -57,32 +53,19 @@ class ModelTurns(RunTurns):
         prepared = self.prepared
         service, known = prepared.service, prepared.known
         backend = service.fitting.learning_backend(known.model, known.window)
-        attempts = _Attempts(turn, len(self.turns), self.on_retry, self.spans)
         async with service.admission.slot(self.key):
-            asking = converse(turn, backend, prepared.headers, attempts.begin)
+            asking = converse(turn, backend, prepared.headers, partial(self._attempt, turn))
             async with aclosing(_within(asking, self.deadline, backend.name)) as batches:
                 async for batch in batches:
                     self.note(batch)
                     yield batch
 
-
-@dataclass(slots=True)
-class _Attempts:
-    """Tells of the attempts at a turn, the one of that `number`."""
-
-    turn: Turn
-    number: int
-    on_retry: Callable[[str], None]
-    spans: Spans
-
-    @contextmanager
-    def begin(self, headers: Headers) -> Iterator[Headers]:
-        defects = [fact.defect for fact in self.turn.facts if isinstance(fact, RejectedReply)]
+    def _attempt(self, turn: Turn, headers: Headers) -> AbstractContextManager[Headers]:
+        defects = [fact.defect for fact in turn.facts if isinstance(fact, RejectedReply)]
         defect = defects[-1] if defects else None
         if defect is not None:
             self.on_retry(defect)
-        with self.spans.attempt(headers, self.number, defect) as sent:
-            yield sent
+        return self.spans.attempt(headers, len(self.turns), defect)
 
 
 async def _within(batches: ReplyEvents, seconds: float, backend: str) -> ReplyEvents:

@@ -2,15 +2,15 @@
 
 `app` puts everything together and `fronts` is the table of languages and paths. A request comes
 through `connections` (dawdling clients) to the `edge` (ids, hosts, keys, paths; `keys` reads their
-file, `headers` sorts them out), which gives it its `client_connection`, and through `idempotency`,
-behind which `shared_answers` asks other replicas. It is answered in `routes/chat`: `request_reader`
-reads it, `loading_stream` keeps the client company while a model loads, `answer_source` gives the
-events of a turn and `tool_run` those of several, where tools of the operator run in between;
-`exchange` brings either to the client, by `streaming`. `errors` says what a failure is.
+file), which gives it its `client_connection`, and through `idempotency`, behind which
+`shared_answers` asks other replicas. It is answered in `routes/chat`: `request_reader` reads it,
+`answer_source` gives the events of a turn and `tool_run` those of several, where tools of the
+operator run in between; either is brought to the client by `streaming`. `errors` says what a
+failure is.
 
 Around that: `hosted` opens it all and is an application for any server, `server` runs it in one
-process and `workers` in several, `event_loop` says how, `assembly`, `observing`, `shared_state` and
+process and `workers` in several, `event_loop` says how, `assembly`, `observing` and
 `response_keeping` translate the settings, `reloading` reads them again, `openapi` describes what is
-plain ASGI, `header_table` lists headers, `warming` prepares what the first requests would have to
-wait for. `watching` feeds the dashboard (`routes/ui`) with `feed_events`.
+plain ASGI, `header_table` lists headers. `watching` feeds the dashboard (`routes/ui`) with
+`feed_events`.
 """

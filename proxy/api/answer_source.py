@@ -1,29 +1,37 @@
-"""The source of an answer's events: for most requests one turn, sent to one backend.
+"""The answer to a request: the source of its events, and how they are brought to the client.
 
-It waits for a slot, asks, shortens a prompt that proves too long, and notes what happens.
+For most requests the source is one turn, sent to one backend: it waits for a slot, asks, shortens a
+prompt that proves too long, and notes what happens.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from proxy.api.streaming import AnswerStream
+from proxy.api.client_connection import ClientConnection
+from proxy.api.errors import refuse
+from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts
+from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
     ReplyEvent,
     ReplyFinished,
+    ReplyStarted,
     TextDelta,
     ToolCalled,
     ToolCallStarted,
     UsageReported,
 )
-from proxy.engine import Headers, converse
-from proxy.errors import ContextOverflow
-from proxy.facts import Compacted, Fact, WindowFilled
+from proxy.dialects.front import AnswerBuilder, Answering, StreamEncoder
+from proxy.engine import converse
+from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
+from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.inference.turn import Turn, TurnState
+from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 from proxy.serving.request_preparation import MOST_SHORTENINGS
@@ -31,39 +39,6 @@ from proxy.serving.request_preparation import MOST_SHORTENINGS
 _SEEN = (TextDelta, ToolCallStarted, ToolCalled)
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
-
-
-class AnswerSource(Protocol):
-    """Yields the events of one answer, and collects the facts about it."""
-
-    @property
-    def backend(self) -> str:
-        """The backend's name, for headers and errors."""
-
-    @property
-    def turn_facts(self) -> tuple[Fact, ...]:
-        """Facts about the last prompt that was sent."""
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """All facts so far."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the answer ended normally."""
-
-    def events(self, headers: Headers, stream: AnswerStream | None) -> ReplyEvents:
-        """Yield batches of events while holding a slot of the backend.
-
-        `headers` are sent to the backend. Content that `stream` takes at once is in no batch.
-        """
-
-    def cut_off(self) -> Sequence[ReplyEvent]:
-        """Return the final events of an answer that ran out of time."""
-
-
-async def _no_shorter(_: ContextOverflow) -> Turn | None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +54,7 @@ class SlotTerms:
     window: int | None = None
     room: int = 0
     load: Load | None = None
-    shorter: Shorter = _no_shorter
+    shorter: Shorter | None = None
 
     def share(self, turn: Turn) -> float:
         """Return the prompt's share of the backend's room, 0 if the room is unknown."""
@@ -98,7 +73,6 @@ class ShownEvents:
         self._window = window
 
     def note(self, batch: Sequence[ReplyEvent]) -> None:
-        """Record events that are sent together."""
         if not self.has_content and any(isinstance(event, _SEEN) for event in batch):
             self.has_content = True
             self._live.note_first_token()
@@ -117,34 +91,142 @@ class ShownEvents:
             self._live.note_progress(event)
 
 
-class SingleTurn:
-    """An answer of one turn, recorded in `live`."""
+class AnswerSource(ABC):
+    """Answers one request with the events that it yields, and collects the facts about them.
 
-    def __init__(self, turn: Turn, terms: SlotTerms, live: LiveRequest) -> None:
+    Its `turn` is the one that is answered now; `headers` are sent to the backend. What the client
+    gets is recorded in `live`, and by a `recorder`.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        terms: SlotTerms,
+        live: LiveRequest,
+        answering: Answering,
+        *,
+        headers: dict[str, str],
+        recorder: ExchangeRecorder | None = None,
+    ) -> None:
         self.turn = turn
         self._terms = terms
         self._live = live
+        self._answering = answering
+        self._upstream = headers
+        self._recorder = recorder
         self._shown = ShownEvents(live, terms.window)
-        self._shortenings = 0
+        live.facts_so_far = lambda: self.facts
 
     @property
     def backend(self) -> str:
+        """The backend's name, for headers and errors."""
         return self._terms.backend.name
 
     @property
-    def turn_facts(self) -> tuple[Fact, ...]:
-        return self.turn.facts
+    @abstractmethod
+    def facts(self) -> tuple[Fact, ...]:
+        """All facts so far."""
+
+    @property
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Whether the answer ended normally."""
+
+    @abstractmethod
+    def events(self, stream: AnswerStream | None) -> ReplyEvents:
+        """Yield batches of events while holding a slot of the backend.
+
+        Content that `stream` takes at once is in no batch.
+        """
+
+    async def stream(self, connection: ClientConnection, stream: AnswerStream) -> None:
+        """Stream the answer, or stop all work as soon as the client has gone."""
+        batches = self._batches(stream)
+        async with aclosing(batches):
+            await connection.while_connected(stream.send(batches, self))
+
+    async def whole(self, connection: ClientConnection, timeouts: StreamTimeouts) -> None:
+        """Answer with one body, under the same conditions as a stream."""
+        batches = self._batches(None)
+        async with aclosing(batches):
+            await connection.while_connected(self._send_whole(batches, connection, timeouts))
+
+    def close(self) -> None:
+        """Record how the answer ended, and drop the reference back to this."""
+        live = self._live
+        live.facts, live.facts_so_far = self.facts, None
+        live.set_backend(self.backend)
+        if self.is_done:
+            live.outcome = outcome(live.facts)
+
+    def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
+        return self._answering.begin(first)
+
+    def headers(self) -> Mapping[str, str]:
+        headers = {"x-temper-backend": self.backend}
+        if prefix := self._upstream.get(PREFIX_HEADER):
+            headers[PREFIX_HEADER] = prefix
+        if shape := context(self.turn.facts):
+            headers["x-temper-context"] = shape
+        return headers
+
+    def comments(self) -> Sequence[str]:
+        reported = report(self.facts)
+        shape = reported.pop("context", "")
+        facts = "; ".join(f"{name}={value}" for name, value in reported.items())
+        return [f"x-temper {facts}", *([f"x-temper-context {shape}"] if shape else [])]
+
+    def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
+        """Return the final events of an answer that ran out of time."""
+        if not (isinstance(failure, BackendTimedOut) and failure.is_overall):
+            return ()
+        rest = self.turn.cut_off()
+        self._shown.note(rest)
+        return rest
+
+    def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
+        batches = self.events(stream)
+        return batches if self._recorder is None else self._recorder.record_answer(batches)
+
+    async def _send_whole(
+        self, batches: ReplyEvents, connection: ClientConnection, timeouts: StreamTimeouts
+    ) -> None:
+        """Assemble one body from the same events that a stream would show."""
+        builder: AnswerBuilder | None = None
+        try:
+            async with Deadline(timeouts.deadline, self.backend):
+                async for batch in batches:
+                    # a turn that was restarted, with a shorter prompt, starts once more
+                    if builder is None or isinstance(batch[0], ReplyStarted):
+                        builder = self._answering.builder(batch[0])
+                    for event in batch:
+                        builder.add(event)
+        except TemperError as error:
+            rest = self.cut_off(error) if builder is not None else ()
+            if builder is None or not rest:
+                await refuse(connection, error)
+                return
+            for event in rest:
+                builder.add(event)
+        body = (builder or self._answering.builder(None)).build()
+        reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}
+        await connection.respond(200, {**self.headers(), **reported}, body)
+
+
+class SingleTurn(AnswerSource):
+    """An answer of one turn."""
+
+    _shortenings = 0
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """Facts of the turn and of the window."""
         return (*self.turn.facts, *self._shown.facts)
 
     @property
     def is_done(self) -> bool:
         return self.turn.state is TurnState.DONE
 
-    async def events(self, headers: Headers, stream: AnswerStream | None) -> ReplyEvents:
+    async def events(self, stream: AnswerStream | None) -> ReplyEvents:
         live, terms = self._live, self._terms
         sink = self._sink_to(stream) if stream is not None else None
         live.wait(terms.load)
@@ -153,7 +235,9 @@ class SingleTurn:
             is_over = False
             while not is_over:
                 try:
-                    batches = converse(self.turn, terms.backend, headers, live.attempt, sink=sink)
+                    batches = converse(
+                        self.turn, terms.backend, self._upstream, live.attempt, sink=sink
+                    )
                     try:
                         async for batch in batches:
                             self._shown.note(batch)
@@ -166,11 +250,6 @@ class SingleTurn:
                     is_too_late = self._shown.has_content and stream is not None
                     if is_too_late or not await self._shorten(overflow):
                         raise
-
-    def cut_off(self) -> Sequence[ReplyEvent]:
-        rest = self.turn.cut_off()
-        self._shown.note(rest)
-        return rest
 
     def _sink_to(self, stream: AnswerStream) -> EventSink:
         """Return a sink that takes content while the stream is ready."""
@@ -189,9 +268,10 @@ class SingleTurn:
 
     async def _shorten(self, overflow: ContextOverflow) -> bool:
         """Start over with a shorter prompt; return whether it could be shortened."""
-        if self._shortenings == MOST_SHORTENINGS:
+        shorter = self._terms.shorter
+        if shorter is None or self._shortenings == MOST_SHORTENINGS:
             return False
         self._shortenings += 1
-        turn = await self._terms.shorter(overflow)
+        turn = await shorter(overflow)
         self.turn = turn or self.turn
         return turn is not None

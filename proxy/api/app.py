@@ -15,23 +15,21 @@ from starlette.routing import Route
 from proxy.api.client_connection import Endpoint
 from proxy.api.edge import HEALTH_PATHS, Access, Edge, OpenPaths
 from proxy.api.errors import describe, error_response, not_found, wrong_method
+from proxy.api.feed_events import About
 from proxy.api.fronts import FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, BodyLimits, RequestReader
 from proxy.api.response_keeping import REFERENCES, keep_answers
 from proxy.api.routes.chat import Chat, TokenCount
-from proxy.api.routes.documentation import documentation_router
-from proxy.api.routes.health import health_router
-from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
+from proxy.api.routes.monitoring import METRICS_PATH, health_router, metrics_router
 from proxy.api.routes.passthrough import Relay
-from proxy.api.routes.properties import properties_router
 from proxy.api.routes.responses import responses_router
-from proxy.api.routes.root import ROOT_PATH, root_router, version
+from proxy.api.routes.root import ROOT_PATH, documentation_router, root_router, version
 from proxy.api.routes.ui import UI_PATHS, Dashboard, ui_router
 from proxy.api.streaming import StreamTimeouts
-from proxy.api.watching import About, Watching
+from proxy.api.watching import Watching
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
@@ -102,7 +100,6 @@ def create_app(
     # the edge answers these; the router needs them to refuse other methods with 405
     app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, fronts))
-    app.include_router(properties_router(services))
     app.include_router(responses_router(fronts.store))
     app.include_router(health_router(services))
     app.include_router(documentation_router(app))
@@ -172,7 +169,8 @@ def _endpoints(
     def chat(route: FrontRoute) -> Endpoint:
         front, own = route.front, reader_for(route)
         chatting = Chat(front, own, preparation, timeouts, budget, processes, observers, tools)
-        sharing, keeping = fronts.sharing(front, timeouts.keep_alive), keep_answers(route, chatting)
+        sharing = fronts.share(front, timeouts.keep_alive) if fronts.share is not None else None
+        keeping = keep_answers(route, chatting)
         return Idempotency(keeping, serving.body, front.is_complete, sharing=sharing)
 
     def count(route: FrontRoute) -> Endpoint:
@@ -193,21 +191,19 @@ def _endpoints(
 def _add_error_pages(app: FastAPI) -> None:
     """Give every failure an error body in the client's format, also the framework's own."""
 
-    async def temper_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, TemperError)  # noqa: S101 - registered for this kind only
-        return error_response(describe(error), request.scope)
+    async def answer(request: Request, error: Exception) -> Response:
+        match error:
+            case TemperError():
+                problem = describe(error)
+            case HTTPException():
+                known = tuple(sorted(app.openapi()["paths"]))
+                problem = _framework_problem(request, error, known)
+            case _:  # a bug, which is raised again, for the server's log
+                problem = describe(TemperError())
+        return error_response(problem, request.scope)
 
-    async def http_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this kind only
-        known = tuple(sorted(app.openapi()["paths"]))
-        return error_response(_framework_problem(request, error, known), request.scope)
-
-    async def bug(request: Request, _: Exception) -> Response:
-        return error_response(describe(TemperError()), request.scope)
-
-    app.add_exception_handler(TemperError, temper_error)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Exception, bug)  # which is raised again, for the server's log
+    for kind in (TemperError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)
 
 
 def _framework_problem(request: Request, error: HTTPException, paths: tuple[str, ...]) -> Problem:

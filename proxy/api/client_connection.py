@@ -4,10 +4,15 @@ The edge makes it once for each request, so nothing else has to wrap `send`.
 """
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from starlette.types import Message, Receive, Scope, Send
+
+if TYPE_CHECKING:  # another server may run us
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -15,34 +20,100 @@ WIRE = "temper.wire"  # the name of an ASGI extension, see `Wire`
 CLIENT_LEFT = "the client has left"
 ENDED_BY_OPERATOR = "an operator has ended the request"  # counts as a client that left
 _GONE: Message = {"type": "http.disconnect"}
+_HEADERS = "temper.headers"
 
 
-class Wire(Protocol):
+def headers_of(scope: Scope) -> Mapping[str, str]:
+    """Return a request's headers by lower-case name; if one is repeated, the first counts.
+
+    They are parsed once: starlette's `Headers` walk through all of them for each name.
+    """
+    found: Mapping[str, str] | None = scope.get(_HEADERS)
+    if found is None:
+        found = scope[_HEADERS] = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in reversed(scope["headers"])
+        }
+    return found
+
+
+class _Cork:
+    """Stands in for a transport for a moment, to send several writes as one."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, piece: bytes) -> None:
+        self.written.append(piece)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Wire:
     """What our own server offers for a request beyond ASGI."""
+
+    def __init__(self, cycle: "RequestResponseCycle") -> None:
+        self._cycle = weakref.ref(cycle)  # whose scope holds this
+        self._transport = cycle.transport
+        self._on_leave: Callable[[], None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        cycle = self._cycle()
+        return cycle is None or cycle.response_complete
 
     @property
     def is_gone(self) -> bool:
         """Whether the client has disconnected."""
-
-    @property
-    def has_whole_body(self) -> bool:
-        """Whether the whole request body has arrived."""
+        cycle = self._cycle()
+        return cycle is None or cycle.disconnected
 
     def watch(self, on_leave: Callable[[], None] | None) -> None:
         """Call `on_leave` when the client disconnects; None removes the callback."""
+        self._on_leave = on_leave
+        cycle = self._cycle()
+        if on_leave is not None and cycle is not None:
+            cycle.flow.resume_reading()  # which a long body may have paused
 
-    def cork(self) -> None:
-        """Buffer output until `uncork`, because a client wakes up for each write."""
-
-    def uncork(self) -> None:
-        """Write the buffered output in one piece."""
+    def notice_end(self) -> None:
+        if self._on_leave is not None:
+            self._on_leave()
 
     @property
     def is_writable(self) -> bool:
         """Whether an answer has begun and its client reads fast enough."""
+        cycle = self._cycle()
+        if cycle is None:
+            return False
+        is_open = not (cycle.disconnected or cycle.response_complete or cycle.flow.write_paused)
+        return is_open and cycle.chunked_encoding is True
+
+    @property
+    def has_whole_body(self) -> bool:
+        """Whether the whole request body has arrived."""
+        cycle = self._cycle()
+        return cycle is not None and not cycle.more_body
+
+    def cork(self) -> None:
+        """Buffer output until `uncork`, because a client wakes up for each write."""
+        if (cycle := self._cycle()) is not None:
+            cycle.transport = cast("asyncio.Transport", _Cork())
+
+    def uncork(self) -> None:
+        cycle = self._cycle()
+        if cycle is None or not isinstance(cork := cycle.transport, _Cork):
+            return
+        cycle.transport = self._transport
+        if cork.written:
+            self._transport.write(b"".join(cork.written))
+        if cork.is_closed:
+            self._transport.close()
 
     def write(self, body: bytes) -> None:
-        """Write a part of the body at once, while the wire is writable."""
+        """Write a part of the body at once, in chunked coding, while the wire is writable."""
+        self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 class ClientConnection:
@@ -92,12 +163,6 @@ class ClientConnection:
         return ClientConnection(self.scope, receive or self.receive, send or self.send)
 
     @property
-    def request_id(self) -> str:
-        """The id in answers and logs."""
-        own: str = self.scope["state"]["request_id"]
-        return own
-
-    @property
     def owner(self) -> str:
         """The name of the key's owner, "" if no key is needed."""
         owner: str = self.scope["state"].get("owner", "")
@@ -105,7 +170,6 @@ class ClientConnection:
 
     @property
     def has_left(self) -> bool:
-        """Whether the client is known to have disconnected."""
         return bool(self.departure)
 
     @property
@@ -139,7 +203,6 @@ class ClientConnection:
             self._waiting = None
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message of the answer."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.has_begun = True
@@ -152,7 +215,6 @@ class ClientConnection:
             self.is_over = not message.get("more_body", False)
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the status and the headers."""
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self.send({"type": "http.response.start", "status": status, "headers": raw})
 
@@ -161,16 +223,13 @@ class ClientConnection:
         await self.send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, body: bytes = b"") -> None:
-        """Send the last part of the body."""
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     @property
     def has_whole_body(self) -> bool:
-        """Whether the whole request body is known to have arrived."""
         return self._wire is not None and self._wire.has_whole_body
 
     def cork(self) -> None:
-        """Buffer output until `uncork`, if the server can."""
         if self._wire is not None:
             self._wire.cork()
 
@@ -220,20 +279,13 @@ class ClientConnection:
             return loop.call_soon(self._leave, self.departure or CLIENT_LEFT).cancel
         if self._wire is None:
             return loop.create_task(self._listen()).cancel
-        self._wire.watch(self._note_departure)
-        return self._stop_watching
-
-    def _stop_watching(self) -> None:
-        assert self._wire is not None  # noqa: S101 - it was watched
-        self._wire.watch(None)
+        self._wire.watch(partial(self._leave, CLIENT_LEFT))
+        return partial(self._wire.watch, None)
 
     async def _listen(self) -> None:
         """Wait for ASGI's disconnect message, under somebody else's server."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._note_departure()
-
-    def _note_departure(self) -> None:
         self._leave(CLIENT_LEFT)
 
     def _leave(self, reason: str) -> None:

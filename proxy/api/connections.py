@@ -5,14 +5,12 @@ nobody reads. This module knows nothing of a request's content.
 """
 
 import asyncio
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from proxy.api.client_connection import WIRE
+from proxy.api.client_connection import WIRE, Wire
 from proxy.api.errors import error_response
 from proxy.dialects.front import Problem
 
@@ -41,82 +39,6 @@ class HeadTooLarge(ValueError):
     """A head has too many headers, or too long ones."""
 
 
-class _Cork:
-    """Stands in for a transport for a moment, to send several writes as one."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-        self.is_closed = False
-
-    def write(self, piece: bytes) -> None:
-        self.written.append(piece)
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-class RequestWire:
-    """The `Wire` of one request on a connection."""
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = weakref.ref(cycle)  # whose scope holds this
-        self._transport = cycle.transport
-        self._on_leave: Callable[[], None] | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the whole answer was sent."""
-        cycle = self._cycle()
-        return cycle is None or cycle.response_complete
-
-    @property
-    def is_gone(self) -> bool:
-        cycle = self._cycle()
-        return cycle is None or cycle.disconnected
-
-    def watch(self, on_leave: Callable[[], None] | None) -> None:
-        self._on_leave = on_leave
-        cycle = self._cycle()
-        if on_leave is not None and cycle is not None:
-            cycle.flow.resume_reading()  # which a long body may have paused
-
-    def notice_end(self) -> None:
-        """Report to the watcher that the connection has ended."""
-        if self._on_leave is not None:
-            self._on_leave()
-
-    @property
-    def is_writable(self) -> bool:
-        cycle = self._cycle()
-        if cycle is None:
-            return False
-        is_open = not (cycle.disconnected or cycle.response_complete or cycle.flow.write_paused)
-        return is_open and cycle.chunked_encoding is True
-
-    @property
-    def has_whole_body(self) -> bool:
-        cycle = self._cycle()
-        return cycle is not None and not cycle.more_body
-
-    def cork(self) -> None:
-        if (cycle := self._cycle()) is not None:
-            cycle.transport = cast("asyncio.Transport", _Cork())
-
-    def uncork(self) -> None:
-        cycle = self._cycle()
-        if cycle is None or not isinstance(cork := cycle.transport, _Cork):
-            return
-        cycle.transport = self._transport
-        if cork.written:
-            self._transport.write(b"".join(cork.written))
-        if cork.is_closed:
-            self._transport.close()
-
-    def write(self, body: bytes) -> None:
-        """Write a part, in chunked transfer coding."""
-        self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
-
-
 class GuardedConnection(HttpToolsProtocol):
     """One client's connection; use `limit_connections` to set its limits."""
 
@@ -125,7 +47,7 @@ class GuardedConnection(HttpToolsProtocol):
     _head_size = 0
     _stall: asyncio.TimerHandle | None = None
     _unsent = 0
-    _wires: Sequence[RequestWire] = ()  # of one request, or of more that were sent at once
+    _wires: Sequence[Wire] = ()  # of one request, or of more that were sent at once
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a client, or refuse it if there are too many."""
@@ -137,9 +59,7 @@ class GuardedConnection(HttpToolsProtocol):
             self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadlines."""
-        self._stop_expecting()
-        self._stop_looking()
+        _stop(self._deadline, self._stall)
         super().connection_lost(exc)
         for wire in self._wires:
             wire.notice_end()
@@ -152,31 +72,28 @@ class GuardedConnection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         """Stop checking: the client has read enough."""
-        self._stop_looking()
+        _stop(self._stall)
         super().resume_writing()
 
     def on_message_begin(self) -> None:
-        """Start the deadline of a head."""
         super().on_message_begin()
         self._head_size = 0
         self._expect_head()
 
     def on_url(self, url: bytes) -> None:
-        """Count the bytes of the target."""
         super().on_url(url)
         self._grow(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header and its bytes."""
         super().on_header(name, value)
         self._grow(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
         """End the head's deadline: bodies have their own."""
-        self._stop_expecting()
+        _stop(self._deadline)
         super().on_headers_complete()
         if getattr(self.cycle, "scope", None) is self.scope:  # it may be none of ours
-            wire = RequestWire(self.cycle)
+            wire = Wire(self.cycle)
             self._wires = [*(one for one in self._wires if not one.is_over), wire]
             self.scope["extensions"] = {WIRE: {"wire": wire}}
 
@@ -190,22 +107,12 @@ class GuardedConnection(HttpToolsProtocol):
             raise HeadTooLarge  # which the parser passes on as an invalid request
 
     def _expect_head(self) -> None:
-        self._stop_expecting()
+        _stop(self._deadline)
         self._deadline = self.loop.call_later(self.limits.head_seconds, self._give_up)
-
-    def _stop_expecting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     def _look_again(self) -> None:
         self._unsent = self.transport.get_write_buffer_size()
         self._stall = self.loop.call_later(self.limits.stall_seconds, self._cut_off_if_stalled)
-
-    def _stop_looking(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
 
     def _cut_off_if_stalled(self) -> None:
         """End a connection whose client reads nothing."""
@@ -220,7 +127,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._turn_away(Problem(408, _KIND, problem, "request_timeout"))
 
     def _turn_away(self, problem: Problem) -> None:
-        self._stop_expecting()
+        _stop(self._deadline)
         if self.transport.is_closing():
             return
         answer = error_response(problem, {})
@@ -230,6 +137,12 @@ class GuardedConnection(HttpToolsProtocol):
             b"HTTP/1.1 %d \r\n%s\r\n%s" % (problem.status, lines, bytes(answer.body))
         )
         self.transport.close()
+
+
+def _stop(*timers: asyncio.TimerHandle | None) -> None:
+    for timer in timers:
+        if timer is not None:
+            timer.cancel()
 
 
 def limit_connections(limits: ConnectionLimits) -> type[GuardedConnection]:

@@ -16,10 +16,9 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from proxy.api.client_connection import ClientConnection, Endpoint
+from proxy.api.client_connection import ClientConnection, Endpoint, headers_of
 from proxy.api.errors import refuse
 from proxy.api.fronts import Fronts
-from proxy.api.headers import headers_of
 from proxy.errors import HostNotAllowed, NotAuthorized, RequestCancelled, ServerStopped, TemperError
 
 HEALTH_PATHS = ("/healthz", "/readyz", "/health")
@@ -49,11 +48,11 @@ class Access:
             sent = headers.get("x-api-key", "")
         sent = sent.strip()
         # compares every key, so that the time reveals nothing
-        found = [name for name, key in self.keys.items() if _is_same(sent, key)]
+        own = sent.encode()
+        found = [name for name, key in self.keys.items() if hmac.compare_digest(own, key.encode())]
         return found[0] if found else None
 
     def allows_host(self, host: str) -> bool:
-        """Return whether a Host header names this server."""
         name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
         return self.hosts is None or name.strip("[]").lower() in self.hosts
 
@@ -102,14 +101,14 @@ class Edge:
             )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         answering = self._enter if scope["type"] == "http" else self.app
         await answering(scope, receive, send)
 
     async def _receive(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Make the request's connection, and serve it."""
         headers = headers_of(scope)
-        path = _path_of(scope)
+        path: str = scope["path"]
+        if (root := scope.get("root_path", "")) and path.startswith(f"{root}/"):
+            path = path[len(root) :]  # where Temper is mounted
         wished = headers.get("x-request-id", "")
         request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{secrets.token_hex(12)}"
         state = scope.setdefault("state", {})
@@ -125,7 +124,9 @@ class Edge:
         except asyncio.CancelledError:
             if not connection.is_of_own_server:
                 raise
-            await _say_farewell(connection)
+            if not connection.has_begun:
+                async with asyncio.timeout(_FAREWELL_SECONDS):
+                    await refuse(connection, ServerStopped())
 
     async def _serve(
         self, connection: ClientConnection, path: str, headers: Mapping[str, str]
@@ -160,21 +161,3 @@ async def serve(endpoint: Endpoint, connection: ClientConnection) -> None:
             await connection.end()
         else:
             await refuse(connection, RequestCancelled())
-
-
-async def _say_farewell(connection: ClientConnection) -> None:
-    """Tell a client that the server stops."""
-    if not connection.has_begun:
-        async with asyncio.timeout(_FAREWELL_SECONDS):
-            await refuse(connection, ServerStopped())
-
-
-def _path_of(scope: Scope) -> str:
-    """Return the path relative to where Temper is mounted."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    return path[len(root) :] if root and path.startswith(f"{root}/") else path
-
-
-def _is_same(sent: str, key: str) -> bool:
-    return hmac.compare_digest(sent.encode(), key.encode())

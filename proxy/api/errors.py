@@ -27,13 +27,12 @@ _SERVER_STATUSES_KEPT = (501, 503, 504)
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """How a kind of error is reported to a client; without a `message` in its own words."""
+    """How a kind of error is reported to a client."""
 
     status: int
     code: str | None = None
     kind: str = "invalid_request_error"
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    message: str = ""
 
 
 _CLOSING = MappingProxyType({"connection": "close"})
@@ -91,7 +90,6 @@ def describe(error: TemperError) -> Problem:
 
 
 def error_reply(problem: Problem, scope: Scope) -> ErrorReply:
-    """Put a problem as the client of a request expects it."""
     state = scope.get("state", {})
     front: Front = state.get("front", CHAT)
     return front.error(problem, state.get("request_id", ""))
@@ -104,7 +102,6 @@ def error_response(problem: Problem, scope: Scope) -> Response:
 
 
 async def refuse(connection: ClientConnection, error: TemperError) -> None:
-    """Send an error in the client's format."""
     reply = error_reply(describe(error), connection.scope)
     await connection.respond(reply.status, reply.headers, reply.body)
 
@@ -127,7 +124,6 @@ DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = MappingProxyType(
 
 
 def dashboard_problem(code: str) -> Problem:
-    """Describe why a request of the dashboard is refused."""
     status, message = DASHBOARD_PROBLEMS[code]
     kind = "server_error" if status == 503 else "invalid_request_error"
     return Problem(status, kind, message, code)
@@ -142,21 +138,21 @@ def not_found(path: str, known: tuple[str, ...]) -> Problem:
 
 
 def wrong_method(method: str, path: str, allowed: str) -> Problem:
-    """Describe a method that a route does not take."""
     message = f"{path} does not take {method}. Use {allowed}."
-    kind = "invalid_request_error"
-    return Problem(405, kind, message, "method_not_allowed", headers={"allow": allowed})
+    allow = {"allow": allowed}
+    return Problem(405, "invalid_request_error", message, "method_not_allowed", headers=allow)
 
 
 def _client_problem(error: errors.InvalidRequest) -> Problem:
-    terms = _CLIENTS_FAULTS.get(type(error), _Terms(400, message=str(error)))
+    terms = _CLIENTS_FAULTS.get(type(error))
+    message = error.problem if terms is not None else str(error)
+    terms = terms or _Terms(400)
     headers, details = dict(terms.headers), dict[str, JsonValue]()
     if isinstance(error, errors.ContextOverflow):
         details = {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.window}
         details |= {} if error.read is None else {"n_read": error.read}
     elif isinstance(error, errors.QueueFull):
         headers["retry-after"] = str(error.retry_after)
-    message = terms.message or error.problem
     return Problem(
         terms.status, terms.kind, message, terms.code, error.param, headers, details=details
     )
@@ -170,33 +166,22 @@ def _backend_problem(error: errors.BackendFailed) -> Problem:
             errors.BackendUnavailable(is_managed=True)
             | errors.BackendUnavailable(retry_after=int())
         ):
-            return _recovery(error)
+            # after how many seconds to retry, if that can help
+            later = error.retry_after
+            headers = _NO_RETRY if later is None else {"retry-after": str(later)}
+            return Problem(503, "server_error", str(error), "backend_unavailable", headers=headers)
         case errors.BackendTimedOut():
             return Problem(504, "server_error", str(error), "backend_timeout")
         case errors.BackendRefused():
             return _refusal(error)
+        case errors.BackendUnavailable():
+            message = f"{error} {_EXAMINE}" if error.is_unreached else str(error)
+            return Problem(502, "server_error", message, "backend_unavailable")
         case _:
-            return _bad_gateway(error)
-
-
-def _bad_gateway(error: errors.BackendFailed) -> Problem:
-    """Say what is wrong; where nothing has spoken as a backend does, the address may be."""
-    match error:
-        case errors.BackendUnavailable(is_unreached=is_doubtful):
-            code = "backend_unavailable"
-        case errors.BackendSpokeNonsense(is_endless=is_a_backend):
-            code, is_doubtful = "backend_protocol_error", not is_a_backend
-        case _:
-            code, is_doubtful = "backend_protocol_error", False
-    message = f"{error} {_EXAMINE}" if is_doubtful else str(error)
-    return Problem(502, "server_error", message, code)
-
-
-def _recovery(error: errors.BackendUnavailable) -> Problem:
-    """Report an unavailable backend, and after how many seconds to retry, if that can help."""
-    later = error.retry_after
-    headers = _NO_RETRY if later is None else {"retry-after": str(later)}
-    return Problem(503, "server_error", str(error), "backend_unavailable", headers=headers)
+            # where nothing has spoken as a backend does, the address may be wrong
+            is_strange = isinstance(error, errors.BackendSpokeNonsense) and not error.is_endless
+            message = f"{error} {_EXAMINE}" if is_strange else str(error)
+            return Problem(502, "server_error", message, "backend_protocol_error")
 
 
 def _unavailable(message: str, code: str) -> Problem:

@@ -22,15 +22,23 @@ class ModelCard(msgspec.Struct, frozen=True):
     share: float | None
 
 
-class InitialState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a page needs at its start."""
+class About(msgspec.Struct, frozen=True):
+    """What does not change: whose page it is (that of the `worker`th), and what it may do.
+
+    With `keeps_exchanges` bodies can be seen.
+    """
 
     version: str
-    instance: str
-    workers: int
+    workers: int = 1
     worker: int = 1
-    read_only: bool
-    keeps_exchanges: bool
+    read_only: bool = False
+    keeps_exchanges: bool = False
+
+
+class InitialState(About, frozen=True, kw_only=True):
+    """Everything that a page needs at its start."""
+
+    instance: str
     started: float
     now: float
     number: int

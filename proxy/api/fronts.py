@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from proxy.api.client_connection import Endpoint
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
@@ -21,21 +21,8 @@ _CATALOGUE = ChatCatalogue()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-class Sharing(Protocol):
-    """Answers requests with a key together with other replicas."""
-
-    def around(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
-        """Return what answers this request: another replica's answer, or `endpoint`."""
-
-
-class ReplicaState(Protocol):
-    """What replicas share that depends on a language."""
-
-    def answers(self, front: Front, silence: float) -> Sharing:
-        """Share answers in a language; clients get a sign of life after `silence` seconds."""
-
-    def shares(self, store: ResponseStore | None) -> Callable[[], bool] | None:
-        """Return what tells whether what is kept in a store is shared now; None if never."""
+# answers a request, by the name of its key and its fingerprint, together with other replicas
+Sharing: TypeAlias = Callable[[Endpoint, tuple[str, str], bytes], Endpoint]
 
 
 class WrittenStore(ResponseStore, Protocol):
@@ -68,24 +55,24 @@ class FrontRoute:
 
     @cached_property
     def front(self) -> Front:
-        """What reads and writes the language."""
         return self.make()
 
 
 class Fronts:
     """All languages in use; the first one answers requests that show none by path or header.
 
-    Responses are kept in the `store`, if there is one. `state` is what replicas share.
+    Responses are kept in the `store`, if there is one. `share` makes what shares the answers in a
+    language between replicas; clients that wait get a sign of life after so many seconds.
     """
 
     def __init__(
         self,
         *routes: FrontRoute,
         store: ResponseStore | None = None,
-        state: ReplicaState | None = None,
+        share: Callable[[Front, float], Sharing] | None = None,
     ) -> None:
         self.store = store
-        self._state = state
+        self.share = share
         self._routes = routes
 
     def __iter__(self) -> Iterator[FrontRoute]:
@@ -98,13 +85,6 @@ class Fronts:
                 return route.front
         return self._route_of_client(headers).front
 
-    def sharing(self, front: Front, silence: float) -> Sharing | None:
-        """Return what shares the answers to keyed requests; None if nothing is shared.
-
-        Waiting clients get a sign of life after `silence` seconds.
-        """
-        return None if self._state is None else self._state.answers(front, silence)
-
     def catalogue(self, headers: Mapping[str, str]) -> Catalogue:
         """Return what lists models to whoever sends such headers."""
         return self._route_of_client(headers).catalogue or _CATALOGUE
@@ -115,9 +95,16 @@ class Fronts:
 
 
 def all_fronts(
-    store: MemoryStore | WrittenStore | None = None, state: ReplicaState | None = None
+    store: MemoryStore | WrittenStore | None = None,
+    share: Callable[[Front, float], Sharing] | None = None,
+    is_shared: Callable[[], bool] | None = None,
 ) -> Fronts:
     """Return every language there is; without a `store` no response is kept."""
+
+    def messages() -> Front:
+        from proxy.dialects.anthropic_messages.front import MessagesFront
+
+        return MessagesFront(STAMP)
 
     def responses() -> Front:
         from proxy.dialects.openai_responses.front import ResponsesFront
@@ -125,28 +112,18 @@ def all_fronts(
         return ResponsesFront(STAMP, store)
 
     chat = ("/v1/chat/completions", "/chat/completions")
+    count, version = "/v1/messages/count_tokens", "anthropic-version"
+    file = None if isinstance(store, MemoryStore) else store
     return Fronts(
         FrontRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens"),
-        FrontRoute(
-            _messages,
-            ("/v1/messages",),
-            "/v1/messages/count_tokens",
-            "anthropic-version",
-            MessagesCatalogue(),
-        ),
+        FrontRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
         FrontRoute(
             responses,
             ("/v1/responses",),
             "/v1/responses/input_tokens",
-            file=None if isinstance(store, MemoryStore) else store,
-            is_shared=None if state is None else state.shares(store),
+            file=file,
+            is_shared=is_shared,
         ),
         store=store,
-        state=state,
+        share=share,
     )
-
-
-def _messages() -> Front:
-    from proxy.dialects.anthropic_messages.front import MessagesFront
-
-    return MessagesFront(STAMP)

@@ -7,8 +7,16 @@ Every server uses `open_app`, also our own.
 import asyncio
 import ipaddress
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,16 +26,16 @@ from proxy.api.app import create_app
 from proxy.api.assembly import server_options_of
 from proxy.api.errors import error_response
 from proxy.api.observing import open_observers, publish_to_peers
-from proxy.api.reloading import LoadedConfiguration, ReadSettings, ReplaceableApp, reload_services
-from proxy.api.shared_state import open_fronts
-from proxy.api.warming import warm_up
+from proxy.api.reloading import LoadedConfiguration, ReadSettings, reload_services
+from proxy.api.response_keeping import open_fronts
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
+from proxy.guardrails.announcements.recognition import prepare
 from proxy.observability.logs import configure_logging
 from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.managed import Managed, Supervised
 from proxy.processes.start_progress import StageListener
-from proxy.serving.late_tools import late_tools
+from proxy.serving.late_tools import LateTools
 from proxy.serving.opening import open_services
 from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
@@ -39,6 +47,9 @@ Beside: TypeAlias = Callable[[ASGIApp], AbstractAsyncContextManager[None]]
 
 OWNED = ("host", "port", "workers", "max_connections", "header_seconds", "stall_seconds")
 _OTHERS = "the server around Temper owns sockets and processes: %s counts for nothing here"
+_WARM_UP_SECONDS = 0.5  # the first request comes first
+_SWITCH_SECONDS = 0.0005  # else the event loop would wait ten times as long for the GIL
+GENTLE_WORK = threading.Lock()  # is held meanwhile: two would take each other's for the usual
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - where the server around us listens is not known here
 _NOT_OPEN = "Temper is not open: the server around it has to send ASGI's lifespan events."
 _NO_KEY = (
@@ -46,13 +57,19 @@ _NO_KEY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenedApp:
-    """The application with its services; `renew` reads the configuration again."""
+    """The application in use, with its services; `renew` reads the configuration again.
 
-    app: ReplaceableApp
+    Running requests stay with the application that they began with.
+    """
+
+    app: ASGIApp
     services: Services
     renew: Callable[[], None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 @asynccontextmanager
@@ -67,20 +84,15 @@ async def open_app(
 ) -> AsyncGenerator[OpenedApp]:
     """Open what the settings name, and make the application; see `open_services`.
 
-    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors; the latter also later, inside
-    the block.
+    Raises `InvalidConfiguration` and, also inside the block, `ProcessFailed` kinds of errors.
     """
     options = server_options_of(settings)
     async with (
-        late_tools() as tools,
+        aclosing(LateTools()) as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
         with open_observers(settings, place, replica) as observers:
             async with open_fronts(settings, observers) as fronts, publish_to_peers(observers):
-                hosting = tools.under(settings)
-                app = ReplaceableApp(
-                    create_app(services, options, observers, fronts, tools=hosting)
-                )
                 loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
                 def renew() -> None:
@@ -90,9 +102,37 @@ async def open_app(
                         terms = server_options_of(loaded.serving)
                         again = reload_services(services, loaded.serving, terms)
                         renewed = tools.under(loaded.serving)
-                        app.replace(create_app(again, terms, observers, fronts, tools=renewed))
+                        opened.app = create_app(again, terms, observers, fronts, tools=renewed)
 
-                yield OpenedApp(app, services, renew)
+                hosting = tools.under(settings)
+                app = create_app(services, options, observers, fronts, tools=hosting)
+                opened = OpenedApp(app, services, renew)
+                yield opened
+
+
+@contextmanager
+def warm_up(
+    work: Callable[[], None] = prepare, delay: float = _WARM_UP_SECONDS
+) -> Iterator[threading.Timer]:
+    """Prepare in a thread what the first replies would wait for, unless the block ends first."""
+    timer = threading.Timer(delay, _run_low_priority, (work,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer
+    finally:
+        timer.cancel()
+
+
+def _run_low_priority(work: Callable[[], None]) -> None:
+    """Do work while other threads get the GIL soon."""
+    with GENTLE_WORK:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        try:
+            work()
+        finally:
+            sys.setswitchinterval(before)
 
 
 class Hosted:
@@ -173,16 +213,17 @@ class Hosted:
         """Own what is open, from its beginning to its end."""
         asked = self._read()
         configure_logging(asked.logging.format, asked.logging.level, replica=self._replica)
-        taken = [f"server.{name}" for name in OWNED if _is_set(asked.server, name)]
+        usual, own = Server(), asked.server
+        taken = [f"server.{one}" for one in OWNED if getattr(own, one) != getattr(usual, one)]
         if taken:
             logger.warning(_OTHERS, ", ".join(taken))
         try:
             async with (
                 open_app(_as_guest(asked), replica=self._replica) as found,
-                self._beside(found.app),
+                self._beside(found),
             ):
                 with warm_up():
-                    self._app = found.app if _has_key(asked) else _LocalOnly(found.app)
+                    self._app = found if _has_key(asked) else _local_only(found)
                     self._opened.set_result(found)
                     await self._closing.wait()
         except TemperError as error:
@@ -193,16 +234,16 @@ class Hosted:
                 raise
 
 
-@dataclass(frozen=True, slots=True)
-class _LocalOnly:
-    """ASGI middleware: refuses other machines, because no key is configured."""
+def _local_only(app: ASGIApp) -> ASGIApp:
+    """Refuse other machines, because no key is configured."""
+    refusal = _refusal(403, _NO_KEY)
 
-    app: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
-        answering = self.app if _is_here(client[0] if client else "") else _refusal(403, _NO_KEY)
-        await answering(scope, receive, send)
+        is_here = _is_here(client[0] if client else "")
+        await (app if is_here else refusal)(scope, receive, send)
+
+    return answer
 
 
 def _refusal(status: int, problem: str) -> ASGIApp:
@@ -219,10 +260,6 @@ def _is_here(client: str) -> bool:
         return ipaddress.ip_address(client).is_loopback
     except ValueError:
         return True
-
-
-def _is_set(server: Server, name: str) -> bool:
-    return bool(getattr(server, name) != Server.model_fields[name].default)
 
 
 def _has_key(settings: Settings) -> bool:

@@ -23,11 +23,10 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Scope
 
-from proxy.api.client_connection import ClientConnection, Endpoint
+from proxy.api.client_connection import ClientConnection, Endpoint, headers_of
 from proxy.api.edge import serve
 from proxy.api.errors import refuse
 from proxy.api.fronts import Sharing
-from proxy.api.headers import headers_of
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.errors import InvalidRequest, KeyReused, TemperError
 
@@ -37,6 +36,7 @@ _HEADER = "idempotency-key"
 _KEY = re.compile(r"[!-~]{1,255}")
 _MEANINGFUL = b"x-temper-"  # headers that change an answer
 REPLAYED = (b"idempotent-replayed", b"true")
+ALONE = (b"x-temper-state", b"alone")
 _MOST_UNREAD = 64 * 1024  # bytes that the fastest client has not read yet
 
 Clock: TypeAlias = Callable[[], float]
@@ -80,12 +80,8 @@ class SharedAnswer:
     @property
     def is_of_use(self) -> bool:
         """Whether another client may get it: it is neither abandoned nor an error."""
-        return not self._abandoned.is_set() and (self.ended_at is None or self._is_good)
-
-    @property
-    def _is_good(self) -> bool:
-        """Whether an answer that has ended has ended well."""
-        return is_shareable(self._messages, self.is_complete)
+        is_good = self.ended_at is None or is_shareable(self._messages, self.is_complete)
+        return is_good and not self._abandoned.is_set()
 
     def begin(self, endpoint: Endpoint, scope: Scope, body: bytes, clock: Clock) -> None:
         """Make the answer while a client follows it; the first has to follow at once."""
@@ -130,12 +126,10 @@ class SharedAnswer:
         self._messages.append(message)
         self.size += len(message.get("body", b""))
         self._tell()
-        while self._followers and self._unread > _MOST_UNREAD:
+        while self._followers:
+            if self.size - max(one.size for one in self._followers) <= _MOST_UNREAD:
+                return
             await self._changed.wait()
-
-    @property
-    def _unread(self) -> int:
-        return self.size - max(one.size for one in self._followers)
 
     @contextmanager
     def _count_follower(self) -> Generator[_Follower, None, None]:
@@ -151,7 +145,6 @@ class SharedAnswer:
             self._tell()
 
     async def _pass_on(self, follower: _Follower, connection: ClientConnection) -> None:
-        """Send all of it to one client, as it comes."""
         while True:
             while follower.messages < len(self._messages):
                 message = self._messages[follower.messages]
@@ -190,7 +183,6 @@ class Idempotency:
         self._answers: dict[Name, SharedAnswer] = {}
 
     async def __call__(self, connection: ClientConnection) -> None:
-        """Answer one request."""
         if _HEADER in headers_of(connection.scope):
             await self._answer(connection)
         else:
@@ -216,13 +208,16 @@ class Idempotency:
     def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
         """Return the answer to a request and whether it existed; else begin one."""
         self._forget()
-        fingerprint, own_id = _fingerprint(scope, body), scope["state"]["request_id"]
+        own_id = scope["state"]["request_id"]
+        # two requests share it only if they ask for the same
+        wishes = sorted(one for one in scope["headers"] if one[0].startswith(_MEANINGFUL))
+        fingerprint = hashlib.sha256(repr(wishes).encode() + b"\n" + body).digest()
         known = self._answers.get(name)
         if known is None:
             begun = self._answers[name] = SharedAnswer(fingerprint, own_id, self._is_complete)
             endpoint, sharing = self._endpoint, self._sharing
             if sharing is not None:
-                endpoint = sharing.around(endpoint, name, fingerprint)
+                endpoint = sharing(endpoint, name, fingerprint)
             begun.begin(endpoint, scope, body, self._clock)
             return begun, False
         if known.fingerprint != fingerprint:
@@ -232,20 +227,21 @@ class Idempotency:
 
     def _forget(self) -> None:
         """Drop answers that are useless, too old or too many, but none that is being made."""
-        memory = self._memory
-        kept = {name: one for name, one in self._answers.items() if self._is_kept(one)}
+        memory, now = self._memory, self._clock()
+
+        def is_kept(answer: SharedAnswer) -> bool:
+            ended = answer.ended_at
+            is_recent = ended is None or now - ended <= memory.seconds
+            is_small = ended is None or answer.size <= memory.bytes_of_one
+            return answer.is_of_use and is_recent and is_small
+
+        kept = {name: one for name, one in self._answers.items() if is_kept(one)}
         size = sum(one.size for one in kept.values())
         for name in [name for name, one in kept.items() if one.ended_at is not None]:
             if len(kept) <= memory.answers and size <= memory.bytes_of_all:
                 break
             size -= kept.pop(name).size
         self._answers = kept
-
-    def _is_kept(self, answer: SharedAnswer) -> bool:
-        if answer.ended_at is None or not answer.is_of_use:
-            return answer.is_of_use
-        age = self._clock() - answer.ended_at
-        return age <= self._memory.seconds and answer.size <= self._memory.bytes_of_one
 
 
 def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
@@ -267,9 +263,3 @@ def _name_of(connection: ClientConnection) -> Name:
     # without keys of the server, the clients' keys are meant for the backend
     sent = headers.get("authorization", headers.get("x-api-key", ""))
     return connection.owner or sent, key
-
-
-def _fingerprint(scope: Scope, body: bytes) -> bytes:
-    """Return a digest that two requests share only if they ask for the same."""
-    wishes = sorted(one for one in scope["headers"] if one[0].startswith(_MEANINGFUL))
-    return hashlib.sha256(repr(wishes).encode() + b"\n" + body).digest()

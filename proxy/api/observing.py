@@ -36,24 +36,20 @@ def open_observers(
             sinks.append(_open_tracing(collector, opened, replica))
         recording = _open_recording(settings, opened)
         meter = Metrics() if settings.metrics.enabled else None
-        board = _board(recording) if settings.ui.enabled else None
+        board = None
+        if settings.ui.enabled:
+            kept = recording.kept if recording is not None else None
+            board = Board() if kept is None else Board(has_exchange=kept.has)
         observers = Observers(tuple(sinks), meter, collector is not None, recording, board)
-        yield observers if place is None else _beside_others(observers, place)
-
-
-def _beside_others(observers: Observers, place: WorkerPlace) -> Observers:
-    """Connect the observers of one worker with those of the others."""
-    board = observers.board
-    siblings = SiblingBoards(place.folder, board.instance) if board is not None else None
-    return replace(observers, shared=SharedCounts(place), siblings=siblings)
+        if place is not None:
+            siblings = SiblingBoards(place.folder, board.instance) if board is not None else None
+            observers = replace(observers, shared=SharedCounts(place), siblings=siblings)
+        yield observers
 
 
 @asynccontextmanager
 async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
-    """Share this worker's counts and state with the others while the block runs.
-
-    Its counts are also shared at the end.
-    """
+    """Share this worker's counts and state with others during the block, its counts at the end."""
     shared, siblings, board = observers.shared, observers.siblings, observers.board
     if shared is None or siblings is None or board is None:
         yield
@@ -74,12 +70,6 @@ async def _publish(shared: SharedCounts, board: Board) -> None:
         if board.number != told:
             told = board.number
             shared.publish(board.counts())
-
-
-def _board(recording: Recording | None) -> Board:
-    """Make the board, which knows for each request whether its exchange was recorded."""
-    kept = recording.kept if recording is not None else None
-    return Board() if kept is None else Board(has_exchange=kept.has)
 
 
 def _open_tracing(url: str, opened: ExitStack, replica: str | None) -> Sink:

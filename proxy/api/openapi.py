@@ -3,6 +3,7 @@
 Those that answer in a front end's language and those that pass on are plain ASGI.
 """
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 
@@ -11,15 +12,19 @@ from fastapi import FastAPI
 from proxy.api.fronts import FrontRoute, Fronts
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.front import Schemas
+from proxy.dialects.lenient_json import as_object
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.serving.context_fitting import FittingMode
 
 _REFERENCE = "#/components/schemas/{model}"
-_INVALID_PARAMETER = "422"  # FastAPI's guess: no route of ours has a parameter that can be invalid
-_FRAMEWORKS_ERRORS = ("HTTPValidationError", "ValidationError")
+_PARAMETER_OF_PATH = re.compile(r"\{(\w+)\}")
 
 _TEXT: JsonObject = {"type": "string"}
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
+_STREAM: JsonObject = {"text/event-stream": {"schema": _TEXT}}
+_ANSWERING = "Answer a conversation; streams server-sent events with `stream: true`."
+_COUNTING = "Count the tokens of a conversation as it would be sent to the model."
+_PASSING_ON = "Passed on to the backend of the model without guardrails."
 _ERROR = "The request (4xx) or the backend (5xx) is at fault; `param` names a field"
 
 
@@ -46,12 +51,10 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
                     "content": _json(_title(schemas.error)),
                 }
                 _member(components, "responses")[_title(schemas.error)] = failure
-            paths |= {path: {"post": _describe_passthrough(path)} for path in passed_on}
+            paths |= {path: _describe_passthrough(path) for path in passed_on}
             for path in paths:
                 error = described[fronts.of(path).name].error
-                _describe_failures(_member(paths, path), _title(error))
-            for name in _FRAMEWORKS_ERRORS:
-                _member(components, "schemas").pop(name, None)
+                _complete(path, _member(paths, path), _title(error))
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -59,15 +62,30 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
 
 def _member(document: JsonObject, name: str) -> JsonObject:
     """Return a member that is an object, and is made if there is none."""
-    member = document.setdefault(name, {})
-    return member if isinstance(member, dict) else {}
+    return as_object(document.setdefault(name, {}))
 
 
-def _describe_failures(operations: JsonObject, error: str) -> None:
+def query_parameters(*names: str) -> dict[str, object]:
+    """Describe parameters that an endpoint reads of its query, for `openapi_extra`.
+
+    FastAPI describes those in an endpoint's signature by itself, but each of them costs as much
+    time at the start as two endpoints, and the first one imports all of pydantic's first version.
+    """
+    return {"parameters": [{"name": name, "in": "query", "schema": _TEXT} for name in names]}
+
+
+def _complete(path: str, operations: JsonObject, error: str) -> None:
+    """Add the parameters in the path, and what failures look like."""
+    parameters: list[JsonValue] = [
+        {"name": name, "in": "path", "required": True, "schema": _TEXT}
+        for name in _PARAMETER_OF_PATH.findall(path)
+    ]
     for method in operations:
-        responses = _member(_member(operations, method), "responses")
-        responses.pop(_INVALID_PARAMETER, None)
-        responses["default"] = {"$ref": f"#/components/responses/{error}"}
+        operation = _member(operations, method)
+        _member(operation, "responses")["default"] = {"$ref": f"#/components/responses/{error}"}
+        if parameters:
+            given = operation.get("parameters")
+            operation["parameters"] = [*parameters, *(given if isinstance(given, list) else ())]
 
 
 def _definitions(schemas: Schemas) -> JsonObject:
@@ -84,80 +102,59 @@ def _title(schema: JsonObject) -> str:
 
 
 def _front_paths(route: FrontRoute, schemas: Schemas) -> JsonObject:
-    """Describe the paths of one language."""
-    name = route.front.name
+    name, asked = route.front.name, _json(_title(schemas.request))
+    answer: JsonObject = {**_json(_title(schemas.answer)), **_STREAM}
     paths: JsonObject = {
-        path: {"post": _answering(f"{name}_{number}" if number else name, name, schemas)}
+        path: _post(
+            f"{name}_{number}" if number else name,
+            name,
+            (name.capitalize(), _ANSWERING, "The answer, or a stream of its events"),
+            asked=asked,
+            answer=answer,
+        )
         for number, path in enumerate(route.paths)
     }
     if route.count_path:
-        paths[route.count_path] = {"post": _counting(name, schemas)}
+        texts = ("Count", _COUNTING, "The number of tokens")
+        count = _json(_title(schemas.count))
+        paths[route.count_path] = _post(f"count_{name}", name, texts, asked=asked, answer=count)
+    for path in paths:
+        _member(_member(paths, path), "post")["parameters"] = [
+            _header("x-temper-text-policy", TextPolicy, "What prose is worth beside tools"),
+            _header("x-temper-guardrails", Mode, "How much the guardrails may do"),
+            _header("x-temper-compaction", FittingMode, "Whether a long conversation is cut"),
+        ]
     return paths
-
-
-def _json(schema: str) -> JsonObject:
-    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=schema)}}}
-
-
-def _answering(operation: str, tag: str, schemas: Schemas) -> JsonObject:
-    stream: JsonObject = {"text/event-stream": {"schema": _TEXT}}
-    return {
-        "summary": tag.capitalize(),
-        "description": "Answer a conversation; streams server-sent events with `stream: true`.",
-        "operationId": operation,
-        **_asking(tag, schemas),
-        "responses": {
-            "200": {
-                "description": "The answer, or a stream of its events",
-                "content": {**_json(_title(schemas.answer)), **stream},
-            }
-        },
-    }
-
-
-def _counting(tag: str, schemas: Schemas) -> JsonObject:
-    return {
-        "summary": "Count",
-        "description": "Count the tokens of a conversation as it would be sent to the model.",
-        "operationId": f"count_{tag}",
-        **_asking(tag, schemas),
-        "responses": {
-            "200": {"description": "The number of tokens", "content": _json(_title(schemas.count))}
-        },
-    }
 
 
 def _describe_passthrough(path: str) -> JsonObject:
     name = path.rpartition("/")[2]
-    anything: JsonObject = {"application/json": {"schema": {"type": "object"}}}
+    anything: JsonObject = {"application/json": {"schema": {"type": "object"}}, **_STREAM}
     model: JsonObject = {"type": "object", "properties": {"model": _TEXT_OR_NULL}}
-    stream: JsonObject = {"text/event-stream": {"schema": _TEXT}}
+    texts = (name.capitalize(), _PASSING_ON, "What the backend answers")
+    asked: JsonObject = {"application/json": {"schema": model}}
+    return _post(name, "passed on", texts, asked=asked, answer=anything)
+
+
+def _post(
+    operation: str, tag: str, texts: tuple[str, str, str], *, asked: JsonObject, answer: JsonObject
+) -> JsonObject:
+    """Describe a path by `texts`: its title, what it does, and what it answers."""
+    summary, description, result = texts
     return {
-        "summary": name.capitalize(),
-        "description": "Passed on to the backend of the model without guardrails.",
-        "operationId": name,
-        "tags": ["passed on"],
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": model}},
-        },
-        "responses": {
-            "200": {"description": "What the backend answers", "content": {**anything, **stream}}
-        },
+        "post": {
+            "summary": summary,
+            "description": description,
+            "operationId": operation,
+            "tags": [tag],
+            "requestBody": {"required": True, "content": asked},
+            "responses": {"200": {"description": result, "content": answer}},
+        }
     }
 
 
-def _asking(tag: str, schemas: Schemas) -> JsonObject:
-    """Describe what a conversation is sent with."""
-    return {
-        "tags": [tag],
-        "parameters": [
-            _header("x-temper-text-policy", TextPolicy, "What prose is worth beside tools"),
-            _header("x-temper-guardrails", Mode, "How much the guardrails may do"),
-            _header("x-temper-compaction", FittingMode, "Whether a long conversation is cut"),
-        ],
-        "requestBody": {"required": True, "content": _json(_title(schemas.request))},
-    }
+def _json(schema: str) -> JsonObject:
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=schema)}}}
 
 
 def _header(name: str, choices: type[Enum], description: str) -> JsonValue:

@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from proxy.api.app import ServerOptions
 from proxy.api.assembly import server_options_of
 from proxy.errors import InvalidConfiguration
 from proxy.serving.late_tools import examine_tools
-from proxy.serving.model_set import overrides_for
+from proxy.serving.opening import overrides_for
 from proxy.serving.services import Service, Services
 from proxy.settings import Settings
 
@@ -53,21 +51,6 @@ _FIELDS = {
     "ui": ("enabled",),
     "context": ("budget",),  # the window was chosen when the model was loaded
 }
-
-
-class ReplaceableApp:
-    """ASGI application that can be replaced; running requests stay with the old one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a connection on."""
-        await self._app(scope, receive, send)
-
-    def replace(self, app: ASGIApp) -> None:
-        """Replace the application for new requests."""
-        self._app = app
 
 
 def merge_settings(

@@ -9,8 +9,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from proxy.api.client_connection import ClientConnection
-from proxy.api.headers import headers_of
+from proxy.api.client_connection import ClientConnection, headers_of
 from proxy.backends.client import PassthroughRequest
 from proxy.conversation import json
 from proxy.dialects.front import Sender
@@ -67,13 +66,12 @@ class RequestReader:
         return await asyncio.to_thread(decode, body) if takes_long else decode(body)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
-        """Return the headers to send to the backend."""
         sent = headers_of(scope)
         headers = {name: sent[name] for name in _TRAVELLING if name in sent}
         if not self.forwards_authorization:
             headers.pop("authorization", None)
         parent = headers.get("traceparent")
-        if parent and (state := state_of(parent, _all_of(b"tracestate", scope))):
+        if parent and (state := state_of(parent, _tracestates(scope))):
             headers["tracestate"] = state
         return {**headers, "x-request-id": request_id(scope)}
 
@@ -138,16 +136,17 @@ def decode_passage(path: str, body: bytes) -> PassthroughRequest:
 def sender_of(scope: Scope) -> Sender:
     """Tell who sent a request: by the owner of the key, or by a key that is not ours."""
     sent = headers_of(scope)
-    return Sender(scope["state"].get("owner") or _key_in(scope), sent, request_id(scope))
+    key = sent.get("authorization") or sent.get("x-api-key") or ""
+    return Sender(scope["state"].get("owner") or key, sent, request_id(scope))
 
 
-def client_key(scope: Scope) -> str:
+def client_key(sender: Sender, scope: Scope) -> str:
     """Return the client's identity for fair queueing: the owner of its key.
 
     On an open server it is the key meant for the backend, else the address.
     """
-    owner: str = scope["state"].get("owner", "")
-    return owner or _key_in(scope) or _address_in(scope)
+    client: tuple[str, int] | None = scope.get("client")
+    return sender.owner or (client[0] if client else "")
 
 
 def begin_live_request(
@@ -177,7 +176,6 @@ def note_status(live: LiveRequest, connection: ClientConnection) -> None:
 
 
 def request_id(scope: Scope) -> str:
-    """Return the id that the edge gave a request."""
     own: str = scope["state"]["request_id"]
     return own
 
@@ -189,15 +187,5 @@ def find_secrets(scope: Scope) -> tuple[str, ...]:
     return given, given.partition(" ")[2].strip(), sent.get("x-api-key", "")
 
 
-def _key_in(scope: Scope) -> str:
-    sent = headers_of(scope)
-    return sent.get("authorization") or sent.get("x-api-key") or ""
-
-
-def _address_in(scope: Scope) -> str:
-    client = scope.get("client")
-    return client[0] if client else ""
-
-
-def _all_of(name: bytes, scope: Scope) -> list[str]:
-    return [value.decode("latin-1") for own, value in scope["headers"] if own == name]
+def _tracestates(scope: Scope) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == b"tracestate"]

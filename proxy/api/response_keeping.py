@@ -1,21 +1,28 @@
-"""Opens the configured store of responses, and delays an answer's end until it is stored.
+"""Opens what replicas share and what keeps responses, and delays answers until they are stored.
 
-The store is memory, a file, a store that replicas share, or none. An answer ends only when it is
-stored, so that its client can continue from it at once, on any replica.
+The store of responses is memory, a file, a store that replicas share, or none. An answer ends only
+when it is stored, so that its client can continue from it at once, on any replica. Without
+`state.url` nothing is shared or imported.
 """
 
+import os
+import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, TypeAlias, Union
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.types import Message
 
 from proxy.api.client_connection import ClientConnection, Endpoint
 from proxy.api.edge import serve
-from proxy.api.fronts import FrontRoute, WrittenStore
+from proxy.api.fronts import FrontRoute, Fronts, WrittenStore, all_fronts
+from proxy.api.idempotency import ALONE
 from proxy.conversation import json
+from proxy.dialects.front import Front
+from proxy.errors import InvalidConfiguration
+from proxy.observability.observers import Observers
 from proxy.settings import Settings
 from proxy.state.memory_responses import Bounds, MemoryStore
 
@@ -28,7 +35,7 @@ Kept: TypeAlias = Union[MemoryStore, "ResponsesFile", "SharedResponses", None]
 REFERENCES = (b'"previous_response_id"', b'"item_reference"', b"\\u00")
 """What stands in a request that cannot be read without what was kept, also if it is escaped."""
 
-ALONE = (b"x-temper-state", b"alone")
+_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
 @contextmanager
@@ -70,73 +77,58 @@ def examine_keeping(settings: Settings) -> None:
 def keep_answers(route: FrontRoute, endpoint: Endpoint) -> Endpoint:
     """Delay the end of an answer until its route has stored it, if it stores responses."""
     if route.file is not None:
-        endpoint = WaitForWriting(endpoint, route.file)
-    return endpoint if route.is_shared is None else TellWhenAlone(endpoint, route.is_shared)
+        endpoint = wait_for_writing(endpoint, route.file)
+    return endpoint if route.is_shared is None else tell_when_alone(endpoint, route.is_shared)
 
 
-@dataclass(frozen=True, slots=True)
-class WaitForWriting:
-    """Ends an answer when its response has been written to the `file`."""
+def wait_for_writing(endpoint: Endpoint, file: WrittenStore) -> Endpoint:
+    """End an answer when its response has been written to the `file`."""
 
-    endpoint: Endpoint
-    file: WrittenStore
-
-    async def __call__(self, connection: ClientConnection) -> None:
-        async def send_when_written(message: Message) -> None:
+    async def answer(connection: ClientConnection) -> None:
+        async def send(message: Message) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                await self.file.flush()
+                await file.flush()
             await connection.send(message)
 
-        await serve(self.endpoint, connection.behind(send=send_when_written))
+        await serve(endpoint, connection.behind(send=send))
+
+    return answer
 
 
-@dataclass(frozen=True, slots=True)
-class TellWhenAlone:
-    """Says of an answer that it is kept by this replica only, unless `is_shared`.
+def tell_when_alone(endpoint: Endpoint, is_shared: Callable[[], bool]) -> Endpoint:
+    """Say of an answer that it is kept by this replica only, unless `is_shared`.
 
     A stream begins before it is stored; for a whole answer the result is known.
     """
 
-    endpoint: Endpoint
-    is_shared: Callable[[], bool]
+    async def answer(connection: ClientConnection) -> None:
+        pieces: list[bytes] = []  # of a request whose answer is not shared
+        head: Message | None = None  # waits for the body unless it is a stream's
 
-    async def __call__(self, connection: ClientConnection) -> None:
-        answer = _TellingAnswer(connection, self.is_shared)
-        await serve(self.endpoint, connection.behind(answer.receive, answer.send))
+        async def receive() -> Message:
+            message = await connection.receive()
+            if not is_shared():
+                pieces.append(message.get("body", b""))
+            return message
 
-
-@dataclass(slots=True)
-class _TellingAnswer:
-    """One request and its answer, the head of which waits for the body unless it is a stream's."""
-
-    connection: ClientConnection
-    is_shared: Callable[[], bool]
-    _pieces: list[bytes] = field(default_factory=list)
-    _head: Message | None = None
-
-    async def receive(self) -> Message:
-        """Receive a part of the request; it counts where its answer is not shared."""
-        message = await self.connection.receive()
-        if not self.is_shared():
-            self._pieces.append(message.get("body", b""))
-        return message
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._head = message
-            if not _is_stream(message):
+        async def send(message: Message) -> None:
+            nonlocal head
+            is_start = message["type"] == "http.response.start"
+            if is_start and _STREAM not in message["headers"]:
+                head = message
                 return
-        if (head := self._head) is not None:
-            self._head = None
-            if not self.is_shared() and head["status"] == 200 and _is_stored(self._pieces):
-                head["headers"] = [*head["headers"], ALONE]
-            await self.connection.send(head)
-        if message is not head:
-            await self.connection.send(message)
+            held, head = head, None
+            begun = message if is_start else held
+            is_known = begun is None or begun["status"] != 200 or is_shared()
+            if begun is not None and not is_known and _is_stored(pieces):
+                begun["headers"] = [*begun["headers"], ALONE]
+            if held is not None:
+                await connection.send(held)
+            await connection.send(message)
 
+        await serve(endpoint, connection.behind(receive, send))
 
-def _is_stream(start: Message) -> bool:
-    return (b"content-type", b"text/event-stream; charset=utf-8") in start["headers"]
+    return answer
 
 
 def _is_stored(pieces: Sequence[bytes]) -> bool:
@@ -145,3 +137,67 @@ def _is_stored(pieces: Sequence[bytes]) -> bool:
         return json.split_object(b"".join(pieces)).get("store") != b"false"
     except ValueError:
         return True
+
+
+_NAMESPACE = "temper"
+
+
+@asynccontextmanager
+async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Fronts]:
+    """Open the languages that clients speak and their stores; raises `InvalidConfiguration`."""
+    examine_state(settings)
+    if settings.state.url is None:
+        with open_response_store(settings, observers.count_unstored) as kept:
+            yield all_fronts(kept)
+    else:
+        url = settings.state.url.get_secret_value()
+        async with _open_shared_fronts(settings, url, observers) as fronts:
+            yield fronts
+
+
+def examine_state(settings: Settings) -> None:
+    """Find out whether a store could be used, without asking it; raises `InvalidConfiguration`."""
+    if settings.state.url is None:
+        return
+    try:
+        import proxy.state.sealing
+        import proxy.state.valkey  # noqa: F401 - what is tried
+    except ImportError as missing:
+        problem = "needs Valkey's client: pip install 'temper-proxy[state]'"
+        raise InvalidConfiguration("state.url", problem) from missing
+
+
+@asynccontextmanager
+async def _open_shared_fronts(
+    settings: Settings, url: str, observers: Observers
+) -> AsyncGenerator[Fronts]:
+    from proxy.api.shared_answers import BackgroundTasks, SharedAnswers
+    from proxy.state.claims import Claims
+    from proxy.state.sealing import Sealing
+    from proxy.state.shared_responses import SharedResponses
+    from proxy.state.valkey import open_valkey
+
+    on_loss = observers.count_unstored
+    namespace = parse_qs(urlsplit(url).query).get("namespace", [_NAMESPACE])[-1]
+    sealing = Sealing(settings.state.secrets, namespace)
+    replica = f"{socket.gethostname()}:{os.getpid()}"
+    async with open_valkey(url, settings.state.timeout_ms / 1000, observers) as store:
+        background, claims = BackgroundTasks(), Claims(store, sealing, replica)
+
+        def share(front: Front, silence: float) -> SharedAnswers:
+            return SharedAnswers(claims, front.name, front.is_complete, silence, background)
+
+        def responses(bounds: Bounds, alone: MemoryStore) -> SharedResponses:
+            def is_usable() -> bool:
+                return store.is_usable
+
+            return SharedResponses(
+                store, sealing, alone, bounds, is_usable=is_usable, on_loss=on_loss
+            )
+
+        try:
+            with open_response_store(settings, on_loss, responses) as kept:
+                is_shared = kept.is_usable if isinstance(kept, SharedResponses) else None
+                yield all_fronts(kept, share, is_shared)
+        finally:
+            await background.drain()

@@ -15,9 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, limit_connections
-from proxy.api.hosted import open_app
+from proxy.api.hosted import open_app, warm_up
 from proxy.api.reloading import ReadSettings, on_hangup
-from proxy.api.warming import warm_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.managed import Supervised
@@ -27,6 +26,9 @@ from proxy.settings import Settings
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
 _CUT_OFF_SECONDS = 2.0  # for telling clients that the server stops
+# longer than clients keep a connection (httpx 5 s, aiohttp 15 s): one that is closed at
+# the moment in which it is used again is an error that no client can tell from a crash
+KEEP_ALIVE_SECONDS = 75
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -63,25 +65,12 @@ async def run(
     of errors.
     """
     listening = listen(settings.server.host, settings.server.port)
+    opening = open_server(listening, settings, on_stage, reload=reload)
     with contextlib.closing(listening):
-        await serve_on(listening, settings, on_stage, on_ready, reload=reload)
-
-
-async def serve_on(
-    listening: socket.socket,
-    settings: Settings,
-    on_stage: StageListener = lambda _stage: None,
-    on_ready: Callable[[PublicAddress], None] = lambda _address: None,
-    *,
-    worker: Worker = _ALONE,
-    reload: ReadSettings | None = None,
-) -> None:
-    """Serve on a socket until a signal ends it, see `run` and `open_services`."""
-    serving_now = open_server(listening, settings, on_stage, worker=worker, reload=reload)
-    async with serving_now as (server, address):
-        on_ready(address)
-        # a model that cannot be loaded ends the server cleanly
-        await asyncio.shield(server)
+        async with opening as (server, address):
+            on_ready(address)
+            # a model that cannot be loaded ends the server cleanly
+            await asyncio.shield(server)
 
 
 @asynccontextmanager
@@ -104,7 +93,7 @@ async def open_server(
     async with opening as found:
         address = PublicAddress(url_of(listening), found.services.name)
         grace = own.grace_seconds
-        async with serving(found.app, listening, grace, limits, signals=signals) as server:
+        async with serving(found, listening, grace, limits, signals=signals) as server:
             heeding = on_hangup(found.renew) if reload is not None else contextlib.nullcontext()
             with heeding, warm_up():
                 yield server, address
@@ -156,6 +145,7 @@ async def serving(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(grace)),
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     server = _UvicornServer(config)
     loop = asyncio.get_running_loop()
@@ -186,11 +176,9 @@ class _UvicornServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Capture nothing."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
         await super().startup(sockets)
         self.ready.set()
 

@@ -18,8 +18,7 @@ from starlette.types import Message
 from proxy.api.client_connection import ClientConnection, Endpoint
 from proxy.api.edge import serve
 from proxy.api.errors import refuse
-from proxy.api.idempotency import REPLAYED, is_shareable
-from proxy.api.response_keeping import ALONE
+from proxy.api.idempotency import ALONE, REPLAYED, is_shareable
 from proxy.api.streaming import STREAM_HEADERS
 from proxy.conversation import json
 from proxy.errors import KeyReused, StateUnavailable
@@ -47,7 +46,7 @@ class SharedAnswers:
     silence: float
     background: "BackgroundTasks"
 
-    def around(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
+    def __call__(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
         """Return what answers this request: another replica's answer, or `endpoint`."""
 
         async def answer(connection: ClientConnection) -> None:
@@ -140,18 +139,17 @@ class WaitingClient:
     async def waits_for(self, work: "asyncio.Future[Result]") -> Result:
         """Wait for shielded work; a stream gets signs of life meanwhile."""
         while not (await asyncio.wait((work,), timeout=self.silence))[0]:
-            if _wants_stream(self.body):
-                await self._show_life()
+            with suppress(msgspec.DecodeError):  # it will be refused
+                if json.split_object(self.body).get("stream") == b"true":
+                    await self._show_life()
         return work.result()
 
     async def replay(self, answer: KeptAnswer) -> None:
-        """Send an answer that another replica has made."""
         self.told.append(REPLAYED)
         await self.send({"type": "http.response.start", "status": 200, "headers": answer.headers})
         await self.send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
     async def send(self, message: Message) -> None:
-        """Send a part of an answer."""
         if message["type"] == "http.response.start":
             self._has_failed = message["status"] != 200
             if not self._has_begun:
@@ -178,7 +176,6 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, work: Awaitable[object]) -> None:
-        """Start a task."""
         task = asyncio.ensure_future(_quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -205,10 +202,3 @@ async def _release_abandoned(settling: "asyncio.Future[OwnClaim | KeptAnswer | N
         found = await settling
         if isinstance(found, OwnClaim):
             await found.release()
-
-
-def _wants_stream(body: bytes) -> bool:
-    """Whether the response may begin before the answer is known."""
-    with suppress(msgspec.DecodeError):  # it will be refused
-        return json.split_object(body).get("stream") == b"true"
-    return False

@@ -5,17 +5,21 @@ all work below at once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol
+
+import anyio
+from starlette.requests import ClientDisconnect
 
 from proxy.api.client_connection import ClientConnection
 from proxy.api.errors import describe, refuse
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent
-from proxy.dialects.front import StreamEncoder
+from proxy.dialects.front import Decoded, StreamEncoder
 from proxy.errors import BackendTimedOut, BackendUnavailable, RequestCancelled, TemperError
+from proxy.serving.services import LoadClaim, load_wait
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -23,6 +27,7 @@ STREAM_HEADERS = {
     "x-accel-buffering": "no",
 }
 _STOPPING = "is left, as Temper was told to stop"
+_FIRST_NEWS = 1.0  # seconds until a stream begins: an earlier failure gets its own HTTP status
 _FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be reading
 
 
@@ -41,19 +46,35 @@ class StreamTimeouts:
     load_wait: float = 60.0
 
 
-@asynccontextmanager
-async def within(seconds: float, backend: str) -> AsyncIterator[None]:
-    """Bound some work in time; raises `BackendTimedOut` beyond it."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise overdue(seconds, backend) from error
+class Deadline:
+    """Bounds all attempts of an answer together: raises `BackendTimedOut` after these seconds.
 
+    The time runs from the beginning of the block.
+    """
 
-def overdue(seconds: float, backend: str) -> BackendTimedOut:
-    """Say that an answer took longer than all attempts together may."""
-    return BackendTimedOut(backend, f"did not finish within {seconds:g} s", is_overall=True)
+    __slots__ = ("_backend", "_seconds", "_timeout")
+
+    def __init__(self, seconds: float, backend: str) -> None:
+        self._seconds = seconds
+        self._backend = backend
+
+    async def __aenter__(self) -> None:
+        self._timeout = asyncio.timeout(self._seconds)
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+            if isinstance(error, TimeoutError):
+                raise error
+        except TimeoutError as late:
+            problem = f"did not finish within {self._seconds:g} s"
+            raise BackendTimedOut(self._backend, problem, is_overall=True) from late
 
 
 class Streamable(Protocol):
@@ -106,15 +127,36 @@ class AnswerStream:
             self._is_silent = False
 
     async def begin(self, encoder: StreamEncoder, headers: Mapping[str, str]) -> StreamEncoder:
-        """Send the head, and go on with an encoder."""
         self.encoder = encoder
         await self._connection.start(200, {**STREAM_HEADERS, **headers})
         return encoder
 
-    async def remark(self, text: str) -> None:
-        """Send a comment, and a sign of life that counts: some clients do not count comments."""
-        assert self.encoder is not None  # noqa: S101 - it has begun
-        await self._connection.write(self.encoder.comment(text) + self.encoder.keep_alive())
+    async def wait_for(self, claim: LoadClaim, decoded: Decoded) -> None:
+        """Wait until a model is loaded, for `load_wait` seconds at most, with news for the client.
+
+        Raises `BackendUnavailable` and `ProcessFailed` kinds of errors, and `ClientDisconnect`.
+        """
+        if claim.is_granted:
+            return
+        if not await self._connection.while_connected(self._wait_for(claim, decoded)):
+            raise ClientDisconnect
+
+    async def _wait_for(self, claim: LoadClaim, decoded: Decoded) -> None:
+        keep_alive = self._timeouts.keep_alive
+        silence = min(_FIRST_NEWS, keep_alive)
+        async with load_wait(claim, self._timeouts.load_wait):
+            while True:
+                with anyio.move_on_after(silence):
+                    await claim.wait_until_granted()
+                    return
+                silence = keep_alive
+                if decoded.request.stream:
+                    encoder = self.encoder
+                    if encoder is None:
+                        encoder = await self.begin(decoded.answering.begin(None), {})
+                    # some clients do not count comments as a sign of life
+                    signs = encoder.comment(claim.news) + encoder.keep_alive()
+                    await self._connection.write(signs)
 
     async def fail(self, error: TemperError) -> bool:
         """End a stream that has begun with an error; return whether it had begun."""
@@ -124,12 +166,13 @@ class AnswerStream:
         return True
 
     async def send(self, batches: ReplyEvents, answer: Streamable) -> None:
-        """Send the batches of an answer, to its end."""
         failure: TemperError | None = None
         self._expect_silence(answer)
         try:
             try:
-                await self._send_all(batches, answer)
+                async with Deadline(self._timeouts.deadline, answer.backend):
+                    async for batch in batches:
+                        await self._send(batch, answer)
             except TemperError as error:
                 failure = error
                 if rest := answer.cut_off(error):
@@ -139,8 +182,10 @@ class AnswerStream:
         except asyncio.CancelledError:
             await self._finish_cancelled(answer)
             raise
-        except Exception:
-            await self._send_internal_error()
+        except Exception:  # a bug, which the caller logs
+            self._is_sending = False
+            await self._finish_sign()
+            await self._break_off(TemperError())
             raise
         finally:
             self._stop_signs()
@@ -148,15 +193,6 @@ class AnswerStream:
             await self._end(answer)
         elif not await self.fail(failure):
             await refuse(self._connection, failure)
-
-    async def _send_all(self, batches: ReplyEvents, answer: Streamable) -> None:
-        deadline = self._timeouts.deadline
-        try:
-            async with asyncio.timeout(deadline):
-                async for batch in batches:
-                    await self._send(batch, answer)
-        except TimeoutError as error:
-            raise overdue(deadline, answer.backend) from error
 
     async def _send(self, batch: Sequence[ReplyEvent], answer: Streamable) -> None:
         """Send what came together; a sign of life that is on its way goes first."""
@@ -201,12 +237,6 @@ class AnswerStream:
         if not self._is_sending and self._sign is None:
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self.fail(reason)
-
-    async def _send_internal_error(self) -> None:
-        """Report a bug to the client; the caller logs it."""
-        self._is_sending = False
-        await self._finish_sign()
-        await self._break_off(TemperError())
 
     def _expect_silence(self, answer: Streamable) -> None:
         """Send a sign of life after each `keep_alive` of silence."""

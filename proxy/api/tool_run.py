@@ -6,7 +6,7 @@ Each turn is sent like any other request; the tools run here, between the replie
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from proxy.api.answer_source import ShownEvents, SlotTerms
+from proxy.api.answer_source import AnswerSource, SlotTerms
 from proxy.api.streaming import AnswerStream
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.json import JsonObject
@@ -21,8 +21,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import describe_rounds
-from proxy.engine import Headers, converse
-from proxy.errors import ContextOverflow
+from proxy.engine import converse
+from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan
 from proxy.inference.turn import Turn
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
@@ -41,7 +41,7 @@ from proxy.tool_rounds.terms import RunTerms, Stop
 _CALL_EVENTS = (ToolCallStarted, ToolCallArgumentsDelta, ToolCalled)
 
 
-class ToolRun:
+class ToolRun(AnswerSource):
     """An answer of a run, whose first turn is the one that `turns` begins with.
 
     What happens to it is noted in `live`, and for a `recorder`.
@@ -57,13 +57,25 @@ class ToolRun:
         owned: tuple[ServedTool, ...],
         recorder: ExchangeRecorder | None = None,
     ) -> None:
+        prepared = turns.prepared
+        super().__init__(
+            turns.turns[-1],
+            terms,
+            live,
+            prepared.answering,
+            headers=prepared.headers,
+            recorder=recorder,
+        )
         self._turns = turns
-        self._turn = turns.turns[-1]
-        self._terms = terms
-        self._live = live
-        self._recorder = recorder
-        self._shown = ShownEvents(live, terms.window)
-        self._run = Run(turns.parsed.request, _run_terms(turns, hosting, owned))
+        plan = prepared.plan
+        run_terms = RunTerms(
+            frozenset(one.tool.name for one in owned),
+            plan.offer.workflow if plan.offer is not None else NO_RULES,
+            rounds=hosting.rounds,
+            result_chars=hosting.limits.result_chars,
+            window=prepared.known.window,
+        )
+        self._run = Run(turns.parsed.request, run_terms)
         self._narrates = hosting.narrates
         self._tools = OwnedTools(
             hosting.source,
@@ -79,15 +91,6 @@ class ToolRun:
         )
         self._ran: list[ToolRan] = []
         self._narrated: list[ReplyEvent] = []
-        self._upstream: Headers = {}
-
-    @property
-    def backend(self) -> str:
-        return self._terms.backend.name
-
-    @property
-    def turn_facts(self) -> tuple[Fact, ...]:
-        return self._turn.facts
 
     @property
     def is_done(self) -> bool:
@@ -97,17 +100,13 @@ class ToolRun:
         self._live.round += 1
         if self._recorder is not None:
             self._recorder.begin_round()
-        self._turn = await self._turns.begin(ask)
+        self.turn = await self._turns.begin(ask)
         self._live.prefix_broken = self._live.prefix_broken or self._turns.prefix_broken
-        return self._turn
+        return self.turn
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
-        """Make another turn of a prompt that proved too long; None if that is no help.
-
-        It is too late once something of this reply was shown.
-        """
         turn = await self._turns.shorter(overflow)
-        self._turn = turn or self._turn
+        self.turn = turn or self.turn
         return turn
 
     async def answer(self, turn: Turn) -> ReplyEvents:
@@ -116,8 +115,8 @@ class ToolRun:
         live.wait(self._terms.load)
         async with self._terms.slot():
             live.admit(self._terms.share(turn))
+            replying = converse(turn, self._terms.backend, self._upstream, live.attempt)
             try:
-                replying = converse(turn, self._terms.backend, self._upstream, live.attempt)
                 async with aclosing(replying) as batches:
                     async for batch in batches:
                         self._turns.note(batch)
@@ -126,12 +125,10 @@ class ToolRun:
                 live.release()
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-        """Let a person decide whether a call is made."""
         self._live.ask_person(call.id, tool.server, tool.own_name)
         return await self._person.ask(tool, arguments)
 
     def _note_call(self, called: Called) -> None:
-        """Note a call that is over."""
         number, status = len(self._run.rounds) + 1, called.status.value
         self._ran.append(ToolRan(called.server, called.own_name, status, number))
         self._live.end_call(
@@ -153,10 +150,9 @@ class ToolRun:
             line = f"[{called.server}.{called.own_name}: {status}, {called.seconds:.1f} s]\n"
             self._narrated.append(ReasoningDelta(line))
 
-    async def events(self, headers: Headers, stream: AnswerStream | None) -> ReplyEvents:
+    async def events(self, stream: AnswerStream | None) -> ReplyEvents:
         """Yield the run's events; it has to see all, so none goes to the stream directly."""
         del stream
-        self._upstream = headers
         try:
             async with aclosing(carry_out(self._run, self, self._tools)) as batches:
                 async for batch in batches:
@@ -178,26 +174,13 @@ class ToolRun:
         is_answer = last.role == "assistant" and not last.calls
         return [*batch[:-1], describe_rounds(added[:-1] if is_answer else added), batch[-1]]
 
-    def cut_off(self) -> Sequence[ReplyEvent]:
-        """Return the final events of an answer that ran out of time, without any call."""
-        rest = self._turn.cut_off()
-        self._shown.note(rest)
-        return [event for event in rest if not isinstance(event, _CALL_EVENTS)]
+    def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
+        """Return the final events without any call."""
+        return [one for one in super().cut_off(failure) if not isinstance(one, _CALL_EVENTS)]
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What happened to all turns, and to calls; only the last prompt counts as the context."""
         earlier = (fact for turn in self._turns.turns[:-1] for fact in turn.facts)
         facts: list[Fact] = [fact for fact in earlier if not isinstance(fact, Compacted)]
-        return (*facts, *self._turn.facts, *self._run.facts, *self._ran, *self._shown.facts)
-
-
-def _run_terms(turns: RunTurns, hosting: ToolHosting, owned: tuple[ServedTool, ...]) -> RunTerms:
-    plan = turns.prepared.plan
-    return RunTerms(
-        frozenset(one.tool.name for one in owned),
-        plan.offer.workflow if plan.offer is not None else NO_RULES,
-        rounds=hosting.rounds,
-        result_chars=hosting.limits.result_chars,
-        window=turns.prepared.known.window,
-    )
+        return (*facts, *self.turn.facts, *self._run.facts, *self._ran, *self._shown.facts)

@@ -7,12 +7,20 @@ a slow watcher gets the whole state again.
 import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from proxy.api.feed_events import Batch, Cards, InitialState, ModelCard, Pending, Sums, ToolCards
+from proxy.api.feed_events import (
+    About,
+    Batch,
+    Cards,
+    InitialState,
+    ModelCard,
+    Pending,
+    Sums,
+    ToolCards,
+)
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
 from proxy.observability.history import BUCKETS, STEP, CountsBySpan
@@ -36,20 +44,6 @@ _MOST_CHANGED = 50  # rows of one batch; if more have changed the whole state is
 _STATE_SECONDS = 1.0  # at most this often (seconds): nobody reads faster, and each row costs time
 _LATEST = 3  # buckets that may have changed since they were sent last
 _OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """What does not change: whose page it is, and what it may do.
-
-    It belongs to the worker with this `number`. With `keeps_exchanges` bodies can be seen.
-    """
-
-    version: str
-    workers: int = 1
-    number: int = 1
-    read_only: bool = False
-    keeps_exchanges: bool = False
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -86,23 +80,16 @@ class Watching:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody else may watch."""
         return self._watchers >= MOST_WATCHERS
 
     async def look(self) -> None:
-        """Look at every model once."""
         await asyncio.gather(*map(self._look_at, self._services))
 
     def state(self) -> InitialState:
-        """Return everything that a page needs at its start."""
-        board, about = self.board, self.about
+        board = self.board
         return InitialState(
-            version=about.version,
+            **msgspec.structs.asdict(self.about),
             instance=board.instance,
-            workers=about.workers,
-            worker=about.number,
-            read_only=about.read_only,
-            keeps_exchanges=about.keeps_exchanges,
             started=board.started,
             now=board.clock(),
             number=board.number,
@@ -160,19 +147,15 @@ class Watching:
         self._seen[service.title] = found
 
     def totals(self) -> CountsBySpan:
-        """Return the totals of all workers' requests."""
         return self.board.totals(self._shared.others() if self._shared is not None else ())
 
     def cards(self) -> tuple[ModelCard, ...]:
-        """Return a card for each model."""
         return tuple(map(self._card, self._services))
 
     def tool_cards(self) -> tuple[ToolServerCard, ...]:
-        """Return a card for each tool server."""
         return self.tools.cards(self.board.tool_calls) if self.tools is not None else ()
 
     def pending(self) -> tuple[PendingCall, ...]:
-        """Return the calls that wait for a person."""
         return self.tools.confirmations.pending if self.tools is not None else ()
 
     @property
@@ -184,12 +167,15 @@ class Watching:
         look, backend = self._seen.get(service.title, _Look()), service.backend
         line = service.admission.line
         managed = backend if isinstance(backend, Managed) else None
+        problem = managed.problem if managed is not None else ""
+        if service.fleet is not None:
+            problem = service.fleet.problem(service.name)
         return ModelCard(
             name=look.name or service.name or backend.name,
             title=service.title,
             backend=backend.name,
             state=look.state,
-            problem=_problem(service, managed),
+            problem=cut(problem),
             restarts=managed.restarts if managed is not None else 0,
             busy=line.served,
             waiting=line.waiting,
@@ -203,27 +189,29 @@ class Watching:
         if not room:
             return None
         running = (row for row in self.board.living() if row.phase not in _OUTSIDE)
-        sent = sum(
-            row.context.sent
-            for row in running
-            if row.context is not None and row.service == service
-        )
+        contexts = (row.context for row in running if row.service == service)
+        sent = sum(context.sent for context in contexts if context is not None)
         return round(min(1.0, sent / room), 4)
 
 
-def _problem(service: Service, managed: Managed | None) -> str:
-    if service.fleet is not None:
-        return cut(service.fleet.problem(service.name))
-    return cut(managed.problem) if managed is not None else ""
-
-
 class Watcher:
-    """What one page was sent last."""
+    """What one page was sent last, by the names of events."""
 
     def __init__(self, watching: Watching, state: InitialState) -> None:
         self._watching = watching
-        self._number, self._asked = state.number, watching.asked
         self._take(state)
+
+    def _take(self, state: InitialState) -> None:
+        now = self._watching.board.clock()
+        self._number = state.number
+        self._known: dict[str, object] = {
+            "models": state.models,
+            "tool_servers": state.tool_servers,
+            "totals": (state.number, state.totals),
+            "confirmations": self._watching.asked,
+        }
+        self._due = now + _TOTALS_SECONDS
+        self._state_due = now + _STATE_SECONDS
 
     def news(self) -> bytes:
         """Return the events since the last call, b"" where there are none."""
@@ -234,12 +222,10 @@ class Watcher:
         events = [_event("requests", Batch(changes.number, changes.rows))] if changes.rows else []
         return b"".join((*events, *self._questions(), *self._sums()))
 
-    def _questions(self) -> Generator[bytes, None, None]:
-        """Return what waits for a person, if that has changed: people should not wait for it."""
-        if self._asked != self._watching.asked:
-            self._asked = self._watching.asked
-            pending = Pending(self._watching.board.number, self._watching.pending())
-            yield _event("confirmations", pending)
+    def _is_new(self, name: str, value: object) -> bool:
+        """Whether the page did not know this; from now on it does."""
+        before, self._known[name] = self._known[name], value
+        return before != value
 
     def _resync(self) -> bytes:
         """Return the whole state, if the last one is not too recent."""
@@ -249,34 +235,25 @@ class Watcher:
         self._take(state)
         return _event("state", state)
 
-    def _take(self, state: InitialState) -> None:
-        """Note that the page knows a state."""
-        now = self._watching.board.clock()
-        self._number = state.number
-        self._summed = state.number, state.totals
-        self._cards, self._tool_cards = state.models, state.tool_servers
-        self._asked = self._watching.asked
-        self._due = now + _TOTALS_SECONDS
-        self._state_due = now + _STATE_SECONDS
+    def _questions(self) -> Generator[bytes, None, None]:
+        """Return what waits for a person, if that has changed: people should not wait for it."""
+        watching = self._watching
+        if self._is_new("confirmations", watching.asked):
+            yield _event("confirmations", Pending(watching.board.number, watching.pending()))
 
     def _sums(self) -> Generator[bytes, None, None]:
         """Return what is told once a second, if it has changed."""
-        now = self._watching.board.clock()
+        watching, board = self._watching, self._watching.board
+        now = board.clock()
         if now < self._due:
             return
         self._due = now + _TOTALS_SECONDS
-        board, cards, totals = self._watching.board, self._watching.cards(), self._watching.totals()
-        if cards != self._cards:
-            self._cards = cards
+        if self._is_new("models", cards := watching.cards()):
             yield _event("models", Cards(board.number, cards))
-        tool_cards = self._watching.tool_cards()
-        if tool_cards != self._tool_cards:
-            self._tool_cards = tool_cards
-            yield _event("tool_servers", ToolCards(board.number, tool_cards))
-        if (board.number, totals) != self._summed:
-            self._summed = board.number, totals
-            sums = Sums(board.number, board.clock(), totals, board.points(_LATEST))
-            yield _event("totals", sums)
+        if self._is_new("tool_servers", servers := watching.tool_cards()):
+            yield _event("tool_servers", ToolCards(board.number, servers))
+        if self._is_new("totals", (board.number, totals := watching.totals())):
+            yield _event("totals", Sums(board.number, now, totals, board.points(_LATEST)))
 
 
 def _event(name: str, value: msgspec.Struct) -> bytes:

@@ -22,9 +22,8 @@ from typing import TypeAlias
 from proxy.api.assembly import server_options_of
 from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
-from proxy.api.response_keeping import examine_keeping
-from proxy.api.server import SIGNALS, PublicAddress, Worker, listen, serve_on, url_of
-from proxy.api.shared_state import examine_state
+from proxy.api.response_keeping import examine_keeping, examine_state
+from proxy.api.server import SIGNALS, PublicAddress, Worker, listen, open_server, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, share_folder
@@ -167,33 +166,22 @@ class _Crew:
 
     async def _until_over(self, worker: SpawnProcess) -> None:
         """Wait for the end of a worker; after the signal only for a limited time."""
-        ended = _watch(worker.sentinel)
-        over = asyncio.create_task(self._is_over.wait())
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(worker.sentinel, ended.set)
+        waits = [asyncio.create_task(one.wait()) for one in (ended, self._is_over)]
         try:
-            await asyncio.wait((ended, over), return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.is_set():
                 worker.terminate()
                 patience = self.settings.server.grace_seconds + _PATIENCE
-                await asyncio.wait((ended,), timeout=patience)
+                await asyncio.wait(waits[:1], timeout=patience)
         finally:
-            over.cancel()
-            asyncio.get_running_loop().remove_reader(worker.sentinel)
+            for wait in waits:
+                wait.cancel()
+            loop.remove_reader(worker.sentinel)
             worker.kill()
             worker.join()
             forget_process(worker.pid or 0, self.counts)
-
-
-def _watch(sentinel: int) -> asyncio.Future[None]:
-    """Return what is done when a process has ended."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def note() -> None:
-        loop.remove_reader(sentinel)
-        ended.set_result(None)
-
-    loop.add_reader(sentinel, note)
-    return ended
 
 
 def _work(settings: Settings, listening: socket.socket, news: News, place: WorkerPlace) -> None:
@@ -222,4 +210,6 @@ async def _serve_until_orphaned(
 
     loop.add_reader(news.fileno(), hear)
     worker = Worker(remote, place)
-    await serve_on(listening, settings, on_ready=lambda _address: settle(), worker=worker)
+    async with open_server(listening, settings, worker=worker) as (server, _address):
+        settle()
+        await asyncio.shield(server)

@@ -3,13 +3,13 @@
 `client` is the contract of a backend and of a wrapper. `http_backend` has what all engines share;
 an adapter adds its own requests and replies:
 
-- `openai_compatible`: any engine that speaks chat completions. `adaptive` works around missing
-  features (`capabilities`; `engines` lists them per engine); `llama_server` uses its extras
+- `openai_compatible`: any engine that speaks chat completions. `adaptive` recognises it (`engines`
+  lists what each lacks); `llama_server` uses its extras
 - `ollama` (`ollama_models`) and `anthropic`: engines with a language of their own
 
 `detection` finds out what answers at an address. Each asks through `transport`, with a
-`connection_pool` (`connecting`, `arriving`). Replies are read by `reply_reading`, errors by
-`refusals`; `counting` counts tokens.
+`connection_pool`. `refusals` reads errors, `counting` counts tokens. `capabilities` has what
+engines lack or refuse, and what is asked instead.
 
 Several servers form a `pool`: `affinity` chooses the one that has the prompt cached, `breaker` says
 when to try a failed one again.

@@ -35,10 +35,7 @@ _INSTRUCTIONS = frozenset({"system", "developer"})
 
 
 def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
-    """Name a conversation in 16 hexadecimal digits.
-
-    A client's own session counts more than the hash of how the conversation begins.
-    """
+    """Name a conversation in 16 hexadecimal digits, if possible by the client's own session."""
     given = headers.get(PREFIX_HEADER, "")
     if _PREFIX.fullmatch(given):
         return given
@@ -79,9 +76,8 @@ def _digest(parts: Iterator[bytes] | Sequence[bytes]) -> str:
 
 
 def rank(key: str, names: Sequence[str]) -> list[str]:
-    """Order members for a conversation, the best first (rendezvous hashing).
+    """Order members for a conversation, the best first.
 
-    Adding or removing a member does not change the order of the others, so only its own
-    conversations move.
+    By rendezvous hashing: where a member comes or goes, only its own conversations move.
     """
     return sorted(names, key=lambda name: _digest((key.encode(), name.encode())), reverse=True)

@@ -4,10 +4,8 @@ It was never tested with the real API. The API has no grammar, so a constrained 
 call instead. It counts prompts, but not texts.
 """
 
-from proxy.backends.client import (
-    BackendModel,
-    Description,
-)
+from proxy.backends.capabilities import Lacks
+from proxy.backends.client import BackendModel, Description, Headers
 from proxy.backends.counting import TokenCounter
 from proxy.backends.http_backend import (
     MODELS,
@@ -16,14 +14,16 @@ from proxy.backends.http_backend import (
     PieceReading,
     ReplyDecoder,
     meant_by,
+    positive,
 )
 from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.transport import BackendClient
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Question
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
 from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
+from proxy.dialects.lenient_json import as_object
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import (
     BackendFailed,
@@ -49,7 +49,6 @@ def meaning(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
 
 
 def is_unknown_model(refusal: BackendRefused) -> bool:
-    """Return whether the error says that the model does not exist."""
     return refusal.status == 404 and refusal.kind == _UNKNOWN_TYPE
 
 
@@ -62,19 +61,16 @@ _ALL_MODELS = f"{MODELS}?limit=1000"
 
 
 class Anthropic(HttpBackend):
-    """Anthropic's API; its `connection` sends the key and the version of the API.
-
-    It has none of the passthrough paths, and refuses them.
-    """
+    """Anthropic's API, without passthrough paths; its `connection` sends key and version."""
 
     def __init__(self, connection: BackendClient) -> None:
         super().__init__(connection)
         self._counter = TokenCounter(connection)
         self._listed: tuple[BackendModel, ...] | None = None
 
-    async def prepare(self, question: Question) -> OutgoingQuestion:
+    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
         limits = await self._limits(question.request.model)
-        return OutgoingQuestion(MESSAGES, encode_question(question, limits), question, question)
+        return OutgoingQuestion(MESSAGES, encode_question(question, limits), question)
 
     def new_reading(self) -> ReplyDecoder:
         return PieceReading(EventDecoder(), EventReader())
@@ -92,8 +88,7 @@ class Anthropic(HttpBackend):
             raise UnknownModel(limits.model, known) from error
         raise error
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has; None if unknown, never raises."""
+    async def count(self, question: Question, headers: Headers) -> int | None:
         try:
             body = encode_count(question, await self._limits(question.request.model))
         except InvalidRequest:
@@ -105,18 +100,19 @@ class Anthropic(HttpBackend):
         return self._listed
 
     async def describe(self, model: str) -> Description:
-        """Tell what it says of a model; never raises."""
         try:
             served = await self.models()
         except BackendFailed:
             return Description((model,), is_provisional=True, takes_tools=True)
         found = next(iter(meant_by(model, served)), BackendModel(model, {}))
+        sight = as_object(as_object(found.details.get("capabilities")).get("image_input"))
         return Description(
             (found.id,),
-            window=_tokens(found.details.get("max_input_tokens")),
+            window=positive(found.details.get("max_input_tokens")),
             takes_tools=True,
-            senses=("vision",) if _sees(found.details) else (),
+            senses=("vision",) if sight.get("supported") is True else (),
             engine="Anthropic",
+            lacks=self.name_lacks(model, is_only=False),
         )
 
     async def _limits(self, model: str) -> ModelLimits:
@@ -131,16 +127,4 @@ class Anthropic(HttpBackend):
             raise InvalidRequest("Name a model; GET /v1/models lists them.", "model")
         details = found.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
-        return ModelLimits(name, _tokens(longest), _tokens(window))
-
-
-def _sees(details: JsonObject) -> bool:
-    """Tell whether a model takes pictures."""
-    capabilities = details.get("capabilities")
-    told = capabilities.get("image_input") if isinstance(capabilities, dict) else None
-    return isinstance(told, dict) and told.get("supported") is True
-
-
-def _tokens(value: JsonValue) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    return value if is_count and isinstance(value, int) else None
+        return ModelLimits(name, positive(longest), positive(window))

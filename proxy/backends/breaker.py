@@ -34,31 +34,24 @@ class Breaker:
     _is_tried: bool = False
 
     def state(self, now: float) -> BreakerState:
-        """Return the state."""
         if not self._open_for:
             return BreakerState.CLOSED
         return BreakerState.OPEN if now < self._open_until else BreakerState.HALF_OPEN
 
     def allows(self, now: float) -> bool:
-        """Return whether a request may be sent."""
-        match self.state(now):
-            case BreakerState.CLOSED:
-                return True
-            case BreakerState.OPEN:
-                return False
-            case BreakerState.HALF_OPEN:
-                return not self._is_tried
+        state = self.state(now)
+        return state is BreakerState.CLOSED or (
+            state is BreakerState.HALF_OPEN and not self._is_tried
+        )
 
     def begin(self, now: float) -> None:
         """Record that a request is sent; exactly one of the three methods below has to follow."""
         self._is_tried = self.state(now) is BreakerState.HALF_OPEN
 
     def record_success(self) -> None:
-        """Record that the server answered."""
         self._failures, self._open_for, self._is_tried = 0, 0.0, False
 
     def record_failure(self, now: float) -> None:
-        """Record that the server failed."""
         self._is_tried = False
         if self.state(now) is BreakerState.OPEN:
             return  # late failures of earlier requests prove nothing new

@@ -1,18 +1,31 @@
-"""Features that an engine may lack, how its refusals name them, and questions without them.
+"""What engines lack or refuse, how their refusals name it, and questions without it.
 
-Everything here is pure: the adapter remembers which engine refused what, and for how long.
+Everything here is pure but `Learnt`, which remembers what was refused.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.messages import Message
+from proxy.conversation.requests import Parsing, Question, Request
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.dialects.openai_chat.thinking import EFFORT, VARIABLES, thinking_fields
 from proxy.errors import BackendRefused
+from proxy.guardrails.contents import plain_message
+from proxy.guardrails.formats.hermes import HermesConvention
+from proxy.guardrails.history_repair.history import fit_roles
+from proxy.guardrails.model_quirks import SystemRole, Template
+from proxy.guardrails.schemas.schema import simplify, simplify_for_grammar
+from proxy.inference.prepared import PromptFormat
+
+logger = logging.getLogger(__name__)
 
 
 def directives(question: Question) -> JsonObject:
@@ -56,11 +69,26 @@ class Capability(Enum):
     PLAIN_LIMIT = "max_tokens is sent as max_completion_tokens"
     EFFORT = "what clients say of effort in other words than reasoning_effort is left out"
     TEMPLATE_VARIABLES = "chat_template_kwargs is not added, so thinking cannot be switched"
+    REPLY_PARSER = "its own parser could not read a reply: replies are read here"
+    TOOLS = "tools are described in the prompt, and calls are read here"
+    RICH_SCHEMAS = "its grammar gets simpler schemas; arguments are still checked against your own"
+    EFFORT_WORDS = "other efforts than it offers are sent as the nearest that it does"
+    LATE_SYSTEM = "system messages at the start become one, and the user says later ones"
+    SYSTEM_ROLE = "the user says what system messages say"
+    DEVELOPER_ROLE = "developer messages are sent as system messages"
+    REPEATED_ROLES = "neighbours of one role become one message"
+    THOUGHTFUL_PREFILL = "where the history ends with the model's words, it does not think"
+    PREFILL = "where the history ends with the model's words, the user says 'Continue.'"
+    USERLESS = "where no user has spoken, the user says 'Continue.'"
 
+
+Lacks: TypeAlias = Mapping[Capability, str]
+"""What an engine lacks, each with what has to be known of it, "" for nothing."""
 
 _THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
 _BAD_REQUEST = frozenset({400, 404, 422, 501})
-# what a refusal mentions; that of a missing parser is known by its advice
+_MOST_CHARACTERS = 2000  # of a refusal; what is longer holds somebody's prompt
+# what a refusal mentions, in the order of suspicion; a missing parser is known by its advice
 _BLAMED = {
     Capability.NAMED_CHOICE: ("tool_choice",),
     Capability.REQUIRED_CHOICE: ("tool_choice",),
@@ -83,83 +111,226 @@ _UNKNOWN = (
 )  # fmt: skip
 
 
-def missing_capability(
-    refusal: BackendRefused, question: Question, lacks: Collection[Capability]
-) -> Capability | None:
-    """Return another feature that caused a refusal; None if the reason was different.
+# What engines and chat templates say, and what that blames: the first one counts that is news and
+# changes what is sent. tests/acceptance/test_refusals.py has the wordings in full.
+_WORDINGS: tuple[tuple[str, tuple[Capability, ...]], ...] = (
+    (
+        r"failed to (?:parse|initialize) grammar|failed to initialize samplers"
+        r"|JSON schema (?:conversion failed|error)|unable to generate parser for this template",
+        (Capability.RICH_SCHEMAS, Capability.TOOLS),
+    ),
+    (
+        r"prefill is incompatible with enable_thinking",
+        (Capability.THOUGHTFUL_PREFILL, Capability.PREFILL),
+    ),
+    (
+        r"expected last role user|(?:last message must be|must end with) (?:a|from the) user"
+        r"|cannot end with an assistant|does not support assistant (?:message )?prefill",
+        (Capability.PREFILL,),
+    ),
+    (r"no user query found", (Capability.USERLESS,)),
+    (r"system message must be (?:at the beginning|(?:the )?first)", (Capability.LATE_SYSTEM,)),
+    (
+        r"only user and assistant roles|system (?:role|messages?) (?:is |are )?not supported",
+        (Capability.SYSTEM_ROLE, Capability.TOOLS),
+    ),
+    (
+        r"roles must alternate",
+        (Capability.REPEATED_ROLES, Capability.SYSTEM_ROLE, Capability.TOOLS),
+    ),
+    (
+        r"(?:unexpected|unknown|unsupported|invalid) (?:message )?role|variant `developer`"
+        r"|'developer' is not|only [\w,/ ]{1,60} roles are supported",
+        (Capability.DEVELOPER_ROLE, Capability.SYSTEM_ROLE, Capability.TOOLS),
+    ),
+)
+_REFUSALS = tuple((re.compile(said, re.IGNORECASE), blamed) for said, blamed in _WORDINGS)
+_EFFORTS = re.compile(r"reasoning[ _]effort|think value", re.IGNORECASE)
+_UNREADABLE = re.compile(
+    r"does not match the expected .*format"  # llama-server's parser, LM Studio
+    r"|Failed to parse input"  # older ones
+    r"|invalid tool call arguments"  # Ollama's reading of what that parser found
+    r"|error parsing tool call|XML syntax error on line|^invalid character '"  # its own parsers
+    r"|HarmonyError|unexpected tokens remaining in message header"  # vLLM's for gpt-oss
+)
+_PICTURES = re.compile(r"image(?:_url| input|s)? (?:is|are) not supported", re.IGNORECASE)
 
-    The question was sent without the features that the engine was known to lack.
+
+def is_unreadable(refusal: BackendRefused) -> bool:
+    """Return whether the engine's own parser could not read what the model wrote: it is lost.
+
+    There is no code for it. Build 11669 of llama-server says {"error":{"code":500,"message":"The
+    model produced output that does not match the expected peg-native format",...}}.
+    """
+    return refusal.status == 500 and _UNREADABLE.search(refusal.message) is not None
+
+
+def takes_no_pictures(refusal: BackendRefused) -> bool:
+    return _PICTURES.search(refusal.message) is not None
+
+
+def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capability, str]]:
+    """Yield what may have caused a refusal, the most likely first, with what to know of it.
 
     vLLM without a parser refuses "auto" and since 0.13 the others too (vllm#30613); LM Studio
     refuses objects (lmstudio-bug-tracker#670); OpenAI's newer models know max_tokens no more, and
     tell `param` and "use 'max_completion_tokens' instead".
     """
-    if refusal.status not in _BAD_REQUEST:
-        return None
-    said = refusal.message.lower()
+    if refusal.status not in _BAD_REQUEST and refusal.status != 500:
+        return
+    message = refusal.message[:_MOST_CHARACTERS]
+    if _EFFORTS.search(message) and (offered := _efforts_offered(message, question.request)):
+        yield Capability.EFFORT_WORDS, offered
+    for wording, blamed in _REFUSALS:
+        if wording.search(message):
+            yield from ((one, "") for one in blamed)
+            return
+    if refusal.status in _BAD_REQUEST:
+        yield from ((one, "") for one in _fields_blamed(message.lower(), refusal.param.lower()))
+
+
+def _fields_blamed(said: str, param: str) -> Iterator[Capability]:
     if "--tool-call-parser" in said or "--enable-auto-tool-choice" in said:
-        is_news = question.tools and Capability.TOOL_PARSER not in lacks
-        return Capability.TOOL_PARSER if is_news else None
-    if not any(word in said for word in _UNKNOWN):
-        return None
-    blamed = f"{refusal.param.lower()} {said}"
-    suspects = (one for one in _USES if one not in lacks and _is_blamed(one, blamed))
-    return next((one for one in suspects if _USES[one](question)), None)
-
-
-def _is_blamed(capability: Capability, said: str) -> bool:
-    words = _BLAMED.get(capability, ())
-    return bool(words) and all(word in said for word in words)
+        yield Capability.TOOL_PARSER
+    elif "does not support tools" in said:  # Ollama
+        yield Capability.TOOLS
+    elif any(word in said for word in _UNKNOWN):
+        blamed = f"{param} {said}"
+        yield from (one for one, words in _BLAMED.items() if all(word in blamed for word in words))
 
 
 def _sends_named(question: Question) -> bool:
     return isinstance(question.tool_choice, NamedTool) and bool(question.tools)
 
 
-def _sends_required(question: Question) -> bool:
-    is_asked = question.tool_choice is ToolUse.REQUIRED or question.schema is not None
-    return (is_asked or _sends_named(question)) and bool(question.tools)
+def without(question: Question, lacks: Lacks) -> Question:
+    """Put a question without what an engine refuses."""
+    if not lacks:
+        return question
+    omits = question.omits | {names[0] for limit, names in _LIMITS.items() if limit in lacks}
+    if Capability.STREAM_USAGE in lacks:
+        omits |= {"stream_options"}
+    if Capability.PARALLEL_CHOICE in lacks:
+        omits |= {"parallel_tool_calls"}
+    question = replace(question, omits=omits, messages=_messages(question.messages, lacks))
+    for capability, change in _CHANGES.items():
+        if capability in lacks:
+            question = change(question, lacks)
+    return question
 
 
-def _adds_effort(question: Question) -> bool:
-    return EFFORT in thinking_fields(question.request)
+def _template(lacks: Lacks) -> Template:
+    system = SystemRole.ANYWHERE
+    if Capability.SYSTEM_ROLE in lacks:
+        system = SystemRole.NOWHERE
+    elif Capability.LATE_SYSTEM in lacks or Capability.REPEATED_ROLES in lacks:
+        system = SystemRole.FIRST
+    return Template(
+        has_developer=system is SystemRole.ANYWHERE and Capability.DEVELOPER_ROLE not in lacks,
+        system=system,
+        alternates=Capability.REPEATED_ROLES in lacks,
+    )
 
 
-def _adds_variables(question: Question) -> bool:
-    return VARIABLES in thinking_fields(question.request)
+def _messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...]:
+    """Fold and merge messages; the user goes on where the model may not."""
+    fitted = fit_roles(messages, _template(lacks), [])
+    is_unasked = Capability.USERLESS in lacks and all(one.role != "user" for one in fitted)
+    if is_unasked or (Capability.PREFILL in lacks and _ends_with_model(fitted)):
+        return (*fitted, plain_message("user", "Continue."))
+    return fitted
 
 
-def _sends_parallel(question: Question) -> bool:
-    return "parallel_tool_calls" in {**question.request.fields, **directives(question)}
+def _ends_with_model(messages: tuple[Message, ...]) -> bool:
+    return bool(messages) and messages[-1].role == "assistant"
 
 
-# what a question has to send to be refused for it, in the order of suspicion
-_USES: Mapping[Capability, Callable[[Question], bool]] = {
-    Capability.NAMED_CHOICE: _sends_named,
-    Capability.REQUIRED_CHOICE: _sends_required,
-    Capability.PARALLEL_CHOICE: _sends_parallel,
-    Capability.STREAM_USAGE: lambda question: True,
-    Capability.PLAIN_LIMIT: lambda question: "max_tokens" in question.request.fields,
-    Capability.COMPLETION_LIMIT: (
-        lambda question: "max_completion_tokens" in question.request.fields
-    ),
-    Capability.EFFORT: _adds_effort,
-    Capability.TEMPLATE_VARIABLES: _adds_variables,
+def _without_thoughts(question: Question, lacks: Lacks) -> Question:
+    if not _ends_with_model(question.messages):
+        return question
+    request = question.request
+    fields = dict(request.fields)
+    if VARIABLES in fields:
+        variables = {**_variables(request), "enable_thinking": b"false"}
+        fields[VARIABLES] = json.join_object(variables)
+    thinking = replace(request.thinking, is_on=False)
+    return replace(question, request=replace(request, fields=fields, thinking=thinking))
+
+
+def _read_here(question: Question, lacks: Lacks) -> Question:
+    return replace(question, parsing=Parsing.OURS)
+
+
+def _with_simple_schemas(question: Question, lacks: Lacks) -> Question:
+    schema = question.schema
+    return replace(
+        question,
+        tools=tuple(simplify(tool, is_further=True) for tool in question.tools),
+        schema=None if schema is None else simplify_for_grammar(schema),
+    )
+
+
+def in_words(question: Question, lacks: Lacks) -> Question:
+    """Describe the tools in the prompt, in the most common syntax."""
+    has_tools = bool(question.tools) and question.tool_choice is not ToolUse.NONE
+    if not (has_tools or (not question.tools and any(one.calls for one in question.messages))):
+        return question
+    form = PromptFormat(question.tools, None, HermesConvention(), _template(lacks))
+    told = form.question(question.request, question.messages, omits=question.omits)
+    return replace(question, messages=told.messages, tools=(), omits=told.omits)
+
+
+_RANKS = {
+    "none": 0, "no_think": 0, "minimal": 1, "low": 2, "medium": 3, "high": 4, "xhigh": 5, "max": 6,
+}  # fmt: skip
+_EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(_RANKS)})\b")
+_THINK = "think"  # Ollama's own name
+
+
+def _variables(request: Request) -> dict[str, bytes]:
+    return json.split_object(request.fields.get(VARIABLES, b"{}"))
+
+
+def _effort_in(request: Request) -> str:
+    """Return what a request says of effort, in whatever place; "" where it says nothing."""
+    fields = {**_variables(request), **request.fields}
+    said = [json.parse(fields[name]) for name in (_THINK, EFFORT) if name in fields]
+    return next((one for one in said if isinstance(one, str)), request.thinking.effort)
+
+
+def _efforts_offered(message: str, request: Request) -> str:
+    """List the efforts that a refusal offers: those in it but for the one it refuses."""
+    sent = thinking_fields(request).get(EFFORT) or _effort_in(request)
+    named = dict.fromkeys(_EFFORT_WORD.findall(message.lower()))
+    return " ".join(word for word in named if word != sent)
+
+
+def _with_offered_effort(question: Question, lacks: Lacks) -> Question:
+    request, offered = question.request, lacks[Capability.EFFORT_WORDS].split()
+    wanted, variables = _effort_in(request), _variables(request)
+    if wanted not in _RANKS:
+        return question
+    rank = _RANKS[wanted]
+    # of two that are as near the greater one
+    nearest = json.dump(min(offered, key=lambda one: (abs(_RANKS[one] - rank), -_RANKS[one])))
+    fields = dict(request.fields)
+    if EFFORT in variables:
+        fields[VARIABLES] = json.join_object({**variables, EFFORT: nearest})
+    else:
+        fields[_THINK if _THINK in fields else EFFORT] = nearest
+    return replace(question, request=replace(request, fields=fields))
+
+
+_CHANGES: Mapping[Capability, Callable[[Question, Lacks], Question]] = {
+    Capability.EFFORT_WORDS: _with_offered_effort,
+    Capability.THOUGHTFUL_PREFILL: _without_thoughts,
+    Capability.REPLY_PARSER: _read_here,
+    Capability.RICH_SCHEMAS: _with_simple_schemas,
+    Capability.TOOLS: in_words,
 }
 
 
-def without(question: Question, lacks: Collection[Capability]) -> Question:
-    """Leave out of a question what an engine refuses."""
-    omits = set(question.omits)
-    if Capability.STREAM_USAGE in lacks:
-        omits.add("stream_options")
-    if Capability.PARALLEL_CHOICE in lacks:
-        omits.add("parallel_tool_calls")
-    omits |= {names[0] for limit, names in _LIMITS.items() if limit in lacks}
-    return question if omits == question.omits else replace(question, omits=frozenset(omits))
-
-
-def directives_without(question: Question, lacks: Collection[Capability]) -> JsonObject:
+def directives_without(question: Question, lacks: Lacks) -> JsonObject:
     """Return the fields that constrain the output of an engine that lacks something.
 
     Without a parser a schema takes the place of `required`: vLLM keeps the tools in the prompt
@@ -182,7 +353,7 @@ def directives_without(question: Question, lacks: Collection[Capability]) -> Jso
     return fields
 
 
-def _limits(question: Question, lacks: Collection[Capability]) -> JsonObject:
+def _limits(question: Question, lacks: Lacks) -> JsonObject:
     """Give the limit of the answer the name that the engine knows."""
     return {
         known: question.request.max_tokens
@@ -191,8 +362,49 @@ def _limits(question: Question, lacks: Collection[Capability]) -> JsonObject:
     }
 
 
-def _thoughts(question: Question, lacks: Collection[Capability]) -> JsonObject:
+def _thoughts(question: Question, lacks: Lacks) -> JsonObject:
     """Tell what was said of thoughts, in what the engine knows of the words for it."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
     told = thinking_fields(question.request)
     return {name: value for name, value in told.items() if name not in unknown}
+
+
+# An engine may be restarted with the missing feature; to try again costs one refusal.
+_BELIEVED_SECONDS = 600.0
+_MOST_MODELS = 256
+
+
+class Learnt:
+    """What an engine has refused for each of its models: for a while, and for one build of it."""
+
+    def __init__(self, engine: str, clock: Callable[[], float]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._build = ""
+        # behind one address there may be many models, each with other limits
+        self._models: dict[str, dict[Capability, tuple[float, str]]] = {}
+
+    def of(self, model: str) -> Lacks:
+        if model not in self._models:  # nearly always
+            return {}
+        now, learnt = self._clock(), self._models[model]
+        return {one: known for one, (until, known) in learnt.items() if now < until}
+
+    def models(self) -> tuple[str, ...]:
+        return tuple(self._models)
+
+    def add(self, model: str, missing: Capability, known: str) -> None:
+        """Remember what was refused; says so once."""
+        if missing not in self._models.get(model, {}):
+            what = missing.name.lower().replace("_", " ")
+            logger.warning("%s has no %s for %r: %s", self._engine, what, model, missing.value)
+        if len(self._models) >= _MOST_MODELS and model not in self._models:
+            self._models.clear()
+        until = self._clock() + _BELIEVED_SECONDS
+        self._models.setdefault(model, {})[missing] = (until, known)
+
+    def heed_build(self, build: str) -> None:
+        """Forget what another build has refused; "" where nobody knows the build."""
+        if build and self._build and build != self._build:
+            self._models.clear()
+        self._build = build or self._build

@@ -1,9 +1,10 @@
 """The contract of a backend, for the rest of Temper."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,6 +16,7 @@ from proxy.conversation.requests import Question
 # Events that arrive together stay in one batch: a batch costs the same whatever its size.
 ReplyEvents: TypeAlias = AsyncGenerator[Sequence[ReplyEvent], None]
 Pieces: TypeAlias = AsyncGenerator[bytes, None]
+Headers: TypeAlias = dict[str, str]  # their names are lower case
 
 
 class Health(Enum):
@@ -81,8 +83,8 @@ class PassthroughRequest(msgspec.Struct, frozen=True):
 class Backend(Protocol):
     """An engine that runs a model.
 
-    Every method raises only `BackendFailed` and `InvalidRequest` kinds of errors. Closing the
-    iterator that `ask` returns cancels the generation upstream at once.
+    Every method raises only `BackendFailed` and `InvalidRequest` kinds of errors. Closing an
+    iterator cancels the work upstream at once, or where the engine notices.
     """
 
     @property
@@ -90,26 +92,21 @@ class Backend(Protocol):
         """The address shown in headers, logs and errors, without credentials."""
 
     def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Send a question and stream the reply in batches, with `headers` (lower case).
+        """Send a question with `headers`, and stream the reply in batches.
 
         No batch is empty; the last one ends with `ReplyFinished` or `ReplyUnreadable`. Content
         that `sink` takes is in no batch; without a sink the caller sees the whole reply.
         """
 
-    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Forward a request with `headers` (lower case), and stream whole lines of its answer.
+    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+        """Forward a request with `headers`, and stream whole lines of its answer."""
 
-        Closing the iterator cancels the work upstream if the engine notices.
-        """
-
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+    async def count(self, question: Question, headers: Headers) -> int | None:
         """Return the tokens of a question's prompt; None if unknown, never raises."""
 
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
+    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
         """Return the tokens of each text on its own; None if unknown, never raises."""
 
     async def models(self) -> tuple[BackendModel, ...]:
@@ -122,6 +119,10 @@ class Backend(Protocol):
         """Return the backend's state; never raises."""
 
 
+Part = TypeVar("Part")
+Put: TypeAlias = Callable[[Backend], AsyncGenerator[Part, None]]
+
+
 class BackendWrapper:
     """Delegates everything to another backend; subclasses override methods."""
 
@@ -130,25 +131,20 @@ class BackendWrapper:
 
     @property
     def name(self) -> str:
-        """The backend's name, which may tell more once it has answered."""
         return self._backend.name
 
     def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         return self._backend.ask(question, headers, sink)
 
-    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
+    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
         return self._backend.relay(passage, headers)
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+    async def count(self, question: Question, headers: Headers) -> int | None:
         return await self._backend.count(question, headers)
 
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
+    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
         return await self._backend.count_texts(texts, headers)
 
     async def models(self) -> tuple[BackendModel, ...]:
@@ -159,3 +155,31 @@ class BackendWrapper:
 
     async def health(self) -> Health:
         return await self._backend.health()
+
+
+class LateBackend(ABC):
+    """Stands for another backend, which may not be there yet."""
+
+    @abstractmethod
+    def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
+        """Stream what the backend answers as soon as it is there."""
+
+    @abstractmethod
+    async def _present(self) -> Backend | None:
+        """Return the backend if it is there; never raises."""
+
+    def ask(
+        self, question: Question, headers: Headers, sink: EventSink | None = None
+    ) -> ReplyEvents:
+        return self._stream(lambda backend: backend.ask(question, headers, sink))
+
+    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+        return self._stream(lambda backend: backend.relay(passage, headers))
+
+    async def count(self, question: Question, headers: Headers) -> int | None:
+        backend = await self._present()
+        return await backend.count(question, headers) if backend else None
+
+    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+        backend = await self._present()
+        return await backend.count_texts(texts, headers) if backend else None

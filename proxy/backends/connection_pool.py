@@ -5,21 +5,21 @@ aiohttp, and 300 with httpx in addition. This module knows nothing of a request'
 """
 
 import asyncio
+import ipaddress
 import selectors
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-
-from proxy.backends.connecting import addresses_of, first_connected
 
 # llama-server closes idle connections after 5 s; one that is given up earlier never breaks.
 KEEP_ALIVE = 4.0
 
+_HEAD_START = 0.25  # seconds before the next address is tried in parallel
 # bytes buffered for a slow reader before the socket is paused
 _MOST_WAITING = 256 * 1024
 _LONGEST_HEAD = 64 * 1024
@@ -85,11 +85,15 @@ class ConnectionPool:
         """
         if (connection := self._take()) is not None:
             try:
-                return await self._begin(connection, head, body, deadline)
+                await connection.begin(head, body, deadline)
             except BrokenOff as error:
                 if not error.is_stale:
                     raise
-        return await self._begin(await self._open(deadline), head, body, deadline)
+            else:
+                return connection
+        connection = await self._open(deadline)
+        await connection.begin(head, body, deadline)
+        return connection
 
     def release(self, connection: "Connection") -> None:
         """Keep a connection whose answer was read to its end, and close any other at once."""
@@ -135,21 +139,12 @@ class ConnectionPool:
         )
         return connection
 
-    async def _begin(
-        self, connection: "Connection", head: bytes, body: bytes, deadline: float
-    ) -> "Connection":
-        try:
-            await connection.begin(head, body, deadline)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
 
 class Connection(asyncio.Protocol):
     """One connection. An exchange starts with `begin` and ends when `receive` returns b"".
 
-    `status` and `header` tell what the head of the latest answer said.
+    `status` and `header` tell what the head of the latest answer said. It `is_over` when all of it
+    has come, though some may still be there to be received.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -165,13 +160,12 @@ class Connection(asyncio.Protocol):
         self._forget()
 
     def _forget(self) -> None:
-        """Forget the answer before."""
         self.status = 0
         self._headers: dict[bytes, bytes] = {}
         self._head_size = 0
         self._has_heard = False
         self._has_head = False
-        self._is_over = False
+        self.is_over = False
         self._keeps_alive = False
         self._chunks: list[bytes] = []
         self._waiting = 0
@@ -179,14 +173,9 @@ class Connection(asyncio.Protocol):
         self._idle = 0.0
 
     @property
-    def is_over(self) -> bool:
-        """Whether the whole answer has come; some of it may still be there to be received."""
-        return self._is_over
-
-    @property
     def is_reusable(self) -> bool:
         """Whether another exchange can begin; where something is unread nothing may be read."""
-        is_read = self._is_over and not self._chunks
+        is_read = self.is_over and not self._chunks
         return is_read and self._keeps_alive and self._failure is None
 
     @property
@@ -209,16 +198,20 @@ class Connection(asyncio.Protocol):
         """Send a request and wait for the head of the answer."""
         self._stop_timer()
         self._forget()
-        if self._transport is not None:
-            self._transport.writelines((head, body))
-        while not self._has_head:
-            await self._more(deadline)
+        try:
+            if self._transport is not None:
+                self._transport.writelines((head, body))
+            while not self._has_head:
+                await self._more(deadline)
+        except BaseException:
+            self.close()
+            raise
         self._is_used = True
 
     async def receive(self, deadline: float) -> bytes:
         """Return more of the body as it comes, empty at its end; raises TimeoutError."""
         while not self._chunks:
-            if self._is_over:
+            if self.is_over:
                 return b""
             await self._more(deadline)
         received = self._join()
@@ -229,10 +222,7 @@ class Connection(asyncio.Protocol):
         return received
 
     def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
-        """Offer arriving bytes to a sink while a reader waits for more.
-
-        It reports whether it takes that, and then has `idle` seconds to wait for what follows.
-        """
+        """Offer bytes to a sink while a reader waits; if it takes them, more has `idle` seconds."""
         self._sink, self._idle = sink, idle
 
     def rest(self, seconds: float) -> None:
@@ -288,13 +278,11 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         # uvloop's transports have these methods without being of this class
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Read what has come."""
-        if self._is_over:  # nothing was asked
+        if self.is_over:  # nothing was asked
             self._fail(NotHttp("more than the answer", data))
             self.close()
             return
@@ -311,7 +299,7 @@ class Connection(asyncio.Protocol):
         """Bring what has come past the reader, who waits for it, if the sink takes it."""
         if self._sink is None or self._waiter is None or self._waiter.done():
             return False
-        is_ordinary = bool(self._chunks) and not self._is_over and self._failure is None
+        is_ordinary = bool(self._chunks) and not self.is_over and self._failure is None
         if not is_ordinary or self._waiting > _MOST_WAITING or not self._sink(self._join()):
             return False
         self._chunks.clear()
@@ -327,8 +315,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         is_end = exc is None and self._has_head and self._ends_with_connection
         self._keeps_alive = False
-        if self._is_over or is_end:
-            self._is_over = True
+        if self.is_over or is_end:
+            self.is_over = True
             self._wake()
         else:
             is_reset = isinstance(exc, ConnectionError)
@@ -341,7 +329,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Refuse an answer to nothing."""
-        if self._is_over:
+        if self.is_over:
             raise ValueError("more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -358,7 +346,6 @@ class Connection(asyncio.Protocol):
         self._has_head = self.status >= 200
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of the body."""
         self._chunks.append(body)
         before = self._waiting
         self._waiting += len(body)
@@ -366,9 +353,63 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        """Note that the answer is complete."""
         if self._has_head:
-            self._is_over = True
+            self.is_over = True
             self._keeps_alive = self._parser.should_keep_alive()
         else:
             self._headers.clear()
+
+
+Connected = TypeVar("Connected")
+
+
+async def addresses_of(host: str, port: int) -> list[str]:
+    """Look up the addresses of a name, an address being its own; raises OSError."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(one[4][0]) for one in found))
+    return [host]
+
+
+async def first_connected(
+    addresses: list[str],
+    connect: Callable[[str], Coroutine[None, None, Connected]],
+    drop: Callable[[Connected], None],
+) -> Connected:
+    """Connect to the first address that accepts (RFC 8305); `drop` gets surplus connections.
+
+    An address that drops packets delays the next by a moment only. Neither uvloop nor every asyncio
+    does that by itself. Raises the OSError of the first if all refuse.
+    """
+    if len(addresses) == 1:
+        return await connect(addresses[0])
+    rest, failures = deque(addresses), list[BaseException]()
+    running: set[asyncio.Task[Connected]] = set()
+    try:
+        while rest or running:
+            if rest:
+                running.add(asyncio.create_task(connect(rest.popleft())))
+            patience = _HEAD_START if rest else None
+            done, running = await asyncio.wait(
+                running, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+            )
+            good = [task for task in done if task.exception() is None]
+            for task in good[1:]:
+                drop(task.result())
+            if good:
+                return good[0].result()
+            failures += [failure for task in done if (failure := task.exception())]
+    finally:
+        for task in running:
+            task.add_done_callback(lambda ended: _drop_unused(ended, drop))
+            task.cancel()
+    raise failures[0]
+
+
+def _drop_unused(ended: asyncio.Task[Connected], drop: Callable[[Connected], None]) -> None:
+    """Drop what an attempt that was cancelled had connected just before."""
+    if not ended.cancelled() and ended.exception() is None:
+        drop(ended.result())

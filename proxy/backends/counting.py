@@ -1,7 +1,6 @@
 """Counts tokens with a llama-server, a vLLM or Anthropic's API.
 
-Nothing here raises or takes long. None means unknown; the caller then estimates. This module knows
-only the body that would be sent.
+Nothing here raises or takes long. None means unknown; the caller then estimates.
 """
 
 import asyncio
@@ -9,9 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+from proxy.backends.refusals import whole_number
 from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import parse_object
 from proxy.errors import BackendFailed
 
 COUNT = "/v1/chat/completions/input_tokens"
@@ -33,15 +34,11 @@ _BYTES_PER_TOKEN = 8
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for one count, and how long not to ask again, in seconds.
-
-    `missing` is for an endpoint that the build does not have, `silent` for a server that did not
-    answer in time.
-    """
+    """How long to wait for one count, and how long not to ask again, in seconds."""
 
     answer: float = 2.0
-    missing: float = 600.0
-    silent: float = 30.0
+    missing: float = 600.0  # an endpoint that the build does not have
+    silent: float = 30.0  # a server that did not answer in time
 
 
 class TokenCounter:
@@ -56,22 +53,19 @@ class TokenCounter:
 
     async def count_prompt(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return how many tokens the prompt of a chat request's body has."""
-        counted = await self._post(COUNT, body, headers)
-        if counted is not None:
-            return _tokens(counted.get("input_tokens"))
+        if counted := await self._post(COUNT, body, headers):
+            return whole_number(counted.get("input_tokens"))
         if self._is_missing(COUNT) and not any(kind in body for kind in _MEDIA):
             return await self._count_rendered(body, headers)
         return None
 
     async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the same, asked of an engine whose `/tokenize` takes a chat, as vLLM's does."""
-        counted = await self._post(TOKENIZE, body, headers)
-        return None if counted is None else _tokens(counted.get("count"))
+        return whole_number((await self._post(TOKENIZE, body, headers)).get("count"))
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the same for a body of Anthropic's Messages API."""
-        counted = await self._post(COUNT_MESSAGES, body, headers)
-        return None if counted is None else _tokens(counted.get("input_tokens"))
+        return whole_number((await self._post(COUNT_MESSAGES, body, headers)).get("input_tokens"))
 
     async def count_texts(
         self, texts: Sequence[str], headers: Mapping[str, str]
@@ -86,8 +80,7 @@ class TokenCounter:
 
     async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Count in two steps, for builds that cannot do it in one."""
-        rendered = await self._post(TEMPLATE, body, headers)
-        prompt = rendered.get("prompt") if rendered is not None else None
+        prompt = (await self._post(TEMPLATE, body, headers)).get("prompt")
         if not isinstance(prompt, str):
             return None
         # as the server does it itself before it generates
@@ -111,14 +104,13 @@ class TokenCounter:
     async def _tokenize(
         self, wanted: JsonObject, headers: Mapping[str, str]
     ) -> list[JsonValue] | None:
-        answer = await self._post(TOKENIZE, json.dump(wanted), headers)
-        tokens = answer.get("tokens") if answer is not None else None
+        tokens = (await self._post(TOKENIZE, json.dump(wanted), headers)).get("tokens")
         return tokens if isinstance(tokens, list) else None
 
-    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject | None:
-        """Return the object that comes back, None where there is none."""
+    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject:
+        """Return the object that comes back, an empty one where there is none."""
         if self._is_missing(path) or _now() < self._silent_until:
-            return None
+            return {}
         limit = DOCUMENT_LIMIT + _BYTES_PER_TOKEN * len(body)
         try:
             async with (
@@ -129,12 +121,12 @@ class TokenCounter:
                 document = await answer.read(limit)
         except TimeoutError:
             self._silent_until = _now() + self._patience.silent
-            return None
+            return {}
         except BackendFailed:
-            return None
+            return {}
         if status in _MISSING:
             self._missing_until[path] = _now() + self._patience.missing
-        return _parse_object(document) if 200 <= status < 300 else None
+        return (parse_object(document) or {}) if 200 <= status < 300 else {}
 
     def _is_missing(self, path: str) -> bool:
         return _now() < self._missing_until.get(path, 0.0)
@@ -157,15 +149,3 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         size += length
     if batch:
         yield batch
-
-
-def _parse_object(document: bytes) -> JsonObject | None:
-    try:
-        found = json.parse(document)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _tokens(value: JsonValue) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,34 +1,23 @@
 """Finds out which kind of server answers at an address, and which of several addresses has one.
 
-A server is recognised by an answer that only its kind gives. Anything else, such as a web page, is
-no known server.
+A server is recognised by an answer that only its kind gives; a web page is no known server.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from proxy.backends.client import (
-    Backend,
-    BackendModel,
-    Description,
-    Health,
-    PassthroughRequest,
-    Pieces,
-    ReplyEvents,
-)
+from proxy.backends.client import Backend, BackendModel, Description, Health, LateBackend, Part, Put
 from proxy.backends.engines import ANY_ENGINE, engine_of
 from proxy.backends.http_backend import MODELS, models_in
-from proxy.backends.transport import BackendClient, WholeResponse
-from proxy.conversation import json
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import EventSink
-from proxy.conversation.requests import Question
+from proxy.dialects.lenient_json import as_object, parse_object
 from proxy.errors import BackendFailed, BackendUnavailable
 
 PROPERTIES = "/props"
@@ -43,15 +32,12 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a serv
 
 
 class EngineKind(Enum):
-    """The kinds of servers that have an adapter of their own; OPENAI is any other engine.
-
-    ANTHROPIC is never found: who means it names it.
-    """
+    """The kinds of servers that have an adapter of their own."""
 
     LLAMA_SERVER = "llama-server"
     OLLAMA = "ollama"
-    OPENAI = "openai"
-    ANTHROPIC = "anthropic"
+    OPENAI = "openai"  # any other engine
+    ANTHROPIC = "anthropic"  # which is never found: who means it names it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +49,17 @@ class FoundServer:
 
 
 async def kind_at(connection: BackendClient, patience: float | None = None) -> EngineKind | None:
-    """Return what answers, None if it is no known server; each question has `patience` seconds.
-
-    Raises BackendFailed if nothing answers.
-    """
+    """Return what answers within `patience` seconds, None if unknown; raises BackendFailed."""
     listed = await connection.get(MODELS, patience=patience)
     # all that a llama-server tells strangers where it wants a key (build 11669)
     if listed.server == _LLAMA_SERVER_HEADER:
         return EngineKind.LLAMA_SERVER
-    said = _object(listed)
+    said = parse_object(listed.body) or {}
     served = models_in(said) if listed.status == 200 else None
     entries = [one.details for one in served or ()]
-    if _is_loading(listed.status, said) or any(map(_is_of_llama_server, entries)):
+    kind = as_object(said.get("error")).get("type")
+    is_loading = listed.status == 503 and kind == "unavailable_error"
+    if is_loading or any(one.get("owned_by") == _LLAMA_SERVER_OWNER for one in entries):
         return EngineKind.LLAMA_SERVER
     if engine_of(entries) is not ANY_ENGINE:
         return EngineKind.OPENAI
@@ -109,10 +94,7 @@ async def _look_at(
 
 
 def likely_urls(ollama_host: str = "") -> Iterator[str]:
-    """List where servers usually are: llama-server's ports, then Ollama's.
-
-    9931 is llama-server's default now, 8080 was it before.
-    """
+    """List where servers usually are: llama-server's ports, new and old, then Ollama's."""
     yield "http://127.0.0.1:9931"
     yield "http://127.0.0.1:8080"
     yield ollama_url(ollama_host)
@@ -149,25 +131,7 @@ async def _ask_object(connection: BackendClient, path: str, patience: float | No
         document = await connection.get(path, patience=patience)
     except BackendFailed:
         return {}
-    return _object(document) if document.status == 200 else {}
-
-
-def _object(document: WholeResponse) -> JsonObject:
-    try:
-        value = json.parse(document.body)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _is_of_llama_server(entry: JsonObject) -> bool:
-    return entry.get("owned_by") == _LLAMA_SERVER_OWNER
-
-
-def _is_loading(status: int, said: JsonObject) -> bool:
-    error = said.get("error")
-    kind = error.get("type") if isinstance(error, dict) else None
-    return status == 503 and kind == "unavailable_error"
+    return (parse_object(document.body) or {}) if document.status == 200 else {}
 
 
 logger = logging.getLogger(__name__)
@@ -178,7 +142,7 @@ _STRANGE = "lists no models and names no engine: is that the address of a server
 Adapters: TypeAlias = Callable[[EngineKind], Backend]
 
 
-class DetectedBackend:
+class DetectedBackend(LateBackend):
     """Whatever answers at an address; `adapter_for` makes the adapter for a kind of server.
 
     All adapters share one connection, which is closed here.
@@ -197,37 +161,16 @@ class DetectedBackend:
     async def close(self) -> None:
         await self._connection.close()
 
-    def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
-    ) -> ReplyEvents:
-        known = self._adapter
-        if known is None:
-            return self._ask(question, headers, sink)
-        return known.ask(question, headers, sink)
+    def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
+        return self._find_and(put) if self._adapter is None else put(self._adapter)
 
-    async def _ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
-    ) -> ReplyEvents:
-        """Put a question to whatever it is."""
-        adapter = await self._find_adapter()
-        async with aclosing(adapter.ask(question, headers, sink)) as batches:
-            async for batch in batches:
-                yield batch
+    async def _find_and(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
+        async with aclosing(put(await self._find_adapter())) as parts:
+            async for part in parts:
+                yield part
 
-    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        async with aclosing((await self._find_adapter()).relay(passage, headers)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        adapter = self._adapter
-        return None if adapter is None else await adapter.count(question, headers)
-
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
-        adapter = self._adapter
-        return None if adapter is None else await adapter.count_texts(texts, headers)
+    async def _present(self) -> Backend | None:
+        return self._adapter
 
     async def models(self) -> tuple[BackendModel, ...]:
         return await (await self._find_adapter()).models()
@@ -250,15 +193,12 @@ class DetectedBackend:
         return await adapter.health()
 
     async def _find_adapter(self) -> Backend:
-        """Return the adapter; raises BackendUnavailable while nothing ever answered.
-
-        A server that is too busy to identify itself gets the adapter for any engine.
-        """
+        """Return the adapter; raises BackendUnavailable while nothing ever answered."""
         try:
             return self._adapter or await self._look()
         except BackendUnavailable:
             raise
-        except BackendFailed:
+        except BackendFailed:  # it is too busy to identify itself
             return self._adapter_for(EngineKind.OPENAI)
 
     async def _look(self) -> Backend:

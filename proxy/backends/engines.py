@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.backends.capabilities import Capability
+from proxy.backends.http_backend import positive
 from proxy.conversation.json import JsonObject
 
 
@@ -17,8 +18,8 @@ class Engine:
 
     Its list of models has one of `owners` as `owned_by`. A model's entry has the window in tokens
     in one of `window_fields`; the first one present counts. `catalogue` is a path with a more
-    exact list. `tokenizes` says whether `/tokenize` takes a chat with tools. `lacks` are
-    features that it never has.
+    exact list, and `version` is that of a document which tells its build. `tokenizes` says whether
+    `/tokenize` takes a chat with tools. `lacks` are features that it never has.
     """
 
     name: str
@@ -26,13 +27,14 @@ class Engine:
     window_fields: tuple[str, ...] = ("max_model_len",)
     catalogue: str = ""
     tokenizes: bool = False
+    version: str = ""
     lacks: frozenset[Capability] = field(default_factory=frozenset)
 
 
 ENGINES = (
     # owned_by, max_model_len and root: vllm/entrypoints/openai/engine/protocol.py, ModelCard.
     # /tokenize with messages and tools: the same package, TokenizeChatRequest.
-    Engine("vLLM", frozenset({"vllm"}), tokenizes=True),
+    Engine("vLLM", frozenset({"vllm"}), tokenizes=True, version="/version"),
     # owned_by and max_model_len: sglang/srt/entrypoints/openai/protocol.py, ModelCard. Its
     # /tokenize takes a prompt only, and tool_choice "none" leaves the tools out of the prompt.
     Engine("SGLang", frozenset({"sglang"})),
@@ -58,15 +60,9 @@ ANY_ENGINE = Engine(
 
 
 def engine_of(entries: Sequence[JsonObject]) -> Engine:
-    """Recognise an engine by its list of models."""
     owners = {owner for one in entries if isinstance(owner := one.get("owned_by"), str)}
     return next((engine for engine in ENGINES if not engine.owners.isdisjoint(owners)), ANY_ENGINE)
 
 
 def window_in(engine: Engine, entry: JsonObject) -> int | None:
-    """Find the window of a model in an engine's entry for it."""
-    for name in engine.window_fields:
-        tokens = entry.get(name)
-        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
-            return tokens
-    return None
+    return next(filter(None, (positive(entry.get(name)) for name in engine.window_fields)), None)

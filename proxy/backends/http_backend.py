@@ -2,21 +2,30 @@
 
 An adapter says how a question is put (`prepare`), how its replies and errors are read
 (`new_reading`, `error_in`, `meaning`), and what to do about a failure (`recover`). HTTP's own
-failures belong to `transport`. This module does not judge what a model wrote.
+failures belong to `transport`.
 """
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
-from proxy.backends.capabilities import Capability
+from proxy.backends.capabilities import (
+    Capability,
+    Lacks,
+    Learnt,
+    is_unreadable,
+    suspects,
+    takes_no_pictures,
+    without,
+)
 from proxy.backends.client import (
     BackendModel,
     Description,
+    Headers,
     Health,
     PassthroughRequest,
     Pieces,
@@ -25,21 +34,34 @@ from proxy.backends.client import (
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished, ReplyUnreadable
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    EventSink,
+    PromptProgress,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyUnreadable,
+)
 from proxy.conversation.requests import Question
+from proxy.dialects.lenient_json import as_text
+from proxy.dialects.ollama_chat.encode import first_picture
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
 from proxy.errors import (
     BackendFailed,
+    BackendRefused,
     BackendSpokeNonsense,
     BackendTimedOut,
     BackendUnavailable,
     ContextOverflow,
+    InvalidRequest,
     TemperError,
 )
 
 MODELS = "/v1/models"
 HEALTH_PATIENCE = 2.0
+
+_MOST_REFUSALS = 3  # that are acted on for one question
 
 _LAST = (ReplyFinished, StreamedError)
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
@@ -49,44 +71,37 @@ Cut = TypeVar("Cut", covariant=True)
 Told = TypeVar("Told", contravariant=True)
 
 
-class _Whole(Enum):
-    """Says that a reply has ended, and the body with it."""
-
-    WHOLE = "whole"
-
-
-_WHOLE = _Whole.WHOLE
-_End: TypeAlias = Literal[_Whole.WHOLE] | ReplyFinished | TemperError | None
-
-
 @dataclass(slots=True)
 class OutgoingQuestion:
-    """A question as it goes out; `asked` may be put otherwise than the client's `question`.
+    """A question as it goes out, which may be put otherwise than the client's.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
-    a time of the event loop, and `lacks` what the engine was known to lack by then.
+    a time of the event loop, `lacks` what the engine was known to lack by then, and `refused` how
+    many refusals of the same question have taught that.
     """
 
     path: str
     body: bytes
     question: Question
-    asked: Question
     may_pause: bool = False
     began_at: float = 0.0
-    lacks: Collection[Capability] = ()
+    lacks: Lacks = field(default_factory=dict)
+    refused: int = 0
     has_begun: bool = False
 
 
 class ReplyDecoder(Protocol):
-    """Reads one reply; both methods append to `parts`, and raise ValueError for what is none."""
+    """Reads one reply; raises ValueError for what is none.
+
+    `beginning` is what came first, for a look at what made no sense; `has_begun` reports whether
+    anything made sense so far.
+    """
 
     @property
-    def beginning(self) -> bytes:
-        """What came first, for a look at what made no sense."""
+    def beginning(self) -> bytes: ...
 
     @property
-    def has_begun(self) -> bool:
-        """Whether anything made sense so far."""
+    def has_begun(self) -> bool: ...
 
     def feed(self, piece: bytes, parts: list[ReplyPart], /) -> None:
         """Append the parts that `piece` completes; a `StreamedError` is the last one."""
@@ -101,21 +116,17 @@ class ReplyDecoder(Protocol):
 class Decoder(Protocol[Cut]):
     """Cuts the bytes of a body into pieces; raises ValueError for what cannot be cut."""
 
-    def feed(self, data: bytes, /) -> Iterable[Cut]:
-        """Return the pieces that `data` completes."""
+    def feed(self, data: bytes, /) -> Iterable[Cut]: ...
 
-    def finish(self) -> Iterable[Cut]:
-        """Return the pieces that the end of the body completes."""
+    def finish(self) -> Iterable[Cut]: ...
 
 
 class Reader(Protocol[Told]):
-    """Tells what the pieces of one reply say; raises ValueError for what is no reply."""
+    """Tells what the pieces of one reply say; raises ValueError for what is no whole reply."""
 
-    def feed(self, piece: Told, /) -> list[ReplyPart]:
-        """Return what one piece says."""
+    def feed(self, piece: Told, /) -> list[ReplyPart]: ...
 
-    def finish(self) -> list[ReplyPart]:
-        """Make sure that the end of the body is the end of the reply."""
+    def finish(self) -> list[ReplyPart]: ...
 
 
 class PieceReading(Generic[Piece]):
@@ -152,23 +163,45 @@ class PieceReading(Generic[Piece]):
 class HttpBackend(ABC):
     """An engine at an address; a subclass knows its language."""
 
-    def __init__(self, connection: BackendClient) -> None:
+    # what is left out, one after the other, where its own parser cannot read a reply
+    parsers: tuple[Capability, ...] = (Capability.TOOLS,)
+
+    def __init__(
+        self, connection: BackendClient, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._connection = connection
+        self.learnt = Learnt(connection.name, clock)
 
     @property
     def name(self) -> str:
         return self._connection.name
 
+    def lacks(self, model: str) -> Lacks:
+        """Return what the engine lacks for a model, as far as that is known."""
+        return self.learnt.of(model)
+
+    def name_lacks(self, model: str, *, is_only: bool) -> tuple[str, ...]:
+        """Name what the engine lacks; clients may call the only model of one anything."""
+        called = (model, *self.learnt.models()) if is_only else (model,)
+        return tuple(sorted({one.name.lower() for name in called for one in self.lacks(name)}))
+
     async def close(self) -> None:
         await self._connection.close()
 
     @abstractmethod
-    async def prepare(self, question: Question) -> OutgoingQuestion:
-        """Write what is sent for a question; raises `InvalidRequest` for what cannot be asked."""
+    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+        """Write what is sent for a question that is put without what the engine `lacks`.
+
+        Raises `InvalidRequest` for what cannot be asked.
+        """
 
     @abstractmethod
     def new_reading(self) -> ReplyDecoder:
         """Begin to read a reply."""
+
+    def readdress(self, passage: PassthroughRequest) -> PassthroughRequest:
+        """Name the model in a request that is passed on as the engine calls it."""
+        return passage
 
     async def recover(
         self, attempt: OutgoingQuestion, error: BackendFailed
@@ -181,34 +214,67 @@ class HttpBackend(ABC):
         return decode_error(body)
 
     def meaning(self, refusal: Refusal) -> BackendFailed | ContextOverflow:
-        """Return the error that a refusal means for us."""
         return as_error(self.name, refusal)
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        attempt = await self.prepare(question)
+        attempt = await self._put(question, self.lacks(question.request.model))
         while True:
             try:
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
                 ) as answer:
                     reading = await self._begin(answer, sink)
-                    end: _End = None
-                    while end is None:
+                    while True:
                         events, end = self._read(answer, reading, await answer.next_chunk())
                         if events:
-                            attempt.has_begun = True
+                            attempt.has_begun = attempt.has_begun or _says_something(events)
                             yield events
-                    if end is not _WHOLE:
+                        if end is not None:
+                            break
+                    if not (events and events[-1] is end):
                         yield await _last(answer, end)
                     return
             except BackendFailed as error:
-                again = await self.recover(attempt, error)
+                changed = await self._without_refused(question, attempt, error)
+                again = changed or await self.recover(attempt, error)
             if isinstance(again, ReplyUnreadable):
                 yield (again,)
                 return
             attempt = again
+
+    async def _put(self, question: Question, lacks: Lacks, refused: int = 0) -> OutgoingQuestion:
+        attempt = await self.prepare(without(question, lacks), lacks)
+        attempt.lacks, attempt.refused = lacks, refused
+        return attempt
+
+    async def _without_refused(
+        self, question: Question, attempt: OutgoingQuestion, error: BackendFailed
+    ) -> OutgoingQuestion | ReplyUnreadable | None:
+        """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
+
+        Raises `InvalidRequest` for what cannot be left out.
+        """
+        if not isinstance(error, BackendRefused):
+            return None
+        place = first_picture(question.messages)
+        if place is not None and takes_no_pictures(error):
+            raise InvalidRequest(error.message, place) from error
+        is_lost = is_unreadable(error)
+        parsers = [(one, "") for one in self.parsers]
+        blamed = parsers if is_lost else suspects(error, attempt.question)
+        for missing, known in blamed:
+            if missing in attempt.lacks:
+                continue
+            lacks = {**attempt.lacks, missing: known}
+            again = await self._put(question, lacks, attempt.refused + 1)
+            if again.body != attempt.body:
+                self.learnt.add(question.request.model, missing, known)
+                if not (is_lost or attempt.has_begun or again.refused > _MOST_REFUSALS):
+                    return again
+                break
+        return ReplyUnreadable(error.message) if is_lost else None
 
     async def _begin(self, answer: BackendResponse, sink: EventSink | None) -> ReplyDecoder:
         """Begin to read an answer; raises what it means where that is no success."""
@@ -219,12 +285,9 @@ class HttpBackend(ABC):
             answer.set_sink(partial(_hand_on, reading, sink))
         return reading
 
-    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too.
-
-        Nothing is judged or changed: only what is confidential is taken out of errors. A line comes
-        in one piece, so that another can stand before and behind it.
-        """
+    async def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+        """Stream whole lines, unchanged but for what is confidential in errors."""
+        passage = self.readdress(passage)
         confidential = self._connection.confidential
         async with self._connection.post(passage.path, passage.body(), headers) as answer:
             if not _is_success(answer.status):
@@ -242,14 +305,12 @@ class HttpBackend(ABC):
             if left := b"".join(rest):
                 yield _redact(left, confidential)
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell nothing: there is no common way to count tokens."""
+    # there is no common way to count tokens
+
+    async def count(self, question: Question, headers: Headers) -> int | None:
         return None
 
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
-        """Tell nothing: there is no common way to count tokens."""
+    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
         return None
 
     async def models(self) -> tuple[BackendModel, ...]:
@@ -265,7 +326,6 @@ class HttpBackend(ABC):
         return served
 
     async def describe(self, model: str) -> Description:
-        """Tell by which names a model goes; never raises."""
         try:
             served = await self.models()
         except BackendFailed:
@@ -273,17 +333,14 @@ class HttpBackend(ABC):
         return Description(names_among(served, model))
 
     async def health(self) -> Health:
-        """Return whether it can answer now; never raises.
-
-        A list of models that is refused or missing does not keep a client with a key of its own
-        from getting an answer.
-        """
-        status = await self.probe(MODELS)
-        if status is None:
-            return Health.UNREACHABLE
-        if status == 503:
-            return Health.LOADING
-        return Health.READY if status < 500 else Health.UNREACHABLE
+        # where the list is refused or missing, a client with a key of its own gets an answer
+        match await self.probe(MODELS):
+            case 503:
+                return Health.LOADING
+            case int(status) if status < 500:
+                return Health.READY
+            case _:
+                return Health.UNREACHABLE
 
     async def probe(self, path: str) -> int | None:
         """Return the status with which a small document comes, None if none comes soon."""
@@ -293,8 +350,15 @@ class HttpBackend(ABC):
             return None
 
     async def fetch(self, path: str) -> JsonObject:
-        """Return a small JSON object of its own."""
+        """Return a small JSON object of the engine's own."""
         return self.object_in(await self._connection.get(path))
+
+    async def read_text(self, path: str, member: str) -> str:
+        """Return a text in a small document, "" where there is none; never raises."""
+        try:
+            return as_text((await self.fetch(path)).get(member))
+        except (BackendFailed, ContextOverflow):
+            return ""
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
         """Post a small object of its own; returns the one that answers `within` seconds."""
@@ -321,31 +385,30 @@ class HttpBackend(ABC):
         return value
 
     def read_refusal(self, document: WholeResponse) -> BackendFailed | ContextOverflow:
-        """Return what an answer means that is no success."""
         error = self.error_in(document.body)
         return self.meaning(Refusal(document.status, error, document.retry_after))
 
     def _read(
         self, answer: BackendResponse, reading: ReplyDecoder, chunk: bytes
-    ) -> tuple[list[ReplyEvent], _End]:
-        """Read a chunk, or the end of the body where it is empty; an error comes last in it.
+    ) -> tuple[list[ReplyEvent], ReplyFinished | TemperError | None]:
+        """Read a chunk, or the end of the body where it is empty; returns the reply's end as well.
 
-        The end of the reply is told by itself where that of the body has not come with it.
+        It is among the events only where that of the body has come with it.
         """
         parts: list[ReplyPart] = []
-        end: _End = None
+        end: ReplyFinished | TemperError | None = None
         try:
             reading.feed(chunk, parts) if chunk else reading.finish(parts)
         except ValueError:
             end = self._unreadable(reading, chunk)
         # both are the last part: nothing is read behind them
         if parts and isinstance(last := parts[-1], _LAST):
-            if isinstance(last, StreamedError):
+            if isinstance(last, ReplyFinished):
+                end = last
+            else:
                 error = self._connection.confidential.out_of_error(last.error)
                 end = self.meaning(read_streamed_refusal(error))
-            else:
-                end = _WHOLE if answer.is_whole else last
-            if end is not _WHOLE:
+            if end is not last or not answer.is_whole:
                 parts.pop()
         return cast("list[ReplyEvent]", parts), end
 
@@ -369,10 +432,18 @@ def _hand_on(reading: ReplyDecoder, sink: EventSink, chunk: bytes) -> bool:
     return bool(parts) and sink(cast("list[ReplyEvent]", parts))
 
 
+def _says_something(events: Sequence[ReplyEvent]) -> bool:
+    return not all(isinstance(event, ReplyStarted | PromptProgress) for event in events)
+
+
 def _redact(lines: bytes, confidential: Confidential) -> bytes:
     """Take what is confidential out of lines that may be an error; quotes in a text are escaped."""
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
     return confidential.out_of(lines) if may_quote else lines
+
+
+def positive(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and value > 0 and value is not True else None
 
 
 def models_in(

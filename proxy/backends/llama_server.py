@@ -6,31 +6,31 @@ Measured on build 11669; the same holds for the server inside xllamacpp.
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from msgspec import structs
 
-from proxy.backends.capabilities import answer_form
+from proxy.backends.capabilities import Capability, Lacks, answer_form, without
 from proxy.backends.client import (
     BackendModel,
     Description,
+    Headers,
     Health,
     PassthroughRequest,
     Pieces,
 )
 from proxy.backends.counting import TokenCounter
-from proxy.backends.http_backend import OutgoingQuestion
+from proxy.backends.http_backend import OutgoingQuestion, positive
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
+from proxy.dialects.lenient_json import as_object, as_text
 from proxy.dialects.openai_chat.thinking import thinking_fields
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
-    BackendSpokeNonsense,
     BackendTimedOut,
     BackendUnavailable,
     InvalidRequest,
@@ -52,14 +52,6 @@ _SWITCH = ("enable_thinking",)
 
 # of a text to embed that is longer than a batch: there is no code for it
 _TOO_LARGE = "is too large to process"
-
-
-@dataclass(frozen=True, slots=True)
-class Properties:
-    """How a server was started: the window of one slot in tokens, and the number of slots."""
-
-    n_ctx: int
-    total_slots: int
 
 
 def directives(question: Question) -> JsonObject:
@@ -92,6 +84,8 @@ class LlamaServer(OpenAICompatible):
     signs of life, and the last description stays valid.
     """
 
+    parsers = (Capability.REPLY_PARSER, Capability.TOOLS)  # without the first the prompt stays
+
     def __init__(
         self,
         connection: BackendClient,
@@ -100,23 +94,24 @@ class LlamaServer(OpenAICompatible):
         poll_seconds: float = 0.5,
         architecture: str = "",
     ) -> None:
-        super().__init__(connection, directives)
+        super().__init__(connection)
         self._counter = TokenCounter(connection)
         self._architecture = architecture
         self._load_wait = load_wait
         self._poll_seconds = poll_seconds
         self._served: tuple[BackendModel, ...] = ()
 
-    async def prepare(self, question: Question) -> OutgoingQuestion:
-        asked = acceptable(question)
-        now = asyncio.get_running_loop().time() if self._load_wait else 0.0
-        return OutgoingQuestion(CHAT, self.body_of(asked), question, asked, began_at=now)
+    def directives(self, question: Question, lacks: Lacks) -> JsonObject:
+        return directives(question)
 
-    async def recover(
-        self, attempt: OutgoingQuestion, error: BackendFailed
-    ) -> OutgoingQuestion | ReplyUnreadable:
+    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+        now = asyncio.get_running_loop().time() if self._load_wait else 0.0
+        body = self.body_of(acceptable(question), lacks)
+        return OutgoingQuestion(CHAT, body, question, began_at=now)
+
+    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
         if isinstance(error, BackendRefused):
-            return _unreadable(error)
+            raise _meaning(error) from error
         if await self._has_loaded(error, attempt.began_at + self._load_wait):
             return attempt
         raise error
@@ -131,7 +126,7 @@ class LlamaServer(OpenAICompatible):
             await asyncio.sleep(self._poll_seconds)
         return False
 
-    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
+    async def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
         deadline = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
@@ -148,14 +143,12 @@ class LlamaServer(OpenAICompatible):
             else:
                 return
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        """Tell how many tokens a question's prompt has, as `ask` would send it; never raises."""
-        return await self._counter.count_prompt(self.body_of(acceptable(question)), headers)
+    async def count(self, question: Question, headers: Headers) -> int | None:
+        lacks = self.lacks(question.request.model)
+        body = self.body_of(acceptable(without(question, lacks)), lacks)
+        return await self._counter.count_prompt(body, headers)
 
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
-        """Tell how many tokens each text has on its own; never raises."""
+    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
         return await self._counter.count_texts(texts, headers)
 
     async def models(self) -> tuple[BackendModel, ...]:
@@ -177,7 +170,6 @@ class LlamaServer(OpenAICompatible):
                 return Health.UNREACHABLE
 
     async def describe(self, model: str) -> Description:
-        """Tell the names and the chat template of the model; never raises."""
         try:
             found = await self.fetch(PROPERTIES)
         except BackendRefused:
@@ -188,25 +180,19 @@ class LlamaServer(OpenAICompatible):
                 known = await super().describe(model)  # it tells its names meanwhile
             return replace(known, is_provisional=True)
         named = [found.get("model_alias"), found.get("model_path")]
-        template, slots = found.get("chat_template"), found.get("total_slots")
+        self.learnt.heed_build(f"{found.get('build_info')} {found.get('model_path')}")
+        senses = as_object(found.get("modalities"))
         return Description(
             tuple(name for name in named if isinstance(name, str) and name) or (model,),
             self._architecture,
-            template if isinstance(template, str) else "",
-            slots if isinstance(slots, int) and slots > 0 else None,
+            as_text(found.get("chat_template")),
+            positive(found.get("total_slots")),
             _window(found),
-            senses=_senses(found),
-            is_blind=_is_blind(found),
+            senses=tuple(sense for sense, has in senses.items() if has is True),
+            is_blind=senses.get("vision") is False,
             engine="llama.cpp",
+            lacks=self.name_lacks(model, is_only=True),
         )
-
-    async def properties(self) -> Properties:
-        """Read back how it was started: what it was told may have been rounded or capped."""
-        found = await self.fetch(PROPERTIES)
-        n_ctx, slots = _window(found), found.get("total_slots")
-        if n_ctx is None or not isinstance(slots, int):
-            raise BackendSpokeNonsense(self.name, "has no properties of a llama-server")
-        return Properties(n_ctx, slots)
 
 
 def acceptable(question: Question) -> Question:
@@ -217,54 +203,17 @@ def acceptable(question: Question) -> Question:
 
 def _window(properties: JsonObject) -> int | None:
     """Find the window of one slot; a server that routes to others says 0."""
-    settings = properties.get("default_generation_settings")
-    n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
-    return n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else None
+    return positive(as_object(properties.get("default_generation_settings")).get("n_ctx"))
 
 
-def _senses(properties: JsonObject) -> tuple[str, ...]:
-    """Tell what the model takes beside text: {"modalities": {"vision": true, "audio": false}}."""
-    told = properties.get("modalities")
-    return (
-        tuple(sense for sense, has in told.items() if has is True) if isinstance(told, dict) else ()
-    )
+def _meaning(refusal: BackendRefused) -> BackendRefused | InvalidRequest:
+    """Say what a refusal means.
 
-
-def _is_blind(properties: JsonObject) -> bool:
-    told = properties.get("modalities")
-    return isinstance(told, dict) and told.get("vision") is False
-
-
-def _unreadable(refusal: BackendRefused) -> ReplyUnreadable:
-    """Say that the model's reply is lost; raises what the refusal means if it means another."""
-    if (param := _find_blamed_field(refusal)) is not None:
-        raise InvalidRequest(refusal.message, param) from refusal
-    if not is_parse_failure(refusal):
-        raise refusal
-    return ReplyUnreadable(refusal.message)
-
-
-def _find_blamed_field(refusal: BackendRefused) -> str | None:
-    """Name the field of the request that the server answered with a 500, if it was one.
-
-    Measured on build 11669: {"error":{"code":500,"message":"Failed to parse tools: ...",
-    "type":"server_error"}}, and "image input is not supported - hint: ..." for a text model.
+    A field of the request can be to blame for a 500 as well; measured on build 11669: {"error":
+    {"code":500,"message":"Failed to parse tools: ...","type":"server_error"}}, and "image input is
+    not supported - hint: ..." for a text model.
     """
-    if refusal.status != 500:
-        return None
     for wording, param in _CLIENTS_FAULTS.items():
-        if wording in refusal.message:
-            return param
-    return None
-
-
-def is_parse_failure(refusal: BackendRefused) -> bool:
-    """Return whether the server's own parser could not read what the model wrote.
-
-    There is no code for it, so the wording counts here. Build 11669 says
-    {"error":{"code":500,"message":"The model produced output that does not match the expected
-    peg-native format","type":"server_error"}}; older ones "Failed to parse input at pos 12: ...".
-    """
-    message = refusal.message
-    is_mismatch = "does not match the expected" in message and "format" in message
-    return refusal.status == 500 and (is_mismatch or message.startswith("Failed to parse input"))
+        if refusal.status == 500 and wording in refusal.message:
+            return InvalidRequest(refusal.message, param)
+    return refusal

@@ -9,45 +9,24 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from proxy.backends.client import (
-    BackendModel,
-    Description,
-    Health,
-    PassthroughRequest,
-    Pieces,
-)
+from proxy.backends.capabilities import Lacks, in_words
+from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading, ReplyDecoder
 from proxy.backends.ollama_models import Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
-from proxy.conversation.tools import ToolUse
 from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader, decode_error
 from proxy.dialects.ollama_chat.encode import encode_question, first_picture
 from proxy.dialects.ollama_chat.fields import ModelSettings
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
+    ContextOverflow,
     InvalidRequest,
     UnknownModel,
 )
-from proxy.guardrails.formats.hermes import HermesConvention
-from proxy.guardrails.model_quirks import Template
-from proxy.guardrails.tool_prompts.history import describe_in_prompt
-
-_UNREADABLE = (
-    "does not match the expected",  # llama-server's parser
-    "Failed to parse input",
-    "invalid tool call arguments",  # Ollama's reading of what that parser found
-    "error parsing tool call",  # Ollama's own parsers
-)
-
-
-def lacks_tools(refusal: BackendRefused) -> bool:
-    """Return whether the template of the model cannot describe tools."""
-    return refusal.status == 400 and "does not support tools" in refusal.message
 
 
 def lacks_thinking(refusal: BackendRefused) -> bool:
@@ -56,18 +35,14 @@ def lacks_thinking(refusal: BackendRefused) -> bool:
     return refusal.status == 400 and any(one in refusal.message for one in wordings)
 
 
-def is_unreadable(refusal: BackendRefused) -> bool:
-    """Return whether a parser could not read what the model wrote, so that it is lost."""
-    return refusal.status == 500 and any(one in refusal.message for one in _UNREADABLE)
-
-
 logger = logging.getLogger(__name__)
 
 CHAT = "/api/chat"
 VERSION = "/api/version"
-HEALTH_PATIENCE = 2.0
 
 _WITH_EFFORTS = ("gptoss", "gpt-oss")
+_CUT_PROMPT = "no user query found"  # of a prompt that was cut although it must not be
+_USUAL = 4096  # tokens of a window that nobody has chosen
 _SMALL = 8192  # tokens; the first request of most agents is longer
 _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 
@@ -94,14 +69,13 @@ class Ollama(HttpBackend):
         super().__init__(connection)
         self._overrides = overrides or OllamaOverrides()
         self._models = OllamaModels(self, self._overrides.num_ctx, self._overrides.fitting)
-        self._toolless: set[str] = set()
         self._warned: set[str] = set()
 
     async def unload(self) -> None:
         """Unload the models that Ollama loaded for Temper; never raises."""
         await self._models.unload()
 
-    async def prepare(self, question: Question) -> OutgoingQuestion:
+    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
         name = self._meant(question.request.model)
         shown = await self._models.show(name)
         _check_pictures(question, name, shown)
@@ -112,11 +86,9 @@ class Ollama(HttpBackend):
             thinks=shown is None or shown.can("thinking") is not False,
             has_efforts=shown is not None and shown.architecture in _WITH_EFFORTS,
         )
-        asked = _in_words(question) if self._needs_words(question, name, shown) else question
+        asked = in_words(question, lacks) if _needs_words(question, shown) else question
         # while a model writes a call, Ollama sends nothing at all
-        return OutgoingQuestion(
-            CHAT, encode_question(asked, settings), question, asked, may_pause=True
-        )
+        return OutgoingQuestion(CHAT, encode_question(asked, settings), question, may_pause=True)
 
     def new_reading(self) -> ReplyDecoder:
         return PieceReading(LineDecoder(), LineReader())
@@ -124,24 +96,16 @@ class Ollama(HttpBackend):
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)
 
-    async def recover(
-        self, attempt: OutgoingQuestion, error: BackendFailed
-    ) -> OutgoingQuestion | ReplyUnreadable:
+    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
         if not isinstance(error, BackendRefused):
             raise error
         name = self._meant(attempt.question.request.model)
-        if attempt.asked.tools and lacks_tools(error):
-            self._toolless.add(name)
-            return await self.prepare(attempt.question)
-        if is_unreadable(error):
-            return ReplyUnreadable(error.message)
         raise await self._cause(error, attempt.question, name) from error
 
-    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        """Pass a request on to Ollama's own OpenAI endpoint, which has what this needs."""
-        name = self._meant(passage.model)
-        fields = {**passage.fields, "model": json.dump(name)}
-        return super().relay(replace(passage, fields=fields), headers)
+    def readdress(self, passage: PassthroughRequest) -> PassthroughRequest:
+        # it goes to Ollama's own OpenAI endpoint, which has what this needs
+        model = json.dump(self._meant(passage.model))
+        return replace(passage, fields={**passage.fields, "model": model})
 
     async def models(self) -> tuple[BackendModel, ...]:
         """List the models that were pulled, or the only one that is used."""
@@ -157,13 +121,14 @@ class Ollama(HttpBackend):
         Its template is left out: in Go's language it tells nobody here whether it has tools, and
         its capabilities do. The window of a model that is not loaded may be unknown for a moment.
         """
-        name = model if self._overrides.model is None else self._overrides.model
+        name = self._name(model)
         shown = await self._models.show(name, afresh=True)
         window = await self._models.window(name)
         if shown is None:
             identity = complete_name(name)
             return Description((name,), window=window, is_provisional=True, identity=identity)
         self._warn(name, window)
+        self.learnt.heed_build(await self.read_text(VERSION, "version"))
         return Description(
             shown.names,
             shown.architecture,
@@ -172,28 +137,26 @@ class Ollama(HttpBackend):
             takes_tools=shown.can("tools"),
             identity=complete_name(name),
             engine="Ollama",
+            lacks=self.name_lacks(model, is_only=self._overrides.model is not None),
         )
 
     async def health(self) -> Health:
         return Health.READY if await self.probe(VERSION) == 200 else Health.UNREACHABLE
 
+    def _name(self, model: str) -> str:
+        return model if self._overrides.model is None else self._overrides.model
+
     def _meant(self, model: str) -> str:
-        name = model if self._overrides.model is None else self._overrides.model
-        if not name:
+        if not (name := self._name(model)):
             raise InvalidRequest("Name a model that was pulled; 'ollama list' shows them.", "model")
         return name
 
-    def _needs_words(self, question: Question, name: str, shown: ModelDetails | None) -> bool:
-        """Return whether the tools have to be described in the prompt."""
-        is_toolless = name in self._toolless or (shown is not None and shown.can("tools") is False)
-        is_raw = question.parsing is Parsing.OURS and not _has_form(question)
-        return is_toolless or is_raw
-
     async def _cause(self, refusal: BackendRefused, question: Question, name: str) -> Exception:
-        """Return what a refusal means for the client."""
         if lacks_thinking(refusal):
             param = next((one for one in _THINKING if one in question.request.fields), None)
             return InvalidRequest(f"{refusal.message}. Leave it out, or take another model.", param)
+        if _CUT_PROMPT in refusal.message:
+            return ContextOverflow(refusal.message, None, await self._models.window(name) or _USUAL)
         if refusal.status != 404:
             return refusal
         try:
@@ -210,30 +173,18 @@ class Ollama(HttpBackend):
             logger.warning("%s has a window of %d tokens at Ollama: %s", name, window, advice)
 
 
+def _needs_words(question: Question, shown: ModelDetails | None) -> bool:
+    if shown is not None and shown.can("tools") is False:
+        return True
+    # where the whole reply is bound to a form no parser finds a call in it
+    sent = question.request.fields.keys() - question.omits
+    has_form = question.schema is not None or "response_format" in sent
+    return question.parsing is Parsing.OURS and not has_form
+
+
 def _check_pictures(question: Question, name: str, shown: ModelDetails | None) -> None:
     """Refuse pictures for a model without vision: Ollama would silently drop them."""
     is_blind = shown is not None and shown.can("vision") is False
     if is_blind and (param := first_picture(question.messages)) is not None:
         problem = f"The model {name!r} takes no pictures. Choose one that does."
         raise InvalidRequest(problem, param)
-
-
-def _has_form(question: Question) -> bool:
-    """Return whether the whole reply is bound to a form, so that no parser finds a call in it."""
-    if question.schema is not None:
-        return True
-    return "response_format" in question.request.fields.keys() - question.omits
-
-
-def _in_words(question: Question) -> Question:
-    """Describe the tools in the prompt, in the most common syntax."""
-    if not question.tools or question.tool_choice is ToolUse.NONE:
-        return question
-    described = describe_in_prompt(
-        question.messages,
-        question.tools,
-        None,
-        convention=HermesConvention(),
-        template=Template(),
-    )
-    return replace(question, messages=described, tools=())

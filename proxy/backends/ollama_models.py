@@ -5,14 +5,15 @@ because Ollama reloads a model if a question asks for another window.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from proxy.backends.client import BackendModel
-from proxy.backends.http_backend import HttpBackend, models_in
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.backends.http_backend import HttpBackend, models_in, positive
+from proxy.conversation.json import JsonObject
+from proxy.dialects.lenient_json import as_object, as_text
 from proxy.errors import BackendFailed, ContextOverflow
 
 TAGS = "/api/tags"
@@ -50,13 +51,6 @@ class ModelDetails:
         return None if self.capabilities is None else capability in self.capabilities
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadedModel:
-    """A model that is loaded, with its real window where that is told."""
-
-    window: int | None
-
-
 class OllamaModels:
     """Looks at the models of one Ollama.
 
@@ -81,7 +75,6 @@ class OllamaModels:
         self._ours: set[str] = set()
 
     async def list_models(self) -> tuple[BackendModel, ...]:
-        """List the models that were pulled."""
         return self._server.read_models(await self._server.fetch(TAGS), "models", "name")
 
     async def show(self, name: str, *, afresh: bool = False) -> ModelDetails | None:
@@ -89,7 +82,7 @@ class OllamaModels:
         if afresh or name not in self._shown:
             try:
                 told = await self._server.submit(SHOW, {"model": name}, self._patience)
-                fits = await self._largest(name, _object_in(told, "model_info"))
+                fits = await self._largest(name, as_object(told.get("model_info")))
                 self._shown[name] = replace(_read_shown(name, told), fitting=fits)
             except (BackendFailed, ContextOverflow):
                 return None
@@ -103,12 +96,10 @@ class OllamaModels:
         wanted = self._choose_window(name) or self._decided.get(name)
         if wanted is not None:
             return wanted
-        running = (await self._running()).get(_add_tag(name))
-        if running is not None and running.window is not None:
-            return running.window
+        loaded = (await self._running()).get(_add_tag(name))
         shown = self._shown.get(name)
-        if shown is None:
-            return None
+        if loaded is not None or shown is None:
+            return loaded
         return _at_most(shown.fitting or shown.preset, shown.trained)
 
     async def decide(self, name: str) -> int | None:
@@ -118,10 +109,9 @@ class OllamaModels:
         """
         if name not in self._decided:
             running = await self._running()
-            loaded = running.get(_add_tag(name))
-            own = loaded.window if loaded is not None else None
+            own = running.get(_add_tag(name))
             if name in self._shown:  # other names there are too many of
-                if loaded is None:
+                if _add_tag(name) not in running:
                     self._ours.add(name)
                 wanted = self._choose_window(name) or own or self._shown[name].fitting
                 return self._decided.setdefault(name, wanted)
@@ -155,28 +145,28 @@ class OllamaModels:
                 return await asyncio.to_thread(self._fitting, told, size)
         return None
 
-    async def _running(self) -> dict[str, _LoadedModel]:
+    async def _running(self) -> dict[str, int | None]:
+        """Return the windows of the models that are loaded, None where it is not told."""
         try:
             found = models_in(await self._server.fetch(RUNNING), "models", "name")
         except (BackendFailed, ContextOverflow):
             return {}
         return {
-            _add_tag(one.id): _LoadedModel(_tokens(one.details.get("context_length")))
-            for one in found or ()
+            _add_tag(one.id): positive(one.details.get("context_length")) for one in found or ()
         }
 
 
 def _read_shown(name: str, told: JsonObject) -> ModelDetails:
-    model, details = _object_in(told, "model_info"), _object_in(told, "details")
-    architecture = _string(model.get("general.architecture")) or _string(details.get("family"))
+    model, details = as_object(told.get("model_info")), as_object(told.get("details"))
+    architecture = as_text(model.get("general.architecture")) or as_text(details.get("family"))
     capabilities = told.get("capabilities")
-    names = (name, _string(model.get("general.basename")), _string(details.get("parent_model")))
+    names = (name, as_text(model.get("general.basename")), as_text(details.get("parent_model")))
     return ModelDetails(
-        _unique(names),
+        tuple(dict.fromkeys(filter(None, names))),
         architecture,
         frozenset(map(str, capabilities)) if isinstance(capabilities, list) else None,
-        _tokens(model.get(f"{architecture}.context_length")),
-        _preset(_string(told.get("parameters"))),
+        positive(model.get(f"{architecture}.context_length")),
+        _preset(as_text(told.get("parameters"))),
     )
 
 
@@ -203,20 +193,3 @@ def complete_name(name: str) -> str:
     tagged = _add_tag(name).casefold()
     host, slash, rest = tagged.rpartition("/")
     return rest if f"{host}{slash}" in _DEFAULT_PLACES else tagged
-
-
-def _unique(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
-def _object_in(holder: JsonObject, name: str) -> JsonObject:
-    found = holder.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _string(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _tokens(value: JsonValue) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None

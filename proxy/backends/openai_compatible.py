@@ -1,34 +1,146 @@
 """Any engine that speaks OpenAI's chat completions."""
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass, field
 
-from proxy.backends.capabilities import directives
-from proxy.backends.http_backend import HttpBackend, OutgoingQuestion
-from proxy.backends.reply_reading import ReplyReading
-from proxy.backends.transport import BackendClient
-from proxy.conversation.json import JsonValue
+from proxy.backends.capabilities import Lacks, directives_without
+from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, ReplyDecoder
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReasoningDelta, TextDelta, ToolCallArgumentsDelta
 from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.encode import encode_question
-
-Directives: TypeAlias = Callable[[Question], Mapping[str, JsonValue]]
+from proxy.dialects.openai_chat.fragments import Runs
+from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
+from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 
 CHAT = "/v1/chat/completions"
 
+_DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
+_LONGEST_REST = 64 * 1024
+_SHORT = 8 * 1024  # of a piece in which no row of events is long enough to be worth a search
+
 
 class OpenAICompatible(HttpBackend):
-    """An engine behind `/v1/chat/completions`; `directives` are what its adapter adds."""
+    """An engine behind `/v1/chat/completions`."""
 
-    def __init__(self, connection: BackendClient, directives: Directives = directives) -> None:
-        super().__init__(connection)
-        self._directives = directives
+    def directives(self, question: Question, lacks: Lacks) -> JsonObject:
+        """Return the fields that are added to a question."""
+        return directives_without(question, lacks)
 
-    async def prepare(self, question: Question) -> OutgoingQuestion:
-        return OutgoingQuestion(CHAT, self.body_of(question), question, question)
+    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+        return OutgoingQuestion(CHAT, self.body_of(question, lacks), question)
 
-    def new_reading(self) -> ReplyReading:
+    def new_reading(self) -> ReplyDecoder:
         return ReplyReading()
 
-    def body_of(self, question: Question) -> bytes:
-        """Write what is sent for a question."""
-        return encode_question(question, self._directives(question))
+    def body_of(self, question: Question, lacks: Lacks) -> bytes:
+        return encode_question(question, self.directives(question, lacks))
+
+
+@dataclass(slots=True)
+class ReplyReading:
+    """Turns the bytes of one reply into events, for both forms in which engines answer.
+
+    The form is told by the first character and not by the content type, which some engines get
+    wrong. The rest is as in `ReplyDecoder`.
+    """
+
+    has_begun: bool = False
+    beginning: bytes = b""
+    _events: EventDecoder = field(default_factory=EventDecoder)
+    _chunks: ChunkDecoder = field(default_factory=ChunkDecoder)
+    _runs: Runs = field(default_factory=Runs)
+    _rest: bytes = b""
+    _completion: bytearray | None = None
+    _is_blank: bool = True
+
+    def feed(self, piece: bytes, parts: list[ReplyPart]) -> None:
+        if self._is_blank:
+            piece = piece.lstrip()
+            self._is_blank = not piece
+            self.beginning = piece
+            self._completion = bytearray() if piece.startswith(b"{") else None
+        if self._completion is not None:
+            self._completion += piece
+            return
+        if self._rest:
+            piece, self._rest = self._rest + piece, b""
+        start = self._read_run(piece, 0, parts)
+        if 0 < len(piece) - start <= _SHORT and self._read_whole(piece, start, parts):
+            return
+        while start < len(piece):
+            start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
+
+    def read_for_sink(self, piece: bytes) -> list[ReplyPart] | None:
+        """Return the parts of a piece that has only events like those before.
+
+        None for any other, which is then still to be fed.
+        """
+        if self._rest or not self._events.is_between:
+            return None
+        run = self._runs.find(piece, 0)
+        if run is None or run.end < len(piece):
+            return None
+        return self._chunks.go_on(run.sample, run.texts)
+
+    def finish(self, parts: list[ReplyPart]) -> None:
+        if self._completion is not None:
+            self._read(self._completion.decode(), parts)
+        self._read_all(self._rest, parts)
+        for event in self._events.finish():
+            self._read(event.data, parts)
+        parts += self._chunks.finish()
+
+    def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
+        """Read the events that are like those before, if there are any; return where they end."""
+        run = self._runs.find(piece, start) if self._events.is_between else None
+        if run is None or (more := self._chunks.go_on(run.sample, run.texts)) is None:
+            return 0
+        parts += more
+        return run.end
+
+    def _read_whole(self, piece: bytes, start: int, parts: list[ReplyPart]) -> bool:
+        """Read events at once, where looking for rows of them costs more; reports whether it did.
+
+        The last one is what the next ones may be like.
+        """
+        events = piece[start:] if start else piece
+        payloads = self._events.split_whole(events)
+        if payloads is None:
+            return False
+        before = len(parts)
+        try:
+            self._chunks.feed_all(payloads, parts)
+        finally:
+            self.has_begun = self.has_begun or len(parts) > before
+        if len(parts) > before and isinstance(parts[-1], _DELTAS):
+            self._runs.learn(DATA + payloads[-1])
+        return True
+
+    def _read_event(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
+        """Read one event, or as much as there is of it; return where it ends."""
+        end = piece.find(END_OF_EVENT, start)
+        if end < 0 and self._can_wait(piece, start):
+            self._rest = piece[start:]
+            return len(piece)
+        if end < 0 or self._runs.are_unlikely or not self._events.is_between:
+            self._read_all(piece[start:], parts)
+            return len(piece)
+        before = len(parts)
+        self._read_all(piece[start : end + len(END_OF_EVENT)], parts)
+        if len(parts) == before + 1 and isinstance(parts[-1], _DELTAS):
+            self._runs.learn(piece[start:end])
+        return end + len(END_OF_EVENT)
+
+    def _can_wait(self, piece: bytes, start: int) -> bool:
+        """Return whether the beginning of an event may be kept until there is more of it."""
+        is_short = len(piece) - start < _LONGEST_REST
+        return is_short and self._events.is_between and b"\r" not in piece[start:]
+
+    def _read_all(self, events: bytes, parts: list[ReplyPart]) -> None:
+        for event in self._events.feed(events):
+            self._read(event.data, parts)
+
+    def _read(self, document: str, parts: list[ReplyPart]) -> None:
+        found = self._chunks.feed(document)
+        parts += found
+        self.has_begun = self.has_begun or bool(found)

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key, rank
 from proxy.backends.breaker import Breaker, BreakerState
@@ -20,12 +19,15 @@ from proxy.backends.client import (
     BackendModel,
     BackendWrapper,
     Description,
+    Headers,
     Health,
+    Part,
     PassthroughRequest,
     Pieces,
+    Put,
     ReplyEvents,
 )
-from proxy.conversation.replies import EventSink, PromptProgress, ReplyEvent
+from proxy.conversation.replies import EventSink, PromptProgress
 from proxy.conversation.requests import Question
 from proxy.errors import (
     BackendFailed,
@@ -72,8 +74,6 @@ def in_order(
     return sorted(order, key=reluctance)
 
 
-Part = TypeVar("Part")
-
 logger = logging.getLogger(__name__)
 
 _BUSY = 429
@@ -112,7 +112,6 @@ class Pool:
 
     @property
     def name(self) -> str:
-        """All addresses."""
         return ", ".join(member.backend.name for member in self._members)
 
     def pin(self) -> "PinnedMember":
@@ -120,22 +119,20 @@ class Pool:
         return PinnedMember(self, self._pace)
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
         async with aclosing(self.pin().ask(question, headers, sink)) as batches:
             async for batch in batches:
                 yield batch
 
-    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
         return self.pin().relay(passage, headers)
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+    async def count(self, question: Question, headers: Headers) -> int | None:
         member = self.order(_key(question, headers))[0]
         return await member.backend.count(question, headers)
 
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
+    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
         member = self.order(headers.get(PREFIX_HEADER, ""))[0]
         return await member.backend.count_texts(texts, headers)
 
@@ -170,7 +167,6 @@ class Pool:
         )
 
     async def health(self) -> Health:
-        """Return the best member's state; never raises."""
         felt = (await self.healths()).values()
         return next(state for state in Health if state in felt)
 
@@ -180,7 +176,6 @@ class Pool:
         return {one.backend.name: state for one, state in zip(self._members, felt, strict=True)}
 
     def order(self, key: str, pinned: Member | None = None) -> list[Member]:
-        """List whom to ask for a conversation, the best first."""
         return in_order(self._members, key, self.clock(), pinned)
 
     @asynccontextmanager
@@ -225,28 +220,25 @@ class PinnedMember(BackendWrapper):
 
     @property
     def name(self) -> str:
-        """The member that answers, all of them before that is known."""
         return self._pool.name if self._asked is None else self._asked.backend.name
 
     def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        def put(backend: Backend) -> ReplyEvents:
-            return backend.ask(question, headers, sink)
+        return self._patiently(
+            _key(question, headers),
+            lambda backend: backend.ask(question, headers, sink),
+            lambda batch: not all(isinstance(event, PromptProgress) for event in batch),
+        )
 
-        return self._patiently(_key(question, headers), put, _says_something)
-
-    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        def put(backend: Backend) -> Pieces:
-            return backend.relay(passage, headers)
-
-        return self._patiently(_key_of(passage, headers), put, bool)
+    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+        # prompts are told apart by how they begin; what has none is spread
+        beginning = passage.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
+        key = beginning or headers.get("x-request-id", "")
+        return self._patiently(key, lambda backend: backend.relay(passage, headers), bool)
 
     async def _patiently(
-        self,
-        key: str,
-        put: Callable[[Backend], AsyncGenerator[Part, None]],
-        says_something: Callable[[Part], bool],
+        self, key: str, put: Put[Part], says_something: Callable[[Part], bool]
     ) -> AsyncGenerator[Part, None]:
         """Ask two members, and again while all of them load their model."""
         clock = self._pool.clock
@@ -264,10 +256,7 @@ class PinnedMember(BackendWrapper):
                 return
 
     async def _with_failover(
-        self,
-        key: str,
-        put: Callable[[Backend], AsyncGenerator[Part, None]],
-        says_something: Callable[[Part], bool],
+        self, key: str, put: Put[Part], says_something: Callable[[Part], bool]
     ) -> AsyncGenerator[Part, None]:
         """Ask the best member, and the next one if that fails before it says anything."""
         order = self._pool.order(key, self._answered)
@@ -291,10 +280,6 @@ class PinnedMember(BackendWrapper):
                 return
 
 
-def _says_something(batch: Sequence[ReplyEvent]) -> bool:
-    return not all(isinstance(event, PromptProgress) for event in batch)
-
-
 def pin(backend: Backend) -> Backend:
     """Return the backend for one turn."""
     return backend.pin() if isinstance(backend, Pool) else backend
@@ -302,7 +287,6 @@ def pin(backend: Backend) -> Backend:
 
 @contextmanager
 def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None, None, None]:
-    """Keep account of a request to a member."""
     member.running += 1
     member.breaker.begin(clock())
     try:
@@ -311,10 +295,10 @@ def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None
         member.breaker.record_success()
         raise
     except BackendFailed as error:
-        if _is_its_fault(error):
-            _note_failure(member, clock())
-        else:
+        if isinstance(error, BackendRefused) and error.status not in _BROKEN:
             member.breaker.record_success()
+        else:
+            _note_failure(member, clock())
         raise
     except BaseException:
         member.breaker.record_abandoned()
@@ -333,10 +317,6 @@ def _note_failure(member: Member, now: float) -> None:
         logger.warning("%s is spared for a while", member.backend.name)
 
 
-def _is_its_fault(error: BackendFailed) -> bool:
-    return not isinstance(error, BackendRefused) or error.status in _BROKEN
-
-
 def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
     """Return whether to try another server; a timeout is not tried twice."""
     if isinstance(error, BackendRefused):
@@ -344,11 +324,5 @@ def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
     return isinstance(error, BackendUnavailable | BackendSpokeNonsense)
 
 
-def _key_of(passage: PassthroughRequest, headers: dict[str, str]) -> str:
-    """Tell prompts apart by how they begin, and spread what has none."""
-    beginning = passage.fields.get("prompt", b"")[:_BEGINNING]
-    return beginning.decode("utf-8", "replace") or headers.get("x-request-id", "")
-
-
-def _key(question: Question, headers: dict[str, str]) -> str:
+def _key(question: Question, headers: Headers) -> str:
     return headers.get(PREFIX_HEADER) or conversation_key(question.request, {})

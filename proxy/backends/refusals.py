@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_text
 from proxy.errors import BackendFailed, BackendRefused, BackendUnavailable, ContextOverflow
 
 REDACTED = b"[redacted]"
@@ -31,7 +32,6 @@ class Confidential:
         return said
 
     def out_of_error(self, error: JsonObject) -> JsonObject:
-        """Take the values out of the texts of an error."""
         return {
             name: self.out_of(told.encode()).decode() if isinstance(told, str) else told
             for name, told in error.items()
@@ -110,15 +110,9 @@ def overflow_in(message: str) -> Lengths | None:
     for wording in _OVERFLOWS:
         if found := wording.search(text):
             numbers = found.groupdict()
-            prompt = _number(numbers.get("prompt")) or _prompt_in(text)
-            return Lengths(prompt, _number(numbers.get("window")))
-    return None
-
-
-def _prompt_in(text: str) -> int | None:
-    for wording in _PROMPTS:
-        if found := wording.search(text):
-            return _number(found["prompt"])
+            said = (one["prompt"] for wording in _PROMPTS if (one := wording.search(text)))
+            prompt = numbers.get("prompt") or next(said, None)
+            return Lengths(_number(prompt), _number(numbers.get("window")))
     return None
 
 
@@ -150,10 +144,9 @@ def read_streamed_refusal(error: JsonObject) -> Refusal:
 
 
 def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
-    """Return the error that a refusal means for us."""
     error = refusal.error
-    message = _readable(_text(error.get("message"))) or "no explanation"
-    kind = _text(error.get("type"))
+    message = _readable(as_text(error.get("message"))) or "no explanation"
+    kind = as_text(error.get("type"))
     lengths = _overflow(refusal, message)
     if lengths is not None:
         return ContextOverflow(message, lengths.prompt, lengths.window)
@@ -164,7 +157,7 @@ def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
         refusal.status,
         message,
         kind=kind,
-        param=_text(error.get("param")),
+        param=as_text(error.get("param")),
         retry_after=refusal.retry_after,
     )
 
@@ -173,11 +166,11 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
     """Tell by how much a prompt was too long, if that is what the refusal is about."""
     error = refusal.error
     said = overflow_in(message)
-    if OVERFLOW_MARKS.isdisjoint({_text(error.get("type")), _text(error.get("code"))}):
+    if OVERFLOW_MARKS.isdisjoint({as_text(error.get("type")), as_text(error.get("code"))}):
         # "tokens" in a 429 are those of a minute
         return None if refusal.status == 429 else said
     told = said or Lengths()
-    prompt, window = _tokens(error.get("n_prompt_tokens")), _tokens(error.get("n_ctx"))
+    prompt, window = whole_number(error.get("n_prompt_tokens")), whole_number(error.get("n_ctx"))
     return Lengths(prompt or told.prompt, window or told.window)
 
 
@@ -187,9 +180,5 @@ def _readable(message: str) -> str:
     return _MISSING.sub(r"the field '\1' is missing", plain) if plain != message else message
 
 
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _tokens(value: JsonValue) -> int | None:
+def whole_number(value: JsonValue) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -7,15 +7,16 @@ nor answers.
 import asyncio
 import re
 import ssl
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TypeAlias
 
 import httpx
 
 from proxy.backends.affinity import PREFIX_HEADER
-from proxy.backends.arriving import Arriving, Unpacked
 from proxy.backends.connection_pool import (
     KEEP_ALIVE,
     BrokenOff,
@@ -51,6 +52,11 @@ _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "t
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _FAILURES = (ConnectionPoolError, OSError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 _SETTING = "backend.url"
+_ENCODING = b"content-encoding"
+_PLAIN = ("", "identity")
+
+Outgoing: TypeAlias = tuple[str, str, Mapping[str, str], bytes]
+"""A request: its method, path, headers and body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +108,24 @@ def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFaile
         case TimeoutError() | httpx.TimeoutException():
             return BackendTimedOut(backend, "was silent for too long")
         case NotHttp() if not mid_reply:
-            return _nonsense(backend, "does not speak HTTP", error)
+            return BackendSpokeNonsense(backend, "does not speak HTTP", error.sample)
         case httpx.DecodingError() | httpx.TooManyRedirects():
-            return _nonsense(backend, "sent a body that cannot be decoded", error)
+            said = str(error).encode("utf-8", "replace")
+            return BackendSpokeNonsense(backend, "sent a body that cannot be decoded", said)
         case _:
             return BackendUnavailable(backend, "broke off the connection")
 
 
-def _nonsense(backend: str, problem: str, error: Exception) -> BackendSpokeNonsense:
-    said = error.sample if isinstance(error, NotHttp) else str(error).encode("utf-8", "replace")
-    return BackendSpokeNonsense(backend, problem, said)
-
-
-class _ArrivingByHttpx:
-    """A response of httpx."""
+class _HttpxExchange:
+    """A response of httpx, read like a `Connection`."""
 
     is_over = False
 
     def __init__(self, response: httpx.Response) -> None:
+        self.status = response.status_code
+        self.close = response.aclose
         self._response = response
         self._stream = response.aiter_bytes()
-
-    @property
-    def status(self) -> int:
-        return self._response.status_code
 
     def header(self, name: bytes) -> str:
         return str(self._response.headers.get(name.decode(), ""))
@@ -139,27 +139,39 @@ class _ArrivingByHttpx:
 
 
 class BackendResponse:
-    """A backend's response, of which the body is still arriving.
+    """A backend's response to a request; leaving its context cancels what is still to come.
 
-    What is `confidential` is taken out of violations, which may quote what the backend was sent.
+    What is confidential is taken out of violations, which may quote what the backend was sent.
     """
 
+    # a generator that is a context would cost more
+
     def __init__(
-        self,
-        backend: str,
-        arriving: Arriving,
-        *,
-        deadline: float,
-        idle: float,
-        confidential: Confidential,
+        self, client: "BackendClient", request: Outgoing, *, first_byte: float, idle: float
     ) -> None:
-        self._backend = backend
-        self._confidential = confidential
-        self._arriving = arriving
+        self._client = client
+        self._request = request
         self._received = 0
-        self._deadline = deadline
         self._idle = idle
         self._clock = asyncio.get_running_loop().time
+        self._deadline = self._clock() + first_byte
+        self._arriving: Connection | _HttpxExchange
+
+    async def __aenter__(self) -> "BackendResponse":
+        try:
+            self._arriving = await self._client.open(self._request, self._deadline)
+        except BackendSpokeNonsense as error:
+            self._redact(error)
+            raise
+        return self
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        await self._client.release(self._arriving)
+        if isinstance(error, BackendSpokeNonsense):
+            self._redact(error)
+
+    def _redact(self, error: BackendSpokeNonsense) -> None:
+        error.sample = self._client.confidential.out_of(error.sample)
 
     @property
     def status(self) -> int:
@@ -167,12 +179,10 @@ class BackendResponse:
 
     @property
     def retry_after(self) -> str:
-        """The Retry-After header as it came, or empty."""
         return self._arriving.header(b"retry-after")
 
     @property
     def is_whole(self) -> bool:
-        """Whether the whole body has come, as far as that is known."""
         return self._arriving.is_over
 
     async def next_chunk(self) -> bytes:
@@ -180,13 +190,12 @@ class BackendResponse:
         try:
             chunk = await self._arriving.receive(self._deadline)
         except _FAILURES as error:
-            raise _meaning(self._backend, error, mid_reply=True) from error
+            raise _meaning(self._client.name, error, mid_reply=True) from error
         self._deadline = self._clock() + self._idle
         self._received += len(chunk)
         if self._received > STREAM_LIMIT:
-            raise BackendSpokeNonsense(
-                self._backend, "sent a reply without an end", is_endless=True
-            )
+            problem = "sent a reply without an end"
+            raise BackendSpokeNonsense(self._client.name, problem, is_endless=True)
         return chunk
 
     def set_sink(self, sink: Callable[[bytes], bool]) -> None:
@@ -211,8 +220,17 @@ class BackendResponse:
     async def whole(self) -> WholeResponse:
         """Return all of it, a small document: at most `DOCUMENT_LIMIT` bytes."""
         body = await self.read(DOCUMENT_LIMIT)
+        if (
+            isinstance(self._arriving, Connection)
+            and self._arriving.header(_ENCODING) not in _PLAIN
+        ):
+            try:
+                # gzip or deflate, whichever it is
+                body = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, DOCUMENT_LIMIT)
+            except zlib.error:
+                body = b""
         if self.status >= HTTPStatus.BAD_REQUEST:
-            body = self._confidential.out_of(body)
+            body = self._client.confidential.out_of(body)
         return WholeResponse(self.status, body, self.retry_after, self._arriving.header(b"server"))
 
     async def linger(self) -> None:
@@ -247,7 +265,7 @@ class BackendClient:
     ) -> None:
         if _UNSENDABLE.search(api_key):
             raise InvalidConfiguration("backend.api_key", "must be one line of plain characters")
-        self._root = root_of(url)
+        self.name = root_of(url)
         is_bearer = key_header == AUTHORIZATION
         self._forwarded = FORWARDED_HEADERS - (frozenset() if is_bearer else {AUTHORIZATION})
         written = f"Bearer {api_key}" if is_bearer else api_key
@@ -255,27 +273,29 @@ class BackendClient:
         self.confidential = Confidential((api_key, *(headers or {}).values()))
         self._timeouts = timeouts or Timeouts()
         # certificates take longer to load than everything else here
-        security = httpx.create_ssl_context() if self._root.startswith("https:") else None
-        self._standing = {
-            **_OWN_HEADERS,
-            **{name.lower(): value for name, value in (headers or {}).items()},
-        }
-        self._client = _open_client(
-            self._timeouts, transport or _open_transport(security), self._standing
+        security = httpx.create_ssl_context() if self.name.startswith("https:") else None
+        own = {name.lower(): value for name, value in (headers or {}).items()}
+        self._standing = {**_OWN_HEADERS, **own}
+        connect = self._timeouts.connect
+        self._client = httpx.AsyncClient(
+            headers=self._standing,
+            # Everything behind the connect has deadlines of its own, see `BackendResponse`.
+            timeout=httpx.Timeout(None, connect=connect),
+            follow_redirects=False,
+            trust_env=False,  # the environment's proxies are not for backends
+            transport=transport
+            or httpx.AsyncHTTPTransport(
+                verify=security or _INSECURE, limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE)
+            ),
         )
-        address = httpx.URL(self._root)
+        address = httpx.URL(self.name)
         self._target = address.raw_path.rstrip(b"/").decode()
         self._netloc = address.netloc.decode()
-        self._pool = (
-            ConnectionPool(_endpoint(address, security), self._timeouts.connect)
-            if transport is None
-            else None
-        )
-
-    @property
-    def name(self) -> str:
-        """The backend's address without credentials."""
-        return self._root
+        self._pool: ConnectionPool | None = None
+        if transport is None:
+            port = address.port or (80 if security is None else 443)
+            endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
+            self._pool = ConnectionPool(endpoint, connect)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -284,68 +304,47 @@ class BackendClient:
 
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str], *, may_pause: bool = False
-    ) -> "Posting":
-        """Send a JSON body; leaving the context cancels what the backend still does.
+    ) -> BackendResponse:
+        """Send a JSON body; the context of the result begins with the head of the answer.
 
         A backend that `may_pause` within its reply gets as much time there as before it.
         """
         own = {**self._allow_headers(headers), "content-type": "application/json"}
-        idle = self._timeouts.first_byte if may_pause else self._timeouts.idle
-        return Posting(self, path, (own, body), idle)
-
-    async def open_answer(
-        self, path: str, content: tuple[Mapping[str, str], bytes], idle: float
-    ) -> tuple[BackendResponse, Connection | httpx.Response]:
-        """Send a request; returns the answer, and what has to be released when it was read."""
-        deadline = asyncio.get_running_loop().time() + self._timeouts.first_byte
-        if self._pool is None:
-            response = await self._send("POST", path, content, deadline)
-            return self._answer(_ArrivingByHttpx(response), deadline, idle), response
-        own, body = content
-        try:
-            line = await self._pool.send(self._head(path, own, len(body)), body, deadline)
-        except _FAILURES as error:
-            raise _meaning(self.name, error, mid_reply=False) from error
-        try:
-            return self._answer(self._plain(line), deadline, idle), line
-        except BackendSpokeNonsense:
-            self._pool.release(line)
-            raise
-
-    async def release(self, held: Connection | httpx.Response) -> None:
-        """Release an answer; the unread rest is cancelled."""
-        if isinstance(held, httpx.Response):
-            await held.aclose()
-        elif self._pool is not None:
-            self._pool.release(held)
+        first_byte = self._timeouts.first_byte
+        idle = first_byte if may_pause else self._timeouts.idle
+        return BackendResponse(self, ("POST", path, own, body), first_byte=first_byte, idle=idle)
 
     async def get(self, path: str, *, patience: float | None = None) -> WholeResponse:
         """Fetch a small document, all of it within `patience` seconds."""
         within = self._timeouts.lookup if patience is None else patience
         deadline = asyncio.get_running_loop().time() + within
-        response = await self._send("GET", path, (self._allow_headers({}), b""), deadline)
-        try:
-            arriving = _ArrivingByHttpx(response)
-            answer = self._answer(arriving, deadline, within)
+        request = ("GET", path, self._allow_headers({}), b"")
+        async with BackendResponse(self, request, first_byte=within, idle=within) as answer:
             with translate_errors(self.name):
                 async with asyncio.timeout_at(deadline):
                     return await answer.whole()
-        finally:
-            await response.aclose()
 
-    def _plain(self, line: Connection) -> Arriving:
-        """Return an answer that can be read; only an error may come compressed."""
-        if line.header(b"content-encoding") in ("", "identity"):
-            return line
-        if line.status < HTTPStatus.BAD_REQUEST:
+    async def open(self, request: Outgoing, deadline: float) -> Connection | _HttpxExchange:
+        """Send a request and wait for its answer, which has to be released when it was read."""
+        method, path, headers, body = request
+        if self._pool is None or method == "GET":
+            return _HttpxExchange(await self._send(request, deadline))
+        try:
+            line = await self._pool.send(self._head(path, headers, len(body)), body, deadline)
+        except _FAILURES as error:
+            raise _meaning(self.name, error, mid_reply=False) from error
+        # only an error may come compressed: it is read whole
+        if line.header(_ENCODING) not in _PLAIN and line.status < HTTPStatus.BAD_REQUEST:
+            self._pool.release(line)
             raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
-        return Unpacked(line, DOCUMENT_LIMIT)
+        return line
 
-    def _answer(self, arriving: Arriving, deadline: float, idle: float) -> BackendResponse:
-        confidential = self.confidential
-        return BackendResponse(
-            self.name, arriving, deadline=deadline, idle=idle, confidential=confidential
-        )
+    async def release(self, arriving: Connection | _HttpxExchange) -> None:
+        """Release an answer; the unread rest is cancelled."""
+        if isinstance(arriving, _HttpxExchange):
+            await arriving.close()
+        elif self._pool is not None:
+            self._pool.release(arriving)
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         allowed = {name: headers[name] for name in self._forwarded if name in headers}
@@ -361,87 +360,22 @@ class BackendClient:
             f"{''.join(lines)}content-length: {length}\r\n\r\n"
         ).encode("latin-1", "replace")
 
-    async def _send(
-        self, method: str, path: str, content: tuple[Mapping[str, str], bytes], deadline: float
-    ) -> httpx.Response:
-        headers, body = content
+    async def _send(self, request: Outgoing, deadline: float) -> httpx.Response:
+        method, path, headers, body = request
         # Header values came in as latin-1 and leave as latin-1; httpx would insist on ASCII.
         encoded = [
             (name.encode("latin-1"), value.encode("latin-1", "replace"))
             for name, value in headers.items()
         ]
-        request = self._client.build_request(
-            method, self._root + path, content=body, headers=encoded
-        )
+        url = self.name + path
+        written = self._client.build_request(method, url, content=body, headers=encoded)
         with translate_errors(self.name):
             async with asyncio.timeout_at(deadline):
                 try:
-                    return await self._client.send(request, stream=True)
+                    return await self._client.send(written, stream=True)
                 except (httpx.RemoteProtocolError, httpx.ReadError):
                     # a kept connection that the backend had closed meanwhile
-                    return await self._client.send(request, stream=True)
-
-
-class Posting:
-    """A request that is on its way while the context is open; a generator would cost more."""
-
-    __slots__ = ("_client", "_content", "_held", "_idle", "_path")
-
-    def __init__(
-        self,
-        client: BackendClient,
-        path: str,
-        content: tuple[Mapping[str, str], bytes],
-        idle: float,
-    ) -> None:
-        self._client = client
-        self._path = path
-        self._content = content
-        self._idle = idle
-        self._held: Connection | httpx.Response | None = None
-
-    async def __aenter__(self) -> BackendResponse:
-        try:
-            answer, self._held = await self._client.open_answer(
-                self._path, self._content, self._idle
-            )
-        except BackendSpokeNonsense as error:
-            self._redact(error)
-            raise
-        return answer
-
-    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if self._held is not None:
-            await self._client.release(self._held)
-        if isinstance(error, BackendSpokeNonsense):
-            self._redact(error)
-
-    def _redact(self, error: BackendSpokeNonsense) -> None:
-        error.sample = self._client.confidential.out_of(error.sample)
-
-
-def _endpoint(address: httpx.URL, security: ssl.SSLContext | None) -> Endpoint:
-    port = address.port or (80 if security is None else 443)
-    return Endpoint(address.raw_host.decode().strip("[]"), port, security)
-
-
-def _open_client(
-    timeouts: Timeouts, transport: httpx.AsyncBaseTransport, headers: Mapping[str, str]
-) -> httpx.AsyncClient:
-    """Make the HTTP client for one backend; the environment's proxies do not apply to it."""
-    return httpx.AsyncClient(
-        headers=headers,
-        # Everything behind the connect has deadlines of its own, see `BackendResponse`.
-        timeout=httpx.Timeout(None, connect=timeouts.connect),
-        follow_redirects=False,
-        trust_env=False,
-        transport=transport,
-    )
-
-
-def _open_transport(security: ssl.SSLContext | None) -> httpx.AsyncBaseTransport:
-    limits = httpx.Limits(keepalive_expiry=KEEP_ALIVE)
-    return httpx.AsyncHTTPTransport(verify=security or _INSECURE, limits=limits)
+                    return await self._client.send(written, stream=True)
 
 
 def root_of(url: str) -> str:

@@ -9,13 +9,13 @@ It reads flags and turns errors into one sentence and an exit code; it decides n
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
 
 from proxy.cli import commands
 from proxy.cli.running import FAILED, Flags, fail, load, run
-from proxy.cli.tools import tools
 from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
 from proxy.errors import TemperError
@@ -65,9 +65,7 @@ def _keep_standard_streams() -> None:
 
 
 @click.group(
-    cls=CommandGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=_EPILOG,
+    cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG
 )
 @click.version_option(commands.version(), message="temper %(version)s")
 def main() -> None:
@@ -117,12 +115,8 @@ def serve(
     given["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}
     given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
     given["model"]["slots"] = flags["slots"]
-    settings = load(config, given, as_json=as_json)
-    configure_logging(settings.logging.format, settings.logging.level)
-    serving = commands.serve(
-        settings, lambda: load_settings(config, given), look_at, as_json=as_json
-    )
-    run(serving, as_json=as_json)
+    settings, reload = load(config, given), partial(load_settings, config, given)
+    run(commands.serve(settings, reload, look_at, as_json=as_json))
 
 
 @main.command()
@@ -136,9 +130,7 @@ def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
     """
     from proxy.cli import getting_models
 
-    settings = load(config, {}, as_json=as_json)
-    configure_logging(settings.logging.format, settings.logging.level)
-    run(getting_models.pull(settings, repository, as_json=as_json), as_json=as_json)
+    run(getting_models.pull(load(config), repository, as_json=as_json))
 
 
 @main.command()
@@ -164,17 +156,17 @@ def models(
     Where nothing is served, list the models in the caches of llama.cpp, Hugging Face, Ollama and
     LM Studio.
     """
+    from proxy.cli import getting_models
     from proxy.serving.opening import names_nothing
 
     if tried:
         commands.show_tried(as_json=as_json)
         return
-    settings = load(config, _backend_flags(flags), as_json=as_json)
-    configure_logging(settings.logging.format, "warning")
+    settings = load(config, _backend_flags(flags), level="warning")
     if cached or (not known and names_nothing(settings)):
-        commands.show_cached_models(as_json=as_json)
-        return
-    run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
+        getting_models.show_cached(as_json=as_json)
+    else:
+        run(commands.show_models(settings, known=known, as_json=as_json))
 
 
 @main.command()
@@ -196,12 +188,8 @@ def doctor(
     **flags: str | Path | None,
 ) -> None:
     """Examine the machine and the server, and say what to fix."""
-    settings = load(config, _backend_flags(flags), as_json=as_json)
-    configure_logging(settings.logging.format, "critical")  # findings say it all
-    examining = commands.examine_servers(
-        settings, bundle, look_at, client=client, temper=commands.version(), as_json=as_json
-    )
-    run(examining, as_json=as_json, otherwise=FAILED)
+    settings = load(config, _backend_flags(flags), level="critical")  # findings say it all
+    run(commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json), FAILED)
 
 
 @main.command()
@@ -210,7 +198,7 @@ def doctor(
 def top(url: str, key_file: Path | None) -> None:
     """Watch a running Temper in the terminal; q ends it."""
     configure_logging("text", "critical")  # a line in between would spoil the screen
-    run(commands.watch(url, key_file), as_json=False)
+    run(commands.watch(url, key_file))
 
 
 @main.command()
@@ -225,12 +213,7 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
     """
     from proxy.observability.replay import document, replay_file, summary
 
-    settings = load(config, {}, as_json=as_json)
-    configure_logging(settings.logging.format, "warning")
-    try:
-        replayed = replay_file(file, settings.profile.folder)
-    except TemperError as error:
-        fail(error, as_json=as_json)
+    replayed = replay_file(file, load(config, level="warning").profile.folder)
     if as_json:
         commands.print_json(document(replayed))
     else:
@@ -243,8 +226,7 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
     """Check the configuration, and look for the files it names."""
-    from proxy.api.response_keeping import examine_keeping
-    from proxy.api.shared_state import examine_state
+    from proxy.api.response_keeping import examine_keeping, examine_state
     from proxy.cli import configuration
 
     try:
@@ -266,9 +248,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
             }
         )
         return
-    files = configuration.model_files(loaded.settings)
-    found = f" {files} model files were found." if files else ""
-    click.echo(f"The configuration is valid. {configuration.describe_sources(loaded)}{found}")
+    click.echo(f"The configuration is valid. {configuration.describe_sources(loaded)}")
 
 
 @main.command(name="config")
@@ -285,18 +265,37 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
     if defaults and not as_json:
         click.echo(configuration.example_file(), nl=False)
         return
-    try:
-        loaded = DEFAULT_SETTINGS if defaults else load_with_origins(config)
-    except TemperError as error:
-        fail(error, as_json=as_json)
-    listed = configuration.effective(loaded)
+    listed = configuration.effective(DEFAULT_SETTINGS if defaults else load_with_origins(config))
     if as_json:
-        commands.print_json(configuration.effective_document(listed))
+        commands.print_json(
+            {one.name: {"value": one.value, "origin": one.origin} for one in listed}
+        )
     else:
         click.echo(configuration.as_toml(listed))
 
 
-main.add_command(tools)
+@main.group(invoke_without_command=True)
+@_CONFIG
+@_JSON
+@click.pass_context
+def tools(context: click.Context, config: Path | None, *, as_json: bool) -> None:
+    """List the tools of MCP servers."""
+    if context.invoked_subcommand is None:
+        settings = load(config, level="critical")  # the list says it all
+        run(commands.show_tools(settings, as_json=as_json), FAILED)
+
+
+@tools.command()
+@click.argument("tool")
+@click.argument("arguments", default="{}")
+@_CONFIG
+@_JSON
+def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> None:
+    """Call SERVER.TOOL once, with ARGUMENTS as a JSON object; 1 if it failed."""
+    from proxy.dialects.raw_json import read_object
+
+    settings, given = load(config, level="critical"), read_object(arguments.encode())
+    run(commands.call_tool(settings, tool, given, as_json=as_json), FAILED)
 
 
 @main.command(name="version")

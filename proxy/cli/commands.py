@@ -25,7 +25,6 @@ from proxy.settings import Settings
 if TYPE_CHECKING:
     from proxy.api.reloading import ReadSettings
     from proxy.api.server import PublicAddress
-    from proxy.doctor.checks import Keep
     from proxy.doctor.finding import Examined
     from proxy.doctor.target import Target
 
@@ -36,6 +35,7 @@ Work: TypeAlias = Coroutine[None, None, bool]
 
 _READINESS_SECONDS = 30.0
 _BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
+_LONGEST_DESCRIPTION = 70
 _BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 
 
@@ -84,10 +84,7 @@ def watch(url: str, key_file: Path | None) -> Work:
     """Show on the terminal what a Temper does, until `q` or a signal ends it."""
     from proxy.cli.top import watch_feed
 
-    async def work() -> bool:
-        return await watch_feed(url, read_key(key_file) if key_file is not None else "")
-
-    return work()
+    return watch_feed(url, read_key(key_file) if key_file is not None else "")
 
 
 def read_key(file: Path) -> str:
@@ -105,7 +102,6 @@ def read_key(file: Path) -> str:
 
 
 def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
-    """Print what was recognised of each model, or of every profile that is known."""
     from proxy.serving.inventory import list_models, list_profiles
 
     async def work() -> bool:
@@ -122,42 +118,34 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     return work()
 
 
-def show_cached_models(*, as_json: bool) -> None:
-    from proxy.cli import getting_models
-
-    found = getting_models.find_models()
-    if as_json:
-        print_json({"models": [], **getting_models.document(found)})
-    else:
-        getting_models.show(found)
-
-
 def examine_servers(
     settings: Settings,
     bundle: Path | None,
     places: tuple[str, ...],
     *,
     client: str | None,
-    temper: str,
     as_json: bool,
 ) -> Work:
     """Print each finding as it is made; reports whether none is a failure.
 
-    Where nothing is named, a server is looked for. With a `client`, it is examined for it too. What
-    was measured is kept, as by this version of `temper`.
+    Where nothing is named, a server is looked for. With a `client`, it is examined for it too.
     """
     from proxy.doctor import report
     from proxy.doctor.checks import examine
     from proxy.doctor.clients import CLIENTS
-    from proxy.doctor.report import write_bundle
     from proxy.serving.opening import find_backend, with_backend
+    from proxy.state.tried_models import TriedModels, cache_folder
+
+    tried = TriedModels(cache_folder())
+
+    def keep(target: "Target", found: "Sequence[Examined]") -> None:
+        tried.remember(report.build_tried_model(target, found, version()))
 
     async def work() -> bool:
         examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))
         console = Console(highlight=False)
         examined: list[Examined] = []
-        one_client = CLIENTS[client] if client is not None else None
-        examining = examine(examined_settings, client=one_client, keep=_keep_figures(temper))
+        examining = examine(examined_settings, client=CLIENTS.get(client or ""), keep=keep)
         async with contextlib.aclosing(examining) as findings:
             async for one in findings:
                 if not as_json:
@@ -168,28 +156,14 @@ def examine_servers(
         else:
             console.print(f"\n{report.summary(examined)}")
         if bundle is not None:
-            write_bundle(bundle, examined_settings, examined)
-            _say(f"Written: {bundle} (look into it before you send it).")
+            report.write_bundle(bundle, examined_settings, examined)
+            click.echo(f"Written: {bundle} (look into it before you send it).", err=True)
         return report.is_well(examined)
 
     return work()
 
 
-def _keep_figures(temper: str) -> "Keep":
-    """Return what keeps the figures of a model."""
-    from proxy.doctor.report import build_tried_model
-    from proxy.state.tried_models import TriedModels, cache_folder
-
-    tried = TriedModels(cache_folder())
-
-    def keep(target: "Target", found: "Sequence[Examined]") -> None:
-        tried.remember(build_tried_model(target, found, temper))
-
-    return keep
-
-
 def show_tried(*, as_json: bool) -> None:
-    """Print what was measured of the models that were tried on this machine."""
     from proxy.doctor.report import NOTHING_TRIED, build_tried_document, build_tried_table
     from proxy.state.tried_models import TriedModels, cache_folder
 
@@ -200,6 +174,45 @@ def show_tried(*, as_json: bool) -> None:
         Console(highlight=False).print(build_tried_table(tried))
     else:
         click.echo(NOTHING_TRIED)
+
+
+def show_tools(settings: Settings, *, as_json: bool) -> Work:
+    """Print the tool servers with their tools; reports whether all are ready."""
+    from proxy.serving.tool_inventory import inspect_servers
+
+    async def work() -> bool:
+        found = await inspect_servers(settings)
+        if as_json:
+            print_json({"servers": [one.document() for one in found]})
+        for one in () if as_json else found:
+            click.echo(click.style(one.spec.name, bold=True) + f"  {one.state} {one.protocol}")
+            for tool in one.definitions:
+                mark = one.offer_of(tool.name)
+                said = tool.description.partition("\n")[0][:_LONGEST_DESCRIPTION]
+                click.echo(f"  {tool.name}  ({mark})  {said}")
+            for warning in (one.problem, *one.warnings):
+                if warning:
+                    click.echo(f"  ! it {warning}")
+            if one.definitions:
+                click.echo(f"  digest = {json.dump_text(one.digest)}")
+        return all(one.state == "ready" for one in found)
+
+    return work()
+
+
+def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json: bool) -> Work:
+    """Call a tool once and print its result; reports whether it succeeded."""
+    from proxy.serving.tool_inventory import call_once
+
+    async def work() -> bool:
+        text, is_done = await call_once(settings, target, arguments)
+        if as_json:
+            print_json({"ok": is_done, "result": text})
+        else:
+            click.echo(text)
+        return is_done
+
+    return work()
 
 
 async def _warn_if_unreachable(address: "PublicAddress") -> None:
@@ -225,11 +238,6 @@ def version() -> str:
         return version_of("temper-proxy")
     except PackageNotFoundError:
         return "unknown (not installed)"
-
-
-def _say(sentence: str) -> None:
-    """Tell the operator something; standard output is for results."""
-    click.echo(sentence, err=True)
 
 
 def print_json(value: JsonObject) -> None:

@@ -1,25 +1,24 @@
 """What `temper check` and `temper config` find out: missing files, and the origins of values."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import proxy
 from proxy.api.keys import read_keys
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonValue
 from proxy.errors import InvalidConfiguration, TemperError
 from proxy.processes.launch import find_program, model_file_problem
 from proxy.profiles.files import load_profiles
-from proxy.settings import DEFAULT_FILE, TABLES, LoadedSettings, Settings
+from proxy.settings import DEFAULT_FILE, TABLES, LoadedSettings
 from proxy.settings.sections import Model
 
 HIDDEN = "********"
 _DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveSetting:
+class EffectiveSetting(NamedTuple):
     """A setting as it counts: its value as TOML has it, and where that comes from."""
 
     name: str
@@ -28,7 +27,6 @@ class EffectiveSetting:
 
 
 def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration]:
-    """Look for all files that settings name."""
     settings = loaded.settings
     owners = {"model": settings.model, **{f"models.{k}": v for k, v in settings.models.items()}}
     for section, model in owners.items():
@@ -42,16 +40,15 @@ def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration
 
 
 def describe_sources(loaded: LoadedSettings) -> str:
-    """Say in one sentence which file the settings are from, and what else counts."""
+    """Say which file the settings are from, what else counts, and which files were found."""
+    settings = loaded.settings
+    files = sum(one.path is not None for one in (settings.model, *settings.models.values()))
+    found = f" {files} model files were found." if files else ""
     others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
     besides = f", and {others} from the environment" if others else ""
     if loaded.file is None:
-        return f"There is no {DEFAULT_FILE} in this folder: the defaults count{besides}."
-    return f"{loaded.file} was read: {len(loaded.origins) - others} settings{besides}."
-
-
-def model_files(settings: Settings) -> int:
-    return sum(one.path is not None for one in (settings.model, *settings.models.values()))
+        return f"There is no {DEFAULT_FILE} in this folder: the defaults count{besides}.{found}"
+    return f"{loaded.file} was read: {len(loaded.origins) - others} settings{besides}.{found}"
 
 
 def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
@@ -62,7 +59,10 @@ def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
             is_section = section in TABLES and isinstance(value, dict)
             own = {f"{name}.{inner}": one for inner, one in value.items()} if is_section else None
             for inner, one in (own or {name: value}).items():
-                listed.append(_one(f"{section}.{inner}", one, loaded))
+                whole = f"{section}.{inner}"
+                # none is the empty text, as in the file
+                shown = HIDDEN if whole in loaded.hidden else "" if one is None else one
+                listed.append(EffectiveSetting(whole, shown, loaded.origins.get(whole, _DEFAULT)))
     return listed
 
 
@@ -74,13 +74,13 @@ def as_toml(settings: list[EffectiveSetting]) -> str:
         own, _, name = one.name.rpartition(".")
         if own != section:
             section = own
-            lines += ["", f"[{_write_section_name(own)}]"]
+            first, dot, chosen = own.partition(".")  # what the operator chose may have dots
+            lines += ["", f"[{first}{dot}{_quote(chosen) if chosen else ''}]"]
         lines.append(f"{_quote(name)} = {toml_value(one.value)}  # {one.origin}")
     return "\n".join(lines[1:])
 
 
 def example_file() -> str:
-    """Return the file that shows every setting with its default."""
     package = Path(proxy.__file__).parent
     installed = package / "temper.toml"
     source = installed if installed.is_file() else package.parent / "config" / "temper.toml"
@@ -88,14 +88,9 @@ def example_file() -> str:
 
 
 def problems_document(error: TemperError) -> list[JsonValue]:
-    """List what is wrong one by one, for programs."""
     if not isinstance(error, InvalidConfiguration):
         return [{"setting": None, "problem": str(error)}]
     return [{"setting": one.setting, "problem": one.problem} for one in error.problems]
-
-
-def effective_document(settings: list[EffectiveSetting]) -> JsonObject:
-    return {one.name: {"value": one.value, "origin": one.origin} for one in settings}
 
 
 def _problems_of_model(
@@ -109,13 +104,6 @@ def _problems_of_model(
             find_program(model.server)
         except TemperError as error:
             yield InvalidConfiguration(f"{section}.server", str(error))
-
-
-def _one(name: str, value: JsonValue, loaded: LoadedSettings) -> EffectiveSetting:
-    """Describe a setting; none is the empty text, as in the file."""
-    origin = loaded.origins.get(name, _DEFAULT)
-    shown = HIDDEN if name in loaded.hidden else "" if value is None else value
-    return EffectiveSetting(name, shown, origin)
 
 
 def toml_value(value: JsonValue) -> str:
@@ -132,12 +120,6 @@ def toml_value(value: JsonValue) -> str:
             return f"[{', '.join(map(toml_value, value))}]"
         case _:
             return json.dump_text(value)
-
-
-def _write_section_name(section: str) -> str:
-    """Write the name of a section; what the operator chose may have dots."""
-    first, _, own = section.partition(".")
-    return f"{first}.{_quote(own)}" if own else first
 
 
 def _quote(name: str) -> str:

@@ -2,14 +2,15 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from proxy.conversation import json
+from proxy.cli.commands import print_json
 from proxy.conversation.json import JsonObject
+from proxy.hardware.summary import amount
+from proxy.observability.sentences import escape
 from proxy.processes.model_caches import CachedModel, list_cached_models
 from proxy.settings import Settings
 
@@ -17,7 +18,6 @@ _NOTHING = (
     "No model was found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
     "Get one: temper pull owner/name:Q4_K_M, or try temper demo, which needs none."
 )
-_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
@@ -31,55 +31,38 @@ async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     with Terminal(Console(stderr=True, highlight=False), logs_events=shows_events) as terminal:
         path = await download(program, repository, terminal.follow)
     if as_json:
-        click.echo(json.dump_text({"ok": True, "model": repository, "path": str(path)}))
+        print_json({"ok": True, "model": repository, "path": str(path)})
     else:
         click.echo(f"{repository} lies in {path}")
         click.echo(f"Serve it: temper serve --hf {repository}")
     return True
 
 
-def find_models() -> tuple[CachedModel, ...]:
-    return list_cached_models(os.environ, Path.home(), sys.platform)
-
-
-def document(models: Sequence[CachedModel]) -> JsonObject:
-    listed: list[JsonObject] = [
-        {
-            "name": one.name,
-            "from": one.owner,
-            "path": str(one.path),
-            "bytes": one.size,
-            "quantisation": one.quantisation or None,
-            "problem": one.problem or None,
-        }
-        for one in models
-    ]
-    return {"cached": [*listed]}
-
-
-def show(models: Sequence[CachedModel]) -> None:
+def show_cached(*, as_json: bool) -> None:
     """Print what lies on this machine, and how it is served."""
+    models = list_cached_models(os.environ, Path.home(), sys.platform)
+    if as_json:
+        print_json({"models": [], "cached": [*map(_document, models)]})
+        return
     for one in models:
-        click.echo(click.style(_printable(one.name), bold=True))
-        told = (one.quantisation, _size(one.size), one.owner)
+        click.echo(click.style(escape(one.name), bold=True))
+        told = (one.quantisation, amount(one.size), one.owner)
         click.echo(f"  {', '.join(filter(None, told))}")
-        click.echo(f"  {_printable(str(one.path))}")
+        click.echo(f"  {escape(str(one.path))}")
         if one.problem:
             click.echo(f"  {click.style('unusable:', fg='yellow')} {one.problem}")
-    usable = [one for one in models if not one.problem]
-    if usable:
+    if not all(one.problem for one in models):
         click.echo("\nServe one: temper serve --model PATH")
     elif not models:
         click.echo(_NOTHING)
 
 
-def _size(count: int) -> str:
-    for unit, name in _UNITS:
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} bytes"
-
-
-def _printable(text: str) -> str:
-    """Show what could steer a terminal: names of files may hold anything."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+def _document(model: CachedModel) -> JsonObject:
+    return {
+        "name": model.name,
+        "from": model.owner,
+        "path": str(model.path),
+        "bytes": model.size,
+        "quantisation": model.quantisation or None,
+        "problem": model.problem or None,
+    }

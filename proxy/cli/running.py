@@ -13,6 +13,7 @@ from proxy.cli.commands import print_json
 from proxy.cli.signals import INTERRUPTED, ending_signals, keep_handlers
 from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
+from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
 
 Flags: TypeAlias = dict[str, dict[str, object]]
@@ -20,13 +21,11 @@ Flags: TypeAlias = dict[str, dict[str, object]]
 FAILED = 1
 
 
-def run(work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = INTERRUPTED) -> None:
+def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None:
     """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
     try:
         with keep_handlers(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             is_done = runner.run(_until_signalled(work))
-    except TemperError as error:
-        fail(error, as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit(INTERRUPTED)
     if not is_done:
@@ -57,12 +56,11 @@ async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
             loop.remove_signal_handler(number)
 
 
-def load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
-    """Read the settings, or end with what is wrong with them."""
-    try:
-        return load_settings(config, flags)
-    except TemperError as error:
-        fail(error, as_json=as_json)
+def load(config: Path | None, flags: Flags | None = None, *, level: str = "") -> Settings:
+    """Read the settings, and log as they say; a `level` of logs overrules theirs."""
+    settings = load_settings(config, flags or {})
+    configure_logging(settings.logging.format, level or settings.logging.level)
+    return settings
 
 
 def fail(error: TemperError, *, as_json: bool, details: JsonObject | None = None) -> NoReturn:

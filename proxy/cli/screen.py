@@ -43,14 +43,8 @@ class Screen:
             case Batch():
                 self._rows |= {row.id: row for row in change.rows}
                 self._forget()
-            case Cards():
-                self._state = structs.replace(self._state, models=change.models)
-            case ToolCards():
-                self._state = structs.replace(self._state, tool_servers=change.tool_servers)
-            case Pending():
-                self._state = structs.replace(self._state, confirmations=change.confirmations)
-            case Sums():
-                self._state = structs.replace(self._state, totals=change.totals)
+            case _:
+                self._state = structs.replace(self._state, **structs.asdict(change))
 
     def draw(self, width: int, now: float, *, is_live: bool = True) -> RenderableType:
         """Draw it for a terminal of so many columns; `now` is a Unix time."""
@@ -58,7 +52,7 @@ class Screen:
         over = [row for row in self._rows.values() if row.phase == OVER and row.repairs]
         latest = sorted(over, key=lambda row: row.at, reverse=True)[:_MOST_REPAIRS]
         is_narrow = width < _NARROW
-        parts: list[RenderableType] = [
+        return Group(
             self._head(now, is_live=is_live),
             *_pending(self._state.confirmations, self._page),
             _line(self._state.totals.hour.get("", Counts())),
@@ -69,8 +63,7 @@ class Screen:
             _living(living, now, is_narrow=is_narrow),
             Text(),
             _repairs(latest, is_narrow=is_narrow),
-        ]
-        return Group(*parts)
+        )
 
     def _take(self, state: InitialState) -> None:
         """Take over a state: it has the newest rows and all that live, so what is over stays."""
@@ -96,7 +89,6 @@ class Screen:
 
 
 def _line(counts: Counts) -> Text:
-    """Draw the summary of the last hour."""
     helped = counts.repaired + counts.retried + counts.exhausted
     many = "request" if counts.requests == 1 else "requests"
     line = Text(f"{counts.requests} {many}", style="bold").append(
@@ -158,9 +150,7 @@ def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
 def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
     if not rows:
         return Text("Nothing had to be repaired yet.", style="dim")
-    table = _table("Time", "Outcome", "What was done")
-    if is_narrow:
-        table = _table("Outcome", "What was done")
+    table = _table(*(() if is_narrow else ("Time",)), "Outcome", "What was done")
     for row in rows:
         outcome = row.outcome or "failed"
         word, colour = OUTCOMES[outcome][0], _COLOURS.get(outcome, "")

@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 _WIDE = 70  # columns, from which on there is room for a bar as long as it should be
 _BESIDES = 16  # columns that the moving mark, the percentage, the seconds and the gaps take
 _FRAMES = 5  # a second; the processor is busy with the model
-_SHARE = "{task.fields[share]}"
-_SECONDS = "{task.elapsed:.0f} s"
 
 
 class Terminal:
@@ -41,9 +39,7 @@ class Terminal:
         logs_events: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console
-        self._logs_events = logs_events
-        self._clock = clock
+        self._console, self._logs_events, self._clock = console, logs_events, clock
         self._begun: dict[str, float] = {}
         self._stages: dict[str, StartStage] = {}
         self._tasks: dict[str, TaskID] = {}
@@ -126,8 +122,8 @@ def _bar(console: Console) -> Progress:
         SpinnerColumn(),
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
         BarColumn(bar_width=_length_of_bar(console)),
-        TextColumn(_SHARE),
-        TextColumn(_SECONDS, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[share]}"),
+        TextColumn("{task.elapsed:.0f} s", table_column=Column(no_wrap=True)),
         console=console,
         transient=True,
         refresh_per_second=_FRAMES,

@@ -59,7 +59,6 @@ async def watch_feed(url: str, key: str) -> bool:
 
 
 async def _draw(changes: AsyncGenerator[Change | None, None], screen: Screen, live: Live) -> None:
-    """Draw each change, and each second that passes."""
     is_live = True
     coming = asyncio.ensure_future(anext(changes))
     try:
@@ -111,7 +110,6 @@ async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:
 
 
 def _no_answer(url: str, error: httpx.HTTPError) -> str:
-    """Return why no server was reached, and what to do."""
     match error:
         case httpx.UnsupportedProtocol():
             return f"{url!r} is not an address: write it like http://127.0.0.1:8367"

@@ -1,4 +1,4 @@
-"""How commands are found, and how they show their flags.
+"""How commands are found, how they show their flags, and how they fail.
 
 Flags stand in groups where there are many, with a near name for a typo.
 """
@@ -14,6 +14,9 @@ from typing import ClassVar
 
 import click
 
+from proxy.cli.running import fail
+from proxy.errors import TemperError
+
 _GROUP = "temper.commands"  # of entry points in pyproject.toml
 _FROM_EVALS = ("demo", "eval")
 _MISSING = "'temper {}' needs the package temper_evals: pip install temper-proxy brings it"
@@ -22,7 +25,7 @@ _NEAR = 0.7  # how alike two flags are of which one was meant; click proposes le
 
 
 class Command(click.Command):
-    """A command that proposes a flag only where it is likely to be meant."""
+    """A command that proposes a flag only where it is likely to be meant, and fails as all do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -32,30 +35,23 @@ class Command(click.Command):
             near = difflib.get_close_matches(error.option_name, flags, 1, _NEAR)
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
 
-
-class GroupedCommand(Command):
-    """A command with so many flags that they stand in groups."""
-
-    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the flags, group by group; those of no group come last."""
-        lines = {
-            one.name or "": line
-            for one in self.get_params(ctx)
-            if (line := one.get_help_record(ctx)) is not None
-        }
-        for title, names in self.groups.items():
-            with formatter.section(title):
-                formatter.write_dl([lines.pop(name) for name in names])
-        with formatter.section("Other options"):
-            formatter.write_dl([*lines.values()])
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except TemperError as error:
+            fail(error, as_json=ctx.params.get("as_json", False))
 
 
-class CommandGroup(click.Group):
-    """Commands of the first kind, unless another is asked for, and those of other packages."""
+class Group(Command, click.Group):
+    """A command with commands of its own, of the same kind."""
 
     command_class = Command
+
+
+class CommandGroup(Group):
+    """All commands, also those of other packages."""
+
+    group_class = Group
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_entry_points()})
@@ -90,13 +86,26 @@ def _entry_points_of_checkout() -> list[EntryPoint]:
     return [EntryPoint(name, value, _GROUP) for name, value in groups[_GROUP].items()]
 
 
-class ServeCommand(GroupedCommand):
-    """The flags of `temper serve`."""
+class ServeCommand(Command):
+    """`temper serve` has so many flags that they stand in groups."""
 
-    groups: ClassVar = {
+    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Model": ("backend_urls", "model", "hf", "ollama"),
         "Size of the model": ("context_tokens", "slots", "budget"),
         "Address": ("host", "port", "workers"),
         "Replies": ("text_policy", "strict"),
         "Output": ("log_format", "as_json"),
     }
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags, group by group; those of no group come last."""
+        lines = {
+            one.name or "": line
+            for one in self.get_params(ctx)
+            if (line := one.get_help_record(ctx)) is not None
+        }
+        for title, names in self.groups.items():
+            with formatter.section(title):
+                formatter.write_dl([lines.pop(name) for name in names])
+        with formatter.section("Other options"):
+            formatter.write_dl([*lines.values()])

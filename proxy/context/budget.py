@@ -78,10 +78,8 @@ def check_size(size: int, client: int, budget: TokenBudget) -> None:
     What cannot be made shorter may use up what is kept for the answer: the backend would take it,
     so nobody is better off with a refusal. `client` is the size as the client wrote it.
     """
-    if size <= budget.most:
-        return
-    wording = (
-        f"the prompt has {client} tokens, and at least {size} of them cannot be left out. "
-        "Please shorten the conversation."
-    )
-    raise ContextOverflow(wording, client, budget.window)
+    if size > budget.most:
+        too_long = f"the prompt has {client} tokens, and at least {size} of them cannot be left out"
+        raise ContextOverflow(
+            f"{too_long}. Please shorten the conversation.", client, budget.window
+        )

@@ -31,7 +31,6 @@ class Rate:
     _seen: float | None = None
 
     def observe(self, size: int, tokens: int) -> None:
-        """Learn from `size` pieces that were so many tokens."""
         if tokens <= 0 or size < _LEAST_PIECES:
             return
         self._seen = size / tokens
@@ -72,7 +71,6 @@ class CountingDoubt:
     factor: float = 1.0
 
     def learn_refused(self, counted: int, tokens: int) -> None:
-        """Learn from a prompt that had too many `tokens` for the window."""
         self.factor = max(self.factor, self._step(tokens / max(1, counted)))
 
     def learn_served(self, counted: int, tokens: int) -> None:
@@ -116,26 +114,21 @@ class Growth:
         return round(size * self._tokens / self._size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchor:
-    """One prompt: its messages, and the tokens of it that are not their words."""
-
-    messages: int
-    surplus: int
-
-
 @dataclass(slots=True)
 class Constants:
     """What a template adds: `overhead` to each message, and something for every set of tools."""
 
     overhead: int = 6
     _span: int = 0
-    _anchors: dict[int, _Anchor] = field(default_factory=dict)
+    # of one prompt its messages, and the tokens of it that are not their words
+    _anchors: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def count_besides(self, tools: int) -> int | None:
         """Return what a prompt with these tools holds besides messages; None if never seen."""
-        anchor = self._anchors.get(tools)
-        return None if anchor is None else self._besides(anchor)
+        if (anchor := self._anchors.get(tools)) is None:
+            return None
+        messages, surplus = anchor
+        return max(0, surplus - self.overhead * messages)
 
     def observe(self, tools: int, messages: int, surplus: int, total: int) -> None:
         """Learn from a prompt of `total` tokens, of which `surplus` are not words of messages.
@@ -143,24 +136,16 @@ class Constants:
         Two prompts that differ in their length tell the overhead; a wider difference tells it
         better, and is believed once it is twice as wide.
         """
-        seen = _Anchor(messages, surplus)
         anchor = self._anchors.get(tools)
-        if anchor is None:
-            self._keep(tools, seen)
-            return
-        span = messages - anchor.messages
-        if abs(span) >= max(_LEAST_SPAN, 2 * self._span):
-            self._span = abs(span)
-            self.overhead = max(0, round((surplus - anchor.surplus) / span))
-        expected = self._besides(anchor) + self.overhead * messages
-        if abs(expected - surplus) > _TOLERANCE * total:
-            self._keep(tools, seen)
-
-    def _keep(self, tools: int, anchor: _Anchor) -> None:
+        if anchor is not None:
+            span = messages - anchor[0]
+            if abs(span) >= max(_LEAST_SPAN, 2 * self._span):
+                self._span = abs(span)
+                self.overhead = max(0, round((surplus - anchor[1]) / span))
+            expected = (self.count_besides(tools) or 0) + self.overhead * messages
+            if abs(expected - surplus) <= _TOLERANCE * total:
+                return
         self._anchors.pop(tools, None)
-        self._anchors[tools] = anchor
+        self._anchors[tools] = messages, surplus
         if len(self._anchors) > _MOST_ANCHORS:
             del self._anchors[next(iter(self._anchors))]
-
-    def _besides(self, anchor: _Anchor) -> int:
-        return max(0, anchor.surplus - self.overhead * anchor.messages)

@@ -6,7 +6,7 @@ It is the user's message, because every chat template takes one there.
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from proxy.context.compaction import TokenCounts
@@ -54,9 +54,7 @@ class Digest:
         return self.head + self.lines + self.values
 
     def copy(self) -> "Digest":
-        settings = self.counts, self.texts, self.has_failed, self.room
-        sizes = self.left_out, self.head, self.lines, self.values
-        return Digest(*settings, *sizes, self.told.copy(), self.kept.copy())
+        return replace(self, told=self.told.copy(), kept=self.kept.copy())
 
     def add(self, unit: Unit) -> None:
         self.head = self.head or self.counts.of(_HEAD)
@@ -102,7 +100,6 @@ class Digest:
 
 
 def _line(unit: Unit, has_failed: Callable[[str], bool]) -> str:
-    """Tell of a unit, in a line for each of its calls."""
     if not unit.is_group:
         said = " ".join(unit.message.text.split())
         return clip(f"- {unit.message.role}: {said}", _SAID)

@@ -39,7 +39,6 @@ def countable(message: Message) -> str:
 
 
 def weight(message: Message) -> RoughSize:
-    """Weigh the words, names and arguments of a message, its thoughts, and what it shows."""
     parts = weigh_gradually(message)
     while True:
         try:
@@ -56,16 +55,12 @@ def weigh_gradually(message: Message) -> Generator[None, None, RoughSize]:
         words += yield from count_gradually(call.name)
         words += yield from count_gradually(call.arguments)
     thoughts = yield from count_gradually(_thoughts(message))
-    return RoughSize(words, thoughts, _media(message))
+    media = sum(map(message.source.count, _MEDIA_SIGNS)) // 2
+    return RoughSize(words, thoughts, MEDIUM * media)
 
 
 def rough_size_of_tools(tools: tuple[Tool, ...]) -> int:
     return sum(count_rough_tokens(tool.source.decode(errors="replace")) for tool in tools)
-
-
-def _media(message: Message) -> int:
-    """Return what the pictures and sounds of a message cost at most, in tokens."""
-    return MEDIUM * (sum(map(message.source.count, _MEDIA_SIGNS)) // 2)
 
 
 def _thoughts(message: Message) -> str:
@@ -77,6 +72,7 @@ def _thoughts(message: Message) -> str:
     return "\n".join(value for value in values if isinstance(value, str))
 
 
+Key = TypeVar("Key")
 Kept = TypeVar("Kept")
 
 _LONG = 65_536  # bytes, which take a few milliseconds
@@ -95,13 +91,13 @@ class MessageSizes:
         return self.weigh_all((message,))[0]
 
     def weigh_all(self, messages: Iterable[Message]) -> list[RoughSize]:
-        """Weigh several messages, nearly all of which are known."""
         sizes: list[RoughSize] = []
         for message in messages:
             key = hash(message.source)
             known = self._messages.get(key)
             if known is None:
-                known = self._keep(self._messages, key, weight(message))
+                known = weight(message)
+                remember(self._messages, key, known, self._capacity)
             else:
                 self._messages.move_to_end(key)
             sizes.append(known)
@@ -111,23 +107,25 @@ class MessageSizes:
         """Weigh the long messages among these, and yield wherever somebody else may run."""
         for message in messages:
             if len(message.source) > _LONG and (key := hash(message.source)) not in self._messages:
-                self._keep(self._messages, key, (yield from weigh_gradually(message)))
+                weighed = yield from weigh_gradually(message)
+                remember(self._messages, key, weighed, self._capacity)
 
     def weigh_tools(self, tools: tuple[Tool, ...]) -> int:
         key = key_of_tools(tools)
         known = self._tools.get(key)
         if known is None:
-            return self._keep(self._tools, key, rough_size_of_tools(tools))
-        self._tools.move_to_end(key)
+            known = rough_size_of_tools(tools)
+        remember(self._tools, key, known, self._capacity)
         return known
 
-    def _keep(self, kept: OrderedDict[int, Kept], key: int, value: Kept) -> Kept:
-        kept[key] = value
-        if len(kept) > self._capacity:
-            kept.popitem(last=False)
-        return value
+
+def remember(kept: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> None:
+    """Keep a value as the latest, at the expense of the oldest if there are more than `most`."""
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > most:
+        kept.popitem(last=False)
 
 
 def key_of_tools(tools: tuple[Tool, ...]) -> int:
-    """Return what tells one set of tools from another."""
     return hash(tuple(tool.source for tool in tools))

@@ -58,8 +58,7 @@ class Rules:
 class Cuts:
     """What has been given up so far.
 
-    At the places of `stubs` and `trims` something shorter stands; `folded` units only in the
-    `digest`.
+    At the places of `stubs` and `trims` something shorter stands, of `folded` units the `digest`.
     """
 
     digest: Digest
@@ -107,10 +106,12 @@ class HistoryReplay:
         if role == "user":
             self._last_user = len(self._tokens) - 1
         unit = self._grouping.add(message)
-        if unit is not None and not (self._rules.never_clear and self._is_spared(unit)):
-            self._foldable.append(unit)
-            if unit.is_group:
-                self._successes.append(unit)
+        spared = self._rules.never_clear
+        if unit is None or (spared and any(one.name in spared for one in unit.message.calls)):
+            return
+        self._foldable.append(unit)
+        if unit.is_group:
+            self._successes.append(unit)
 
     def settle(self) -> bool:
         """Send the history so far as a request; returns whether that took a cut."""
@@ -120,9 +121,6 @@ class HistoryReplay:
         has_cut = [step() for step in steps]
         self.cuts.epoch += any(has_cut)
         return any(has_cut)
-
-    def _is_spared(self, unit: Unit) -> bool:
-        return any(call.name in self._rules.never_clear for call in unit.message.calls)
 
     def _is_recent(self, unit: Unit) -> bool:
         if unit.is_group:
@@ -165,8 +163,7 @@ class HistoryReplay:
         folding: list[Unit] = []
         staying: list[Unit] = []
         digest = self.cuts.digest.copy()
-        rest = size = self.size
-        rest -= digest.size
+        size, rest = self.size, self.size - digest.size
         while size > self._low and self._foldable:
             unit = self._foldable.popleft()
             visited.append(unit)

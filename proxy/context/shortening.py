@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
+from proxy.context.message_sizes import remember
 from proxy.context.rough_tokens import clip, clip_start, count_rough_tokens, is_within
 from proxy.context.units import Result
 from proxy.conversation import json
@@ -41,10 +44,7 @@ _ALIKE = b"".join(
 
 
 def salient_lines(text: str) -> Iterator[Line]:
-    """Give lines worth keeping, each with its place, the one most likely needed first.
-
-    There is at least one, which may be empty.
-    """
+    """Give lines worth keeping, each with its place, the most telling first; at least one."""
     given: set[int] = set()
     for place, line in _in_order(_in_lines(_both_ends(text.strip()))):
         if place not in given:
@@ -150,9 +150,8 @@ def _places(text: str, word: str) -> Iterator[int]:
 def _is_id(body: str, at: int) -> bool:
     """Tell `id`, `user_id` and `orderId` from words that only contain it."""
     before, after = body[max(0, at - 1) : at], body[at + 2 : at + 3]
-    if _is_letter(after):
-        return False
-    return not _is_letter(before) or (before.islower() and body[at] == "I")
+    begins = not _is_letter(before) or (before.islower() and body[at] == "I")
+    return begins and not _is_letter(after)
 
 
 def _is_letter(character: str) -> bool:
@@ -221,10 +220,7 @@ def head_and_tail(text: str, limit: int, share: float) -> str:
 def with_content(message: Message, text: str) -> Message:
     """Give a tool result another text; all else that it says of itself stays."""
     members = {**json.split_object(message.source), "content": json.dump(text)}
-    source = json.join_object(members)
-    return Message(
-        message.role, text, source, tool_call_id=message.tool_call_id, failed=message.failed
-    )
+    return replace(message, text=text, source=json.join_object(members))
 
 
 CAPACITY = 16_384  # short messages
@@ -240,19 +236,13 @@ class TextCache:
     def stub(self, result: Result) -> Message:
         message, call = result.message, result.call
         key = hash((message.source, call.name, call.arguments))
-        known = self._kept.get(key)
-        if known is not None:
-            self._kept.move_to_end(key)
-            return known
         return self.get(key, lambda: with_content(message, stub(call, message.text)))
 
     def get(self, key: int, write: Callable[[], Message]) -> Message:
-        """Return what was written under a key, or write it."""
         known = self._kept.get(key)
         if known is None:
-            known = self._kept[key] = write()
-            if len(self._kept) > self._capacity:
-                self._kept.popitem(last=False)
+            known = write()
+            remember(self._kept, key, known, self._capacity)
         else:
             self._kept.move_to_end(key)
         return known

@@ -10,7 +10,7 @@ from proxy.context.compaction import Fitted, TokenCounts
 from proxy.context.replay import Cuts, HistoryReplay, Rules
 from proxy.context.shortening import TextCache
 from proxy.context.units import Unit, units_of
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.facts import Compacted
 
@@ -24,9 +24,7 @@ class Tiered:
     rules: Rules
     texts: TextCache = field(default_factory=TextCache)
 
-    def fit(
-        self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
-    ) -> Fitted:
+    def fit(self, messages: Messages, tools: tuple[Tool, ...], max_tokens: int | None) -> Fitted:
         budget = self.window.budget(max_tokens)
         fixed = self.counts.count_besides(tools)
         replay = HistoryReplay(self.rules, self.counts, budget.room, fixed, texts=self.texts)
@@ -51,7 +49,7 @@ class Tiered:
         return Fitted(sent, compacted=compacted)
 
 
-def _apply(cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _apply(cuts: Cuts, messages: Messages) -> Messages:
     sent: list[Message | None] = list(messages)
     first = len(sent)
     for unit in cuts.folded:
@@ -72,22 +70,18 @@ class Sliding:
     counts: TokenCounts
     window: Window
 
-    def fit(
-        self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
-    ) -> Fitted:
-        """Return the messages that leave room for `max_tokens` of answer.
-
-        Raises `ContextOverflow` if dropping old steps does not make them fit.
-        """
+    def fit(self, messages: Messages, tools: tuple[Tool, ...], max_tokens: int | None) -> Fitted:
         budget = self.window.budget(max_tokens)
         tokens = [self.counts.of(message) for message in messages]
         client = size = self.counts.count_besides(tools) + sum(tokens)
         dropped: list[Unit] = []
-        for unit in _droppable(messages):
+        users = [place for place, message in enumerate(messages) if message.role == "user"]
+        for unit in list(units_of(messages))[:-1]:
             if size <= budget.room:
                 break
-            size -= sum(tokens[place] for place in unit.places)
-            dropped.append(unit)
+            if unit.places[0] not in users[-1:]:
+                size -= sum(tokens[place] for place in unit.places)
+                dropped.append(unit)
         check_size(size, client, budget)
         gone = {place for unit in dropped for place in unit.places}
         sent = tuple(message for place, message in enumerate(messages) if place not in gone)
@@ -96,10 +90,3 @@ class Sliding:
             2 if gone else 0, 0, count, count, size, client, budget.window, is_new=bool(gone)
         )
         return Fitted(sent if gone else messages, compacted=compacted)
-
-
-def _droppable(messages: tuple[Message, ...]) -> list[Unit]:
-    """List the steps before the last one, without the last message of the user."""
-    users = [place for place, message in enumerate(messages) if message.role == "user"]
-    last = max(users, default=-1)
-    return [unit for unit in list(units_of(messages))[:-1] if unit.places[0] != last]

@@ -8,13 +8,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import TypeVar
 
 import msgspec
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, CountingDoubt, Growth, Rate
-from proxy.context.message_sizes import MessageSizes, RoughSize, key_of_tools
-from proxy.conversation.messages import Message
+from proxy.context.message_sizes import MessageSizes, RoughSize, key_of_tools, remember
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 
 MOST_PROMPTS = 4_096  # prompts
@@ -29,18 +28,13 @@ class KnownPromptTotals:
         self._latest: tuple[Sequence[Message], int, list[int]] = ((), 0, [0])
 
     def note(self, messages: Sequence[Message], tools: int, total: int) -> None:
-        key = self._keys(messages, tools)[-1]
-        self._totals[key] = total
-        self._totals.move_to_end(key)
-        if len(self._totals) > self._capacity:
-            self._totals.popitem(last=False)
+        remember(self._totals, self._keys(messages, tools)[-1], total, self._capacity)
 
     def longest(self, messages: Sequence[Message], tools: int) -> tuple[int, int] | None:
         """Return how many messages of a prompt are known to have which total; None without any."""
         keys = self._keys(messages, tools)
         for count in range(len(keys) - 1, 0, -1):
-            total = self._totals.get(keys[count])
-            if total is not None:
+            if (total := self._totals.get(keys[count])) is not None:
                 return count, total
         return None
 
@@ -55,8 +49,6 @@ class KnownPromptTotals:
             self._latest = messages, tools, keys
         return keys
 
-
-Kept = TypeVar("Kept")
 
 CAPACITY = 65_536  # messages: the histories of some hundred sessions
 
@@ -114,7 +106,8 @@ class TokenBook:
         if learnt is None:
             if self._guessed is not None:
                 self._guessed.append(message)
-            learnt = self._guess(message, MARGIN)
+            weighed = self._sizes.weigh(message)
+            learnt = self._rate.tokens(weighed.pieces) + weighed.media
         return learnt + self._constants.overhead
 
     @contextmanager
@@ -129,47 +122,41 @@ class TokenBook:
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
         key = key_of_tools(tools)
         learnt = self._constants.count_besides(key)
-        if learnt is not None:
-            return learnt
-        return REQUEST + self._rate.tokens(self._sizes.weigh_tools(tools))
+        guess = self._rate.tokens
+        return REQUEST + guess(self._sizes.weigh_tools(tools)) if learnt is None else learnt
 
     def knows(self, tools: tuple[Tool, ...]) -> bool:
         """Return whether a total has taught what a prompt with these tools holds."""
         return self._constants.count_besides(key_of_tools(tools)) is not None
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        """Count a prompt as exactly as it is known."""
         return self.expect(messages, tools).tokens
 
     def expect(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> Expected:
-        """Count a prompt, and tell how much of that is guessed."""
         found = self._totals.longest(messages, key_of_tools(tools))
         start, tokens = found or (0, self.count_besides(tools))
         guessed = 0.0 if start or self.knows(tools) else float(tokens)
         around = self._growth.around if start else None
         tokens += ceil((len(messages) - start) * (self.overhead if around is None else around))
         for message in messages[start:]:
-            learnt = self._lookup(message)
-            if learnt is None:
-                likely = self._likely(message)
-                guessed += likely
-                tokens += likely
-            else:
-                tokens += learnt
+            cost = self._lookup(message)
+            if cost is None:
+                weighed = self._sizes.weigh(message)
+                likely = self._growth.tokens(weighed.pieces)
+                cost = self._rate.likely(weighed.pieces) if likely is None else likely
+                cost += weighed.media
+                guessed += cost
+            tokens += cost
         return Expected(tokens, ceil(guessed))
 
     def learn(self, message: Message, tokens: int) -> None:
-        """Note that the countable text of a message has so many tokens."""
-        _remember(self._learnt, hash(message.source), tokens, self._capacity)
+        remember(self._learnt, hash(message.source), tokens, self._capacity)
         size, counted = self._counted
         self._counted = size + self._sizes.weigh(message).pieces, counted + tokens
         self._rate.observe(*self._counted)
 
-    def unknown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages that nobody has counted yet.
-
-        All of them matter: a message that is counted later moves a cut that was made before.
-        """
+    def unknown(self, messages: Sequence[Message]) -> Messages:
+        """Return the messages that nobody has counted: counted later, one would move a cut."""
         unlearnt = (message for message in messages if self._lookup(message) is None)
         return tuple({hash(message.source): message for message in unlearnt}.values())
 
@@ -265,7 +252,6 @@ class TokenBook:
         return None if self._tells_parts else max(2 * least, window + 1)
 
     def _grow(self, messages: Sequence[Message], tools: int, total: int) -> None:
-        """Learn from what came to a prompt since another total was known."""
         found = self._totals.longest(messages, tools)
         if found is not None and found[0] < len(messages):
             new = messages[found[0] :]
@@ -276,11 +262,6 @@ class TokenBook:
             self._growth.observe(len(new), size, total - found[1] - known)
         self._totals.note(messages, tools, total)
 
-    def _likely(self, message: Message) -> int:
-        weighed = self._sizes.weigh(message)
-        tokens = self._growth.tokens(weighed.pieces)
-        return (self._rate.likely(weighed.pieces) if tokens is None else tokens) + weighed.media
-
     def _lookup_all(self, messages: Sequence[Message]) -> Sequence[int | None]:
         return [*map(self._lookup, messages)] if self._learnt else [None] * len(messages)
 
@@ -290,14 +271,3 @@ class TokenBook:
         if learnt is not None:
             self._learnt.move_to_end(key)
         return learnt
-
-    def _guess(self, message: Message, margin: float) -> int:
-        weighed = self._sizes.weigh(message)
-        return self._rate.tokens(weighed.pieces, margin) + weighed.media
-
-
-def _remember(kept: OrderedDict[int, Kept], key: int, value: Kept, most: int) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > most:
-        kept.popitem(last=False)

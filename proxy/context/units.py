@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import ToolCall
 
 
@@ -80,7 +80,7 @@ class Grouping:
         return None if unit.missing else unit
 
 
-def units_of(messages: tuple[Message, ...]) -> Iterator[Unit]:
+def units_of(messages: Messages) -> Iterator[Unit]:
     """Give the complete units of a history in the order in which they were completed."""
     grouping = Grouping()
     for message in messages:

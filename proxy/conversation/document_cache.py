@@ -15,10 +15,7 @@ _OVERHEAD = 2**10  # of the smallest document
 
 
 class KeptByDocument(Generic[Made]):
-    """Keeps what was made of documents, for any thread; `most` bounds the bytes of all.
-
-    Documents of more than `largest` bytes are left out.
-    """
+    """Keeps what was made of documents, for any thread: `most` bytes of all, `largest` of one."""
 
     def __init__(self, *, most: int = _MOST_BYTES, largest: int = _LARGEST) -> None:
         self._left = most
@@ -30,8 +27,7 @@ class KeptByDocument(Generic[Made]):
         if len(document) > self._largest:
             return None
         with self._lock:
-            found = self._kept.get(document)
-            if found is None:
+            if (found := self._kept.get(document)) is None:
                 return None
             self._kept.move_to_end(document)
             return found[0]
@@ -51,19 +47,19 @@ class KeptByDocument(Generic[Made]):
                 self._left += freed
 
 
-class DocumentCache(Generic[Made]):
+class DocumentCache(KeptByDocument[tuple[Made]], Generic[Made]):
     """Makes something of documents, or finds it made."""
 
     def __init__(
         self, make: Callable[[bytes], Made], *, most: int = _MOST_BYTES, largest: int = _LARGEST
     ) -> None:
+        super().__init__(most=most, largest=largest)
         self._make = make
-        self._kept: KeptByDocument[tuple[Made]] = KeptByDocument(most=most, largest=largest)
 
     def __call__(self, document: bytes) -> Made:
         """Return what is made of a document; raises what making it raises."""
-        found = self._kept.find(document)
+        found = self.find(document)
         if found is None:
             found = (self._make(document),)
-            self._kept.keep(document, found)
+            self.keep(document, found)
         return found[0]

@@ -10,21 +10,7 @@ from typing import TypeAlias
 
 import jiter
 import msgspec
-from pydantic import JsonValue
-
-__all__ = [
-    "JsonObject",
-    "JsonSchema",
-    "JsonValue",
-    "dump",
-    "dump_lines",
-    "dump_text",
-    "join_array",
-    "join_object",
-    "parse",
-    "split_array",
-    "split_object",
-]
+from pydantic import JsonValue as JsonValue
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 JsonSchema: TypeAlias = JsonObject | bool

@@ -1,9 +1,11 @@
 """One entry of the history: a typed view for judging, and the client's own bytes for sending."""
 
+from typing import TypeAlias
+
 import msgspec
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import ToolCall
 
 
@@ -24,8 +26,10 @@ class Message(msgspec.Struct, frozen=True):
     failed: bool | None = None
 
 
+Messages: TypeAlias = tuple[Message, ...]
+
+
 def user_message(text: str) -> Message:
-    """Make a user message of our own."""
     return Message("user", text, json.dump({"role": "user", "content": text}))
 
 
@@ -42,10 +46,12 @@ def assistant_message(
     if reasoning:
         source["reasoning_content"] = reasoning
     if calls:
-        source["tool_calls"] = [_call_object(call) for call in calls]
+        source["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in calls
+        ]
     return Message("assistant", text, json.dump(source), calls)
-
-
-def _call_object(call: ToolCall) -> JsonValue:
-    function: JsonObject = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}

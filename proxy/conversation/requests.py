@@ -81,15 +81,12 @@ class Request(msgspec.Struct, frozen=True):
         return replace(self, max_tokens=least, fields={**self.fields, **limits})
 
     def append_messages(self, messages: tuple[Message, ...]) -> "Request":
-        """Return the request with more messages at the end of the history."""
         return replace(self, messages=self.messages + messages, fields=self._without("messages"))
 
     def offering(self, tools: tuple[Tool, ...]) -> "Request":
-        """Return the request with more tools, behind the client's own."""
         return replace(self, tools=self.tools + tools, fields=self._without("tools"))
 
     def choosing(self, use: ToolUse) -> "Request":
-        """Return the request with tools used in another way."""
         fields = {**self.fields, "tool_choice": f'"{use.value}"'.encode()}
         return replace(self, tool_choice=use, fields=fields)
 

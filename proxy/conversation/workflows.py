@@ -36,10 +36,7 @@ NO_RULES = Workflow()
 
 
 def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
-    """Find what is listed twice, and tools that would have to be called before themselves.
-
-    Yields the place within the rules and what is wrong there.
-    """
+    """Yield what is listed twice or waits for itself: its place in the rules, and what is wrong."""
     lists = {
         "required_steps": rules.required_steps,
         "prerequisites": rules.prerequisites,

@@ -11,45 +11,56 @@ from typing import NamedTuple
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
-from proxy.dialects.field_table import FieldTable, Handling
+from proxy.dialects.field_table import ENFORCED, IGNORED, FieldTable, Handling, refuse, rows
+from proxy.dialects.lenient_json import as_object
 from proxy.errors import InvalidRequest
 
 _SCHEME = "data:"
 _BASE64 = ";base64"
 _NOTHING = b"null"
 
+# what OpenAI's clients send that is written by no engine's table, or seen to by Temper
+COMMON = {
+    **rows(ENFORCED, "model messages tools tool_choice parallel_tool_calls functions stream"),
+    **rows(ENFORCED, "stream_options n max_tokens max_completion_tokens temper"),
+    **rows(IGNORED, "prediction store user metadata service_tier safety_identifier"),
+    **rows(IGNORED, "prompt_cache_key prompt_cache_retention"),
+    "function_call": refuse("Offer `tools` and use `tool_choice`.", ("auto", "none")),
+}
 
-class CarriedField(NamedTuple):
-    """A field of the client's that has to be written; `target` as the table has it."""
 
-    name: str
-    value: JsonValue
-    target: str
-
-
-def carry_fields(question: Question, table: FieldTable) -> Iterator[CarriedField]:
-    """Yield what the table carries over; raises `InvalidRequest` for what it refuses."""
+def carry_fields(question: Question, table: FieldTable) -> Iterator[tuple[str, JsonValue, str]]:
+    """Yield name, value and target of what goes on; raises `InvalidRequest` for what is refused."""
     for name, raw in question.request.fields.items():
         if name in question.omits or raw.strip() == _NOTHING:
             continue
         row = table.of(name)
         if row.handling is Handling.CARRIED:
-            yield CarriedField(name, json.parse(raw), row.target)
+            yield name, json.parse(raw), row.target
         elif row.handling is Handling.REFUSED:
             table.check(name, json.parse(raw))
 
 
-def put_once(target: JsonObject, name: str, value: JsonValue, param: str) -> None:
-    """Write a member, for the field `param`; raises `InvalidRequest` where another value stands."""
-    if target.setdefault(name, value) != value:
+def put_once(body: JsonObject, target: str, value: JsonValue, param: str) -> None:
+    """Write a member for the field `param`; `target` may lie in a group, as in `options.top_p`.
+
+    Raises `InvalidRequest` where another value stands.
+    """
+    group, _, name = target.rpartition(".")
+    members = group_in(body, group) if group else body
+    if members.setdefault(name, value) != value:
         raise InvalidRequest("It was asked for twice, with different values. Choose one.", param)
+
+
+def group_in(body: JsonObject, name: str) -> JsonObject:
+    """Return the members of a group, which is made if it is missing."""
+    return as_object(body.setdefault(name, {}))
 
 
 def form_schema(wanted: JsonObject) -> JsonObject | None:
     """Return the schema in a `response_format`, None where there is none."""
     described = wanted.get("json_schema")
-    holder = described if isinstance(described, dict) else wanted
-    schema = holder.get("schema")
+    schema = (described if isinstance(described, dict) else wanted).get("schema")
     return schema if isinstance(schema, dict) else None
 
 

@@ -4,7 +4,7 @@ Nothing may get lost in silence. Every field, block, item and tool has a row, an
 rows against the types of the language's SDK.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -49,24 +49,15 @@ def copy_to(target: str) -> Field:
     return Field(Handling.CARRIED, target=target)
 
 
-class FieldTable(Mapping[str, Field]):
+class FieldTable(dict[str, Field]):
     """The rows by name; `of` has one for every name, that of the `unknown` for what is new."""
 
     def __init__(self, *groups: Mapping[str, Field], unknown: Field = IGNORED) -> None:
-        self._rows = {name: row for group in groups for name, row in group.items()}
+        super().__init__((name, row) for group in groups for name, row in group.items())
         self._unknown = unknown
 
-    def __getitem__(self, name: str) -> Field:
-        return self._rows[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def of(self, name: str) -> Field:
-        return self._rows.get(name, self._unknown)
+        return self.get(name, self._unknown)
 
     def drops(self, name: str) -> bool:
         """Return whether a part of a request is left out, and reported."""

@@ -12,7 +12,7 @@ those who read.
 - Thoughts are replayed if they are ours or nobody's; those that another model signed are not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
@@ -22,8 +22,8 @@ from proxy.conversation import json
 from proxy.conversation.failures import has_failed
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import CLOSING, OPENING
-from proxy.conversation.tools import ToolCall
-from proxy.dialects.raw_json import JsonText, concatenate, join_lines, own_text
+from proxy.conversation.tools import ToolCall, ToolChoice, ToolUse
+from proxy.dialects.raw_json import JsonText, Node, concatenate, join_lines, own_text
 
 SIGNATURE = "temper1:"
 PICTURE = b'{"type":"image_url"'  # what a picture begins with
@@ -54,14 +54,12 @@ class HistoryCall(NamedTuple):
 
     @property
     def source(self) -> bytes:
-        """The call in the language of backends."""
         call_id = b"" if self.id is None else b'"id":%b,' % self.id.source
         function = b'{"name":%b,"arguments":%b}' % (self.name.source, self.arguments.source)
         return b'{%b"type":"function","function":%b}' % (call_id, function)
 
     @property
     def typed(self) -> ToolCall:
-        """The call as guardrails see it."""
         return ToolCall(
             "" if self.id is None else self.id.text, self.name.text, self.arguments.text
         )
@@ -110,29 +108,24 @@ class ForeignHistory:
 
     def __init__(self, *, joins_system: bool = False) -> None:
         self._joins_system = joins_system
-        self._entries: list[HistoryEntry] = []
+        self.entries: list[HistoryEntry] = []
 
     def add_system(self, texts: Sequence[JsonText], role: str = "system") -> None:
         """Add what the system, or the developer, says: at the start, or amid the conversation."""
-        last = self._entries[-1] if self._entries else None
+        last = self.entries[-1] if self.entries else None
         if last is not None and last.role not in _SYSTEM_ROLES:
             self._remind(last, _drop_empty(texts))
         elif last is not None and self._joins_system:
             self._add_to_last(_drop_empty(texts))
         elif said := _drop_empty(texts):
-            self._entries.append(HistoryEntry(role, [*said]))
-
-    @property
-    def entries(self) -> tuple[HistoryEntry, ...]:
-        """All that was added."""
-        return tuple(self._entries)
+            self.entries.append(HistoryEntry(role, [*said]))
 
     def extend(self, entries: Iterable[HistoryEntry]) -> None:
         """Add what another history has; none of it may be of the system."""
-        self._entries += entries
+        self.entries += entries
 
     def add_user(self, parts: Sequence[Part]) -> None:
-        self._entries.append(HistoryEntry("user", _drop_empty(parts)))
+        self.entries.append(HistoryEntry("user", _drop_empty(parts)))
 
     def add_assistant(
         self,
@@ -140,25 +133,24 @@ class ForeignHistory:
         thoughts: Sequence[JsonText] = (),
         calls: Sequence[HistoryCall] = (),
     ) -> None:
-        entry = HistoryEntry("assistant", _drop_empty(parts), _drop_empty(thoughts), tuple(calls))
-        self._entries.append(entry)
+        said = _drop_empty(parts), _drop_empty(thoughts), tuple(calls)
+        self.entries.append(HistoryEntry("assistant", *said))
 
     def add_result(
         self, call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
     ) -> None:
         """Add the result of a tool call; without parts it is an empty text."""
         said = _drop_empty(parts)
-        self._entries.append(
+        self.entries.append(
             HistoryEntry("tool", _as_failure(said) if is_error else said, call_id=call_id)
         )
 
     def messages(self) -> tuple[Message, ...]:
-        """Return the whole conversation."""
-        return tuple([entry.message for entry in self._entries])
+        return tuple([entry.message for entry in self.entries])
 
     def _add_to_last(self, texts: list[JsonText]) -> None:
-        last = self._entries[-1]
-        self._entries[-1] = replace(last, parts=[*last.parts, *texts], _written=None)
+        last = self.entries[-1]
+        self.entries[-1] = replace(last, parts=[*last.parts, *texts], _written=None)
 
     def _remind(self, last: HistoryEntry, texts: list[JsonText]) -> None:
         if not texts:
@@ -167,23 +159,19 @@ class ForeignHistory:
         if last.role in _TAKES_REMINDERS:
             self._add_to_last([reminder])
         else:
-            self._entries.append(HistoryEntry("user", [reminder]))
+            self.entries.append(HistoryEntry("user", [reminder]))
 
 
 def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
-    """Leave out empty texts."""
     return [part for part in parts if isinstance(part, Medium) or part.text]
 
 
 def _as_failure(parts: list[Part]) -> list[Part]:
-    first = next((place for place, part in enumerate(parts) if isinstance(part, JsonText)), None)
-    if first is None:
-        return [_FAILURE, *parts]
-    text = parts[first]
-    assert isinstance(text, JsonText)  # noqa: S101 - it was looked for
-    if has_failed(text.text):
-        return parts
-    return [*parts[:first], concatenate(_FAILURE, text), *parts[first + 1 :]]
+    for place, part in enumerate(parts):
+        if isinstance(part, JsonText):
+            failure = part if has_failed(part.text) else concatenate(_FAILURE, part)
+            return [*parts[:place], failure, *parts[place + 1 :]]
+    return [_FAILURE, *parts]
 
 
 def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
@@ -195,19 +183,33 @@ def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
     written: list[bytes] = []
     for is_text, row in groupby(parts, lambda part: isinstance(part, JsonText)):
         if is_text:
-            written.append(_text_part([part for part in row if isinstance(part, JsonText)]))
+            whole_row = join_lines([part for part in row if isinstance(part, JsonText)])
+            written.append(b'{"type":"text","text":%b}' % whole_row.source)
         else:
             written += [part.source for part in row]
     return whole.text, json.join_array(written)
 
 
-def _text_part(texts: list[JsonText]) -> bytes:
-    return b'{"type":"text","text":%b}' % join_lines(texts).source
-
-
 def write_picture(url: bytes) -> Medium:
     """Write a picture; `url` is a JSON string."""
     return Medium(PICTURE + b',"image_url":{"url":%b}}' % url)
+
+
+def write_arguments(value: Node | None) -> JsonText:
+    """Write the input of a call as the text that calls of chat completions have."""
+    return own_text("{}" if value is None else value.source.decode())
+
+
+def write_choice(choice: ToolChoice) -> bytes:
+    if isinstance(choice, ToolUse):
+        return json.dump(choice.value)
+    return json.dump({"type": "function", "function": {"name": choice.name}})
+
+
+def write_answer_format(members: Mapping[str, bytes]) -> bytes:
+    """Write the form of an answer that has a schema; `members` describe it."""
+    form = {"type": b'"json_schema"', "json_schema": json.join_object({**members})}
+    return json.join_object(form)
 
 
 def write_tool(
@@ -228,27 +230,10 @@ def write_tool(
     return b'{"type":"function","function":{%b}}' % function
 
 
-class ThoughtSigner:
-    """Signs a thought that comes in pieces, so that it can be told from another model's."""
-
-    def __init__(self) -> None:
-        self._digest = blake2b(digest_size=_DIGEST_SIZE)
-
-    def add(self, text: str) -> None:
-        """Take the next piece."""
-        self._digest.update(text.encode("utf-8", "surrogatepass"))
-
-    @property
-    def signature(self) -> str:
-        """The signature of everything that was added."""
-        return SIGNATURE + self._digest.hexdigest()
-
-
 def sign(thought: str) -> str:
-    """Return the signature of a whole thought."""
-    signer = ThoughtSigner()
-    signer.add(thought)
-    return signer.signature
+    """Return the signature that tells a whole thought from another model's."""
+    source = thought.encode("utf-8", "surrogatepass")
+    return SIGNATURE + blake2b(source, digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def is_replayed(thought: str, signature: str) -> bool:

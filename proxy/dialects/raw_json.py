@@ -73,7 +73,6 @@ class JsonText(NamedTuple):
 
 
 def own_text(text: str) -> JsonText:
-    """Write a text of our own."""
     return JsonText(text, json.dump(text))
 
 
@@ -106,7 +105,7 @@ class Node(msgspec.Struct, frozen=True):
             raise self._type_error("an object")
         return self.value
 
-    def members(self) -> "dict[str, Node]":
+    def members(self) -> "Members":
         """Return the members of an object; null is absent."""
         return nodes_in(self.object(), self.source, self.path)
 
@@ -117,7 +116,6 @@ class Node(msgspec.Struct, frozen=True):
         return [*zip(self.value, json.split_array(self.source), strict=True)]
 
     def elements(self) -> "list[Node]":
-        """Return the elements of an array."""
         return [
             Node(value, source, f"{self.path}.{position}")
             for position, (value, source) in enumerate(self.raw_elements())
@@ -125,11 +123,9 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a string."""
         return isinstance(self.value, str)
 
     def text(self) -> JsonText:
-        """Return a string."""
         if not isinstance(self.value, str):
             raise self._type_error("a string")
         return JsonText(self.value, self.source)
@@ -138,18 +134,50 @@ class Node(msgspec.Struct, frozen=True):
         return InvalidRequest(f"Expected {expected}, got {kind(self.value)}.", self.path)
 
 
-def nodes_in(value: JsonObject, source: bytes, path: str = "") -> dict[str, Node]:
-    """Return the members of an object that was parsed already; null is absent."""
+class Members(dict[str, Node]):
+    """The members of the object at `path`, without those that are null.
+
+    What is absent is None, or empty. What has another type is refused, as by `Node`.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], path: str) -> None:
+        super().__init__(nodes)
+        self.path = path
+
+    def at(self, name: str) -> str:
+        """Return where a member stands."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def need(self, name: str) -> Node:
+        if name not in self:
+            raise InvalidRequest("Field required", self.at(name))
+        return self[name]
+
+    def value(self, name: str) -> JsonValue:
+        return self[name].value if name in self else None
+
+    def text(self, name: str) -> JsonText | None:
+        return self[name].text() if name in self else None
+
+    def word(self, name: str, default: str = "") -> str:
+        """Return what a string says."""
+        return self[name].text().text if name in self else default
+
+    def inner(self, name: str) -> "Members":
+        """Return the members of an object."""
+        return self[name].members() if name in self else Members({}, self.at(name))
+
+    def elements(self, name: str) -> list[Node]:
+        return self[name].elements() if name in self else []
+
+
+def nodes_in(value: JsonObject, source: bytes, path: str = "") -> Members:
+    """Return the members of an object that was parsed already."""
     prefix = f"{path}." if path else ""
     raw = json.split_object(source)
-    return {
+    nodes = {
         name: Node(member, raw[name], prefix + name)
         for name, member in value.items()
         if member is not None
     }
-
-
-def require(members: Mapping[str, Node], name: str, path: str) -> Node:
-    if name not in members:
-        raise InvalidRequest("Field required", f"{path}.{name}")
-    return members[name]
+    return Members(nodes, path)

@@ -8,33 +8,32 @@ from pydantic import BaseModel, ConfigDict, StrictBool, StrictStr
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow, contradictions
+from proxy.dialects.tool_names import check_offered
 from proxy.errors import InvalidRequest
 
 
-class NeededCall(BaseModel):
-    """`tool` may only be called after `needs`, with the same `argument` if one is named."""
-
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class NeededCall(_Strict):
+    """`tool` may only be called after `needs`, with the same `argument` if one is named."""
 
     tool: StrictStr
     needs: StrictStr
     argument: StrictStr | None = None
 
 
-class WorkflowRules(BaseModel):
+class WorkflowRules(_Strict):
     """In which order tools may be called."""
-
-    model_config = ConfigDict(extra="forbid")
 
     required_steps: list[StrictStr] = []
     prerequisites: list[NeededCall] = []
     terminal_tools: list[StrictStr] = []
 
 
-class TemperOptions(BaseModel):
+class TemperOptions(_Strict):
     """What a client tells Temper and no backend."""
-
-    model_config = ConfigDict(extra="forbid")
 
     workflow: WorkflowRules | None = None
     tool_rounds: StrictBool | None = None
@@ -64,7 +63,6 @@ def workflow_in(
     offered = [tool.name for tool in tools]
     called = {call.name for message in messages for call in message.calls}
     for place, name in rules.tools():
-        if offered and name not in offered and name not in called:
-            problem = f"There is no tool {name!r} among the offered ones: {', '.join(offered)}."
-            raise InvalidRequest(problem, f"{_MEMBER}.{place}")
+        if offered and name not in called:
+            check_offered(name, offered, f"{_MEMBER}.{place}")
     return rules

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WantedTools
+from proxy.dialects.lenient_json import as_list, parse_object
 from proxy.dialects.raw_json import kind
 from proxy.errors import InvalidRequest
 
@@ -35,13 +36,9 @@ def take_wanted(body: bytes, hosted: Collection[str]) -> SplitRequest:
 
     Raises InvalidRequest. A body that is no object is left to whoever reads its language.
     """
-    if not any(word.encode() in body for word in (_MCP, *hosted)):
-        return SplitRequest(body)
-    try:
-        request = json.parse(body)
-    except ValueError:
-        return SplitRequest(body)
-    if not isinstance(request, dict):
+    is_asked = any(word.encode() in body for word in (_MCP, *hosted))
+    request = parse_object(body) if is_asked else None
+    if request is None:
         return SplitRequest(body)
     members = json.split_object(body)
     wanted = _of_tools(request.get(_TOOLS), members, hosted)
@@ -98,9 +95,8 @@ def _read_allowed(value: JsonValue, param: str) -> tuple[str, ...] | None:
     names = value.get("tool_names") if isinstance(value, dict) else value
     if names is None:
         return None
-    if isinstance(names, list):
-        texts = tuple(name for name in names if isinstance(name, str))
-        if len(texts) == len(names):
-            return texts
+    texts = tuple(name for name in as_list(names) if isinstance(name, str))
+    if isinstance(names, list) and len(texts) == len(names):
+        return texts
     problem = "Expected an array of names of tools."
     raise InvalidRequest(problem, f"{param}.allowed_tools")

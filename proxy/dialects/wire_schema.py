@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.dialects.raw_json import kind
 from proxy.errors import InvalidRequest
 
@@ -39,8 +39,6 @@ _EXPECTED = {
     "model_type": "an object",
     "string_type": "a string",
 }
-
-
 _LONGEST_QUOTE = 40
 
 
@@ -58,33 +56,16 @@ def _whole(value: object) -> object:
 
 
 Number: TypeAlias = Annotated[FiniteFloat, Strict()]
-
-
 Integer: TypeAlias = Annotated[StrictInt, BeforeValidator(_whole)]
-
-
 TokenCount: TypeAlias = Annotated[StrictInt, Field(ge=0), BeforeValidator(_whole)]
-
-
 Text: TypeAlias = Annotated[StrictStr, Tag("<a string>")]
-
-
 # What is inside was parsed as JSON and is of no interest: looking at it takes 1 ms for 40 schemas.
 Unread: TypeAlias = SkipValidation[JsonValue]
-
-
 Object: TypeAlias = Annotated[dict[str, Unread], Tag("<an object>")]
-
-
 Boolean: TypeAlias = Annotated[StrictBool, Tag("<a boolean>")]
-
-
 Schema: TypeAlias = Annotated[Object | Boolean, one_of("an object, a boolean or null")]
 
-
 Checked = TypeVar("Checked", bound=BaseModel)
-
-
 _building = Lock()
 
 
@@ -107,12 +88,9 @@ def check(wire: type[Checked], body: JsonObject) -> Checked:
         return wire.model_validate(body)
     except ValidationError as failure:
         first = failure.errors(include_url=False)[0]
-        raise InvalidRequest(_problem(first), _path(first)) from None
-
-
-def _path(error: ErrorDetails) -> str:
-    steps = (str(step) for step in error["loc"])
-    return ".".join(step for step in steps if not step.startswith("<"))
+        steps = map(str, first["loc"])
+        path = ".".join(step for step in steps if not step.startswith("<"))
+        raise InvalidRequest(_problem(first), path) from None
 
 
 def _problem(error: ErrorDetails) -> str:
@@ -153,11 +131,22 @@ def _show(value: object) -> str:
 
 
 TEXT: JsonObject = {"type": "string"}
+NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+
+
+def schema_or_any(schema: JsonSchema | None) -> JsonSchema:
+    """Return the schema of an answer, which is any object where the client has given none."""
+    return {"type": "object"} if schema is None else schema
 
 
 def object_schema(**members: JsonObject) -> JsonObject:
     """Describe an object that has at least these members."""
     return {"type": "object", "properties": {**members}, "required": [*members]}
+
+
+def named_schema(title: str, **members: JsonObject) -> JsonObject:
+    """Describe an object by its name and the members that it has at least."""
+    return {"title": title, **object_schema(**members)}
 
 
 def request_schema(model: type[BaseModel], prefix: str = "") -> JsonObject:

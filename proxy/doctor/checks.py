@@ -23,8 +23,7 @@ from proxy.hardware.summary import amount
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.managed_server import alias_of, settle_window
-from proxy.serving.model_set import settings_of
-from proxy.serving.opening import address_of, open_services, open_shared_server
+from proxy.serving.opening import address_of, open_services, open_shared_server, settings_of
 from proxy.serving.tool_inventory import InspectedServer, inspect_servers
 from proxy.settings import Settings, is_loopback
 
@@ -99,9 +98,7 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
     told = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
     remedy = "name fewer in mcp.NAME.tools: models choose worse among many"
     is_large = window is not None and tokens > window * _LARGE_SHARE
-    if is_large or len(offered) > _MANY_TOOLS:
-        return warn(told, remedy)
-    return ok(told)
+    return warn(told, remedy) if is_large or len(offered) > _MANY_TOOLS else ok(told)
 
 
 _CHECK_SECONDS = 120.0
@@ -121,12 +118,8 @@ class Check:
     is_vital: bool = False
 
 
-MACHINE = {
-    "open files": descriptors,
-    "memory": memory,
-    "Temper's address": reachability,
-}
-CHECKS = (
+MACHINE = {"open files": descriptors, "memory": memory, "Temper's address": reachability}
+CHECKS: tuple[Check, ...] = (
     Check("readiness", server.readiness, is_vital=True),
     Check("version", server.version, is_vital=True),
     Check("window", server.window),
@@ -137,6 +130,7 @@ CHECKS = (
     Check("token count", exchanges.counting),
     Check("overflow", exchanges.overflow),
     Check("speed", exchanges.speed),
+    Check("refusals", exchanges.refusals),
     Check("open doors", server.open_doors),
     Check("way to the server", server.key),
 )
@@ -151,10 +145,16 @@ async def examine(
     """Examine this machine, then the server; a model that is named is started for it.
 
     Several models are examined one after the other, each also for a `client`. `keep` gets all that
-    was found of a model that could be examined. Raises `InvalidConfiguration` where nothing is
-    named.
+    was found of a model that could be examined. Raises `InvalidConfiguration` if nothing is named.
     """
-    checks = (*CHECKS, *(_checks_for(client) if client is not None else ()))
+    checks = CHECKS
+    if client is not None:
+        checks += (
+            Check(f"{client.title} answer", client.answers),
+            Check(f"{client.title} call", client.calls),
+            Check(client.title, client.window),
+            Check("settings", client.settings),
+        )
     if settings.mcp:
         checks += (Check("tool servers", tool_servers),)
     for title, look in MACHINE.items():
@@ -164,15 +164,6 @@ async def examine(
         async with aclosing(examining) as findings:
             async for found in findings:
                 yield found
-
-
-def _checks_for(client: Client) -> tuple[Check, ...]:
-    return (
-        Check(f"{client.title} answer", client.answers),
-        Check(f"{client.title} call", client.calls),
-        Check(client.title, client.window),
-        Check("settings", client.settings),
-    )
 
 
 async def _examine_server(
@@ -185,20 +176,16 @@ async def _examine_server(
             everything: list[Examined] = []
             for check in checks:
                 found = await _run_check(check, target)
-                everything.append(
-                    Examined(check.title, found, settings.model.alias or target.model)
-                )
+                model = settings.model.alias or target.model
+                everything.append(Examined(check.title, found, model))
                 yield everything[-1]
                 if check.is_vital and found.status is Severity.FAIL:
                     return
             keep(target, everything)
     except ProcessFailed as error:
-        yield Examined("start", fail(str(error), _last_words(error)), alias_of(settings.model))
-
-
-def _last_words(error: ProcessFailed) -> str:
-    """Show the end of a server's own log: it may say more than our sentence about it."""
-    return " | ".join(("its log ends so:", *error.log[-3:])) if error.log else "see above"
+        # the end of a server's own log may say more than our sentence about it
+        last = " | ".join(("its log ends so:", *error.log[-3:])) if error.log else "see above"
+        yield Examined("start", fail(str(error), last), alias_of(settings.model))
 
 
 async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:
@@ -217,18 +204,13 @@ async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncE
     )
     await stack.enter_async_context(direct)
     await stack.enter_async_context(temper)
-    model = await _first_model(temper)
+    answer = await temper.get("/v1/models")
+    listed = answer.json().get("data") if answer.is_success else None
+    model = str(listed[0]["id"]) if listed else "default"  # it may have any name then
     known = await services.find(model).look_up(model)
     asked = settings.model.context_tokens if own is not None else None
     wanted = settings.context.window_tokens or asked
     return Target(settings, model, known, direct, temper, address.api_key, wanted)
-
-
-async def _first_model(temper: httpx.AsyncClient) -> str:
-    """Name a model to ask for; one that cannot be listed may have any name."""
-    answer = await temper.get("/v1/models")
-    listed = answer.json().get("data") if answer.is_success else None
-    return str(listed[0]["id"]) if listed else "default"
 
 
 async def _run_check(check: Check, target: Target) -> Finding:
@@ -237,9 +219,8 @@ async def _run_check(check: Check, target: Target) -> Finding:
         async with asyncio.timeout(_CHECK_SECONDS):
             return await check.look(target)
     except TimeoutError:
-        return fail(
-            f"no answer within {_CHECK_SECONDS:g} seconds", "is the server busy, or very slow?"
-        )
+        said = f"no answer within {_CHECK_SECONDS:g} seconds"
+        return fail(said, "is the server busy, or very slow?")
     except httpx.HTTPError as error:
         problem = str(error) or type(error).__name__
         return fail(f"the server broke off: {problem}", "look into its log")

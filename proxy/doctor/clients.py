@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -45,10 +44,8 @@ class Client:
         return ok(f"{self.path} answers")
 
     async def calls(self, target: Target) -> Finding:
-        """Have it call a tool in a stream, as agents do."""
         asked: JsonObject = {"model": target.model, "stream": True, **self.call}
-        headers = {"content-type": "application/json"}
-        told = await target.temper.post(self.path, content=json.dump(asked), headers=headers)
+        told = await target.temper.post(self.path, json=asked)
         if told.is_error or self.end not in told.content:
             return fail(f"a streamed call failed: {told.text[-200:]}", _LOG)
         if self.mark not in told.content:
@@ -132,40 +129,38 @@ _ABOUT = {"name": REPORT["name"], "description": REPORT["description"]}
 _BY_MESSAGES: JsonObject = {**_ABOUT, "input_schema": REPORT["parameters"]}
 _BY_RESPONSES: JsonObject = {"type": "function", **_ABOUT, "parameters": REPORT["parameters"]}
 
-CLIENTS: Mapping[str, Client] = MappingProxyType(
-    {
-        "claude-code": Client(
-            "Claude Code",
-            "/v1/messages",
-            {"messages": _user(_QUESTION), "max_tokens": 64},
-            {
-                "messages": _user(_REQUEST),
-                "max_tokens": 512,
-                "tools": [_BY_MESSAGES],
-                "tool_choice": {"type": "any"},
-            },
-            b'"type":"tool_use"',
-            b"event: message_stop",
-            ("claude-",),
-            "set this in the shell that starts Claude Code:",
-            _environment,
-        ),
-        "codex": Client(
-            "Codex",
-            "/v1/responses",
-            {"input": _QUESTION, "max_output_tokens": 64, "store": False},
-            {
-                "input": _REQUEST,
-                "max_output_tokens": 512,
-                "store": False,
-                "tools": [_BY_RESPONSES],
-                "tool_choice": "required",
-            },
-            b'"type":"function_call"',
-            b"event: response.completed",
-            ("gpt-", "codex-"),
-            "write this into ~/.codex/config.toml:",
-            _config,
-        ),
-    }
-)
+CLIENTS: Mapping[str, Client] = {
+    "claude-code": Client(
+        "Claude Code",
+        "/v1/messages",
+        {"messages": _user(_QUESTION), "max_tokens": 64},
+        {
+            "messages": _user(_REQUEST),
+            "max_tokens": 512,
+            "tools": [_BY_MESSAGES],
+            "tool_choice": {"type": "any"},
+        },
+        b'"type":"tool_use"',
+        b"event: message_stop",
+        ("claude-",),
+        "set this in the shell that starts Claude Code:",
+        _environment,
+    ),
+    "codex": Client(
+        "Codex",
+        "/v1/responses",
+        {"input": _QUESTION, "max_output_tokens": 64, "store": False},
+        {
+            "input": _REQUEST,
+            "max_output_tokens": 512,
+            "store": False,
+            "tools": [_BY_RESPONSES],
+            "tool_choice": "required",
+        },
+        b'"type":"function_call"',
+        b"event: response.completed",
+        ("gpt-", "codex-"),
+        "write this into ~/.codex/config.toml:",
+        _config,
+    ),
+}

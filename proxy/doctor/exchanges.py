@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+from proxy.backends.capabilities import Capability
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.doctor.finding import Finding, fail, ok, skip, warn
@@ -33,7 +34,6 @@ _AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
 async def force_call(target: Target) -> Finding:
-    """Force a tool call."""
     answer = await target.ask(
         {
             "messages": [_user_message("Call the tool `report` and say that you are fine.")],
@@ -51,16 +51,18 @@ async def force_call(target: Target) -> Finding:
         return fail(
             f"no valid call came of {attempts} attempts",
             "is it a model for tools? 'temper models' reports what was recognised",
-        ).with_figures(calls="never")
+            calls="never",
+        )
+    is_parsed = "rescued" not in repairs
     if attempts != "1":
         return warn(
             f"a forced call came of {attempts} attempts",
             "'temper models' reports what was recognised; a larger quantisation may help",
-        ).with_figures(calls=f"attempt {attempts}", engine_parses_calls="rescued" not in repairs)
-    told = f" ({repairs})" if repairs else ""
-    return ok(f"a forced call came at once{told}").with_figures(
-        calls=f"at once{told}", engine_parses_calls="rescued" not in repairs
-    )
+            calls=f"attempt {attempts}",
+            engine_parses_calls=is_parsed,
+        )
+    told = f"at once ({repairs})" if repairs else "at once"
+    return ok(f"a forced call came {told}", calls=told, engine_parses_calls=is_parsed)
 
 
 async def repeat_prompt(target: Target) -> Finding:
@@ -74,14 +76,15 @@ async def repeat_prompt(target: Target) -> Finding:
         return skip("a long prompt was not answered")
     if cached is None:
         return skip("this server does not tell what it had in its cache")
+    said = f"a prompt that was sent twice had {cached} of {total} tokens in the cache"
     if cached * 2 < total:
         return warn(
-            f"a prompt that was sent twice had {cached} of {total} tokens in the cache",
+            said,
             "every turn of an agent will be read again: remove --no-cache-prompt, and look at "
             "--cache-ram and --swa-full if it is a model with a sliding window",
-        ).with_figures(caches_prompts=False)
-    said = f"a prompt that was sent twice had {cached} of {total} tokens in the cache"
-    return ok(said).with_figures(caches_prompts=True)
+            caches_prompts=False,
+        )
+    return ok(said, caches_prompts=True)
 
 
 async def counting(target: Target) -> Finding:
@@ -93,13 +96,11 @@ async def counting(target: Target) -> Finding:
     charged = count(answer.document, "usage", "prompt_tokens")
     if counted is None or charged is None:
         return skip("this server does not tell how many tokens a prompt has")
-    if abs(counted - charged) > _TOLERANCE * charged:
-        return warn(
-            f"a prompt was counted as {counted} tokens and charged as {charged}",
-            "compaction goes by estimates: leave it room with context.window_tokens",
-        ).with_figures(counts_exactly=False)
     said = f"a prompt was counted as {counted} tokens and charged as {charged}"
-    return ok(said).with_figures(counts_exactly=True)
+    if abs(counted - charged) > _TOLERANCE * charged:
+        remedy = "compaction goes by estimates: leave it room with context.window_tokens"
+        return warn(said, remedy, counts_exactly=False)
+    return ok(said, counts_exactly=True)
 
 
 async def speed(target: Target) -> Finding:
@@ -116,11 +117,13 @@ async def speed(target: Target) -> Finding:
     reads = _number(answer.document, "timings", "prompt_per_second")
     read = count(answer.document, "timings", "prompt_n") or 0
     if reads is None or read < _LEAST_TOKENS:  # the rest of the prompt was in the cache
-        found = ok(f"it writes {writes:.0f} tokens a second")
-    else:
-        found = ok(f"it reads {reads:.0f} tokens a second, and writes {writes:.0f}")
-        found = found.with_figures(reads_per_second=round(reads, 1))
-    return found.with_figures(writes_per_second=round(writes, 1))
+        said = f"it writes {writes:.0f} tokens a second"
+        return ok(said, writes_per_second=round(writes, 1))
+    return ok(
+        f"it reads {reads:.0f} tokens a second, and writes {writes:.0f}",
+        reads_per_second=round(reads, 1),
+        writes_per_second=round(writes, 1),
+    )
 
 
 def _number(document: JsonObject, *path: str | int) -> float | None:
@@ -160,10 +163,8 @@ async def hanging_up(target: Target) -> Finding:
         "max_tokens": 2048,
         "ignore_eos": True,  # so that it is busy when we leave
     }
-    content_type = {"content-type": "application/json"}
-    async with target.direct.stream(
-        "POST", CHAT, content=json.dump(asked), headers=target.authorization | content_type
-    ) as reply:
+    sending = target.direct.stream("POST", CHAT, json=asked, headers=target.authorization)
+    async with sending as reply:
         await anext(reply.aiter_raw(), b"")
     clock = asyncio.get_running_loop().time
     left = clock()
@@ -187,18 +188,27 @@ async def _busy(target: Target) -> int | None:
     try:
         slots = json.parse(answer.content)
     except ValueError:
-        return None
+        slots = None
     if answer.is_error or not isinstance(slots, list):
         return None
     return sum(member(slot, "is_processing") is True for slot in slots)
 
 
 def _long_request(title: str, end: str = "Say OK.", most_tokens: int = 1) -> JsonObject:
-    lines = "\n".join(
-        f"{title} {number}: all is well in section {number}" for number in range(_LINES)
-    )
+    lines = "\n".join(f"{title} {n}: all is well in section {n}" for n in range(_LINES))
     return {"messages": [_user_message(f"{lines}\n{end}")], "max_tokens": most_tokens}
 
 
 def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}
+
+
+async def refusals(target: Target) -> Finding:
+    """Tell what the engine lacks or has refused so far, and what is done instead."""
+    answer = await target.temper.get(f"/v1/models/{target.model}")
+    lacks = member(answer.json(), "engine", "lacks")
+    if not isinstance(lacks, list):
+        return skip("nobody tells which engine it is")
+    told = [f"{name}: {Capability[f'{name}'.upper()].value}" for name in lacks]
+    said = f"the engine lacks {'; '.join(told)}" if told else "the engine took all as it was asked"
+    return ok(said, engine_lacks=[*map(str, lacks)])

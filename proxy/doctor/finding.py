@@ -1,8 +1,8 @@
 """What a check found, and the remedy: the words between the checks and the reports."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from proxy.state.tried_models import Figure
 
@@ -16,8 +16,7 @@ class Severity(Enum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One result; `said` is a sentence without its full stop, `remedy` says what to do.
 
     `copy` are lines to be copied as they are; `measured` is what programs may want to know of it.
@@ -27,14 +26,10 @@ class Finding:
     said: str
     remedy: str = ""
     copy: str = ""
-    measured: Mapping[str, Figure] = field(default_factory=dict)
-
-    def with_figures(self, **measured: Figure) -> "Finding":
-        return replace(self, measured={**self.measured, **measured})
+    measured: Mapping[str, Figure] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(NamedTuple):
     """A check of a model (or of this machine, where that is ""), by its title."""
 
     title: str
@@ -42,16 +37,16 @@ class Examined:
     model: str = ""
 
 
-def ok(said: str, copy: str = "") -> Finding:
-    return Finding(Severity.OK, said, copy=copy)
+def ok(said: str, copy: str = "", **measured: Figure) -> Finding:
+    return Finding(Severity.OK, said, copy=copy, measured=measured)
 
 
-def warn(said: str, remedy: str) -> Finding:
-    return Finding(Severity.WARN, said, remedy)
+def warn(said: str, remedy: str, **measured: Figure) -> Finding:
+    return Finding(Severity.WARN, said, remedy, measured=measured)
 
 
-def fail(said: str, remedy: str) -> Finding:
-    return Finding(Severity.FAIL, said, remedy)
+def fail(said: str, remedy: str, **measured: Figure) -> Finding:
+    return Finding(Severity.FAIL, said, remedy, measured=measured)
 
 
 def skip(said: str) -> Finding:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import cast
 
 from rich.table import Table
 from rich.text import Text
@@ -21,13 +20,12 @@ from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest
 
-_COLOURS = {
-    Severity.OK: "green",
-    Severity.WARN: "yellow",
-    Severity.FAIL: "bold red",
-    Severity.SKIPPED: "dim",
+_MARKS = {
+    Severity.OK: ("ok", "green"),
+    Severity.WARN: ("warn", "yellow"),
+    Severity.FAIL: ("fail", "bold red"),
+    Severity.SKIPPED: ("-", "dim"),
 }
-_MARKS = {Severity.OK: "ok", Severity.WARN: "warn", Severity.FAIL: "fail", Severity.SKIPPED: "-"}
 _TITLE_WIDTH = 18
 
 
@@ -37,7 +35,8 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
     text = Text()
     if examined.model and (not before or before[-1].model != examined.model):
         text.append(f"\n{examined.model}\n", "bold")
-    text.append(f"{_MARKS[found.status]:5}", _COLOURS[found.status])
+    mark, colour = _MARKS[found.status]
+    text.append(f"{mark:5}", colour)
     text.append(f"{examined.title:{_TITLE_WIDTH}} ")
     text.append(found.said, "dim" if found.status is Severity.SKIPPED else "")
     if found.remedy:
@@ -92,7 +91,7 @@ def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in contents.items():
-                archive.writestr(name, _without_home(json.dump_text(content)))
+                archive.writestr(name, json.dump_text(content).replace(str(Path.home()), "~"))
     except OSError as error:
         raise InvalidConfiguration("--bundle", f"cannot write {path}: {error.strerror}") from error
 
@@ -102,7 +101,9 @@ def redact(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue
     match value:
         case dict():
             return {
-                name: _HIDDEN if _is_secret(name) and inner else redact(inner, secrets)
+                name: _HIDDEN
+                if inner and any(word in name.lower() for word in _NAMES)
+                else redact(inner, secrets)
                 for name, inner in value.items()
             }
         case list():
@@ -111,10 +112,6 @@ def redact(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue
             return _HIDDEN
         case _:
             return value
-
-
-def _is_secret(name: str) -> bool:
-    return any(word in name.lower() for word in _NAMES)
 
 
 def _environment() -> JsonObject:
@@ -129,10 +126,6 @@ def _environment() -> JsonObject:
     }
 
 
-def _without_home(text: str) -> str:
-    return text.replace(str(Path.home()), "~")
-
-
 NOTHING_TRIED = "No model was tried here yet: 'temper doctor' tries one, and keeps the figures."
 
 _COLUMNS = ("model", "server", "tried", "calls", "window", "reads/s", "writes/s", "failed")
@@ -140,7 +133,6 @@ _DAY = len("2026-01-01")
 
 
 def build_tried_model(target: Target, found: Sequence[Examined], temper: str) -> TriedModel:
-    """Put together what was measured of a model, now."""
     known = target.known
     measured: dict[str, Figure] = {"capabilities": [*known.capabilities]}
     if known.engine:
@@ -182,19 +174,9 @@ def _figure(value: Figure) -> str:
 
 
 def build_tried_document(tried: Sequence[TriedModel]) -> JsonObject:
-    """Describe the same for programs, with everything that was measured."""
-    return {
-        "models": [
-            {
-                "id": one.name,
-                "identity": one.identity,
-                "template": one.template,
-                "server": one.server,
-                "tried_at": one.tried_at,
-                "temper": one.temper,
-                "measured": cast("JsonObject", one.measured),
-                "failed": [*one.failed],
-            }
-            for one in tried
-        ]
-    }
+    names = ("identity", "template", "server", "tried_at", "temper", "measured")
+    listed: list[JsonValue] = [
+        {"id": one.name, **{name: getattr(one, name) for name in names}, "failed": [*one.failed]}
+        for one in tried
+    ]
+    return {"models": listed}

@@ -4,17 +4,21 @@ from urllib.parse import urlsplit
 
 from proxy.conversation.json import JsonObject
 from proxy.doctor.finding import Finding, fail, ok, skip, warn
-from proxy.doctor.target import ServerAnswer, Target, member
+from proxy.doctor.target import Target, member
 from proxy.settings import is_loopback
 
 _STRANGE_ORIGIN = "https://temper-doctor.invalid"
 _STRANGE_HOST = "temper-doctor.invalid"
 _SMALL_WINDOW = 8192
 _MODELS = "/v1/models"
+_VERSIONS = (
+    ("/props", "build_info", "llama-server, build"),
+    ("/api/version", "version", "Ollama"),
+    ("/version", "version", "version"),
+)
 
 
 async def readiness(target: Target) -> Finding:
-    """Ask whether a request would be answered now."""
     told = await target.temper.get("/health")
     if told.is_success:
         is_asleep = (await target.look("/props")).document.get("is_sleeping") is True
@@ -32,16 +36,10 @@ async def readiness(target: Target) -> Finding:
 
 
 async def version(target: Target) -> Finding:
-    props = await target.look("/props")
-    build = props.document.get("build_info")
-    if isinstance(build, str):
-        return ok(f"llama-server, build {build}")
-    ollama = await target.look("/api/version")
-    if isinstance(told := ollama.document.get("version"), str):
-        return ok(f"Ollama {told}")
-    engine = await target.look("/version")
-    if isinstance(told := engine.document.get("version"), str):
-        return ok(f"version {told}")
+    for path, name, engine in _VERSIONS:
+        told = (await target.look(path)).document.get(name)
+        if isinstance(told, str):
+            return ok(f"{engine} {told}")
     listed = await target.look(_MODELS)
     if listed.status < 400 and "data" in listed.document:
         return ok("an OpenAI-compatible server that does not tell its version")
@@ -66,8 +64,9 @@ async def window(target: Target) -> Finding:
         return warn(
             f"the window is {real} tokens, and agents begin with 5,000 to 18,000",
             f"start the server with at least -c {_SMALL_WINDOW} for each slot",
-        ).with_figures(window=real)
-    return ok(f"the window is {real} tokens").with_figures(window=real)
+            window=real,
+        )
+    return ok(f"the window is {real} tokens", window=real)
 
 
 async def template(target: Target) -> Finding:
@@ -85,8 +84,7 @@ async def template(target: Target) -> Finding:
     if not isinstance(prompt, str):
         return skip("this server does not show what its chat template makes of a request")
     if name in prompt:
-        said = "the chat template tells the model of its tools"
-        return ok(said).with_figures(template_has_tools=True)
+        return ok("the chat template tells the model of its tools", template_has_tools=True)
     if target.known.quirks.convention:
         return warn(
             "the chat template leaves tools out; Temper describes them in the prompt "
@@ -121,11 +119,10 @@ async def open_doors(target: Target) -> Finding:
 
 
 async def key(target: Target) -> Finding:
-    """Look at how requests travel to it."""
     if _is_near(target):
         return ok("requests do not leave this machine")
     url = target.direct.base_url
-    if not target.key and _is_open(await target.look(_MODELS, {})):
+    if not target.key and (await target.look(_MODELS, {})).status < 400:
         return warn(
             f"{url} can be used by everybody who reaches it",
             "start it with --api-key and set backend.api_key",
@@ -137,7 +134,3 @@ async def key(target: Target) -> Finding:
 
 def _is_near(target: Target) -> bool:
     return is_loopback(urlsplit(str(target.direct.base_url)).hostname or "")
-
-
-def _is_open(answer: ServerAnswer) -> bool:
-    return answer.status < 400

@@ -1,6 +1,7 @@
 """The server under checks: a way straight to it, a way through Temper, and its answers."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import httpx
 
@@ -13,8 +14,7 @@ CHAT = "/v1/chat/completions"
 COUNT = "/v1/chat/completions/input_tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAnswer:
+class ServerAnswer(NamedTuple):
     """An answer over HTTP; `document` is empty where the body is no JSON object."""
 
     status: int
@@ -55,20 +55,14 @@ class Target:
 
     async def send(self, path: str, body: JsonObject) -> ServerAnswer:
         """Post to the server itself; raises `httpx.HTTPError`."""
-        content_type = {"content-type": "application/json"}
-        return _read_answer(
-            await self.direct.post(
-                path, content=json.dump(body), headers=self.authorization | content_type
-            )
-        )
+        return _read_answer(await self.direct.post(path, json=body, headers=self.authorization))
 
     async def ask(
         self, body: JsonObject, *, path: str = CHAT, headers: dict[str, str] | None = None
     ) -> ServerAnswer:
         """Put a request to Temper; raises `httpx.HTTPError`."""
-        told = {"content-type": "application/json", **(headers or {})}
         asked: JsonObject = {"model": self.model, **body}
-        return _read_answer(await self.temper.post(path, content=json.dump(asked), headers=told))
+        return _read_answer(await self.temper.post(path, json=asked, headers=headers))
 
 
 def member(document: JsonValue, *path: str | int) -> JsonValue:
@@ -94,6 +88,5 @@ def _read_answer(answer: httpx.Response) -> ServerAnswer:
         document = json.parse(answer.content)
     except ValueError:
         document = None
-    return ServerAnswer(
-        answer.status_code, document if isinstance(document, dict) else {}, answer.headers
-    )
+    known = document if isinstance(document, dict) else {}
+    return ServerAnswer(answer.status_code, known, answer.headers)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 
 _PARAGRAPH = "\n\n"
@@ -26,7 +25,6 @@ def replace_members(message: Message, members: Mapping[str, bytes]) -> Message:
 
 
 def say_as_user(message: Message, note: str = "") -> Message:
-    """Let the user say what a message says, behind a note."""
     members = members_of(message)
     content = join_contents([json.dump(note), members.get("content", b"")])
     members = {"role": b'"user"', "content": content}
@@ -60,8 +58,7 @@ def join_contents(contents: Sequence[bytes]) -> bytes:
     present = [content for content in contents if content not in _NOTHING]
     if all(map(is_string, present)):
         return json.dump(_PARAGRAPH.join(map(string_of, present)))
-    parts = [_as_parts(content) for content in present]
-    return json.join_array([part for some in parts for part in some])
+    return json.join_array([part for content in present for part in _parts(content)])
 
 
 def is_string(value: bytes) -> bool:
@@ -69,7 +66,6 @@ def is_string(value: bytes) -> bool:
 
 
 def string_of(value: bytes) -> str:
-    """Return a string member, nothing where it is no string."""
     parsed = json.parse(value) if is_string(value) else ""
     return parsed if isinstance(parsed, str) else ""
 
@@ -78,22 +74,20 @@ def text_of(content: bytes) -> str:
     """Return the text of a content, parts joined as the dialect joins them."""
     if not content.startswith(b"["):
         return string_of(content)
-    texts = (_text_in(json.parse(part)) for part in json.split_array(content))
-    return "\n".join(text for text in texts if text is not None)
+    parts = json.parse(content)
+    assert isinstance(parts, list)  # noqa: S101 - it begins as one
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _as_parts(content: bytes) -> list[bytes]:
-    if not is_string(content):
+def _parts(content: bytes) -> list[bytes]:
+    if content.startswith(b"["):
         return json.split_array(content)
-    return [json.join_object({"type": b'"text"', "text": content})]
+    return [_text_part(content)] if string_of(content) else []
 
 
-def _text_in(part: JsonValue) -> str | None:
-    text = part.get("text") if isinstance(part, dict) else None
-    return text if isinstance(text, str) else None
-
-
-_NULL = b"null"
+def _text_part(text: bytes) -> bytes:
+    return json.join_object({"type": b'"text"', "text": text})
 
 
 def plain_message(role: str, text: str) -> Message:
@@ -106,64 +100,43 @@ def join_messages(messages: Sequence[Message], separator: str) -> Message:
     Contents have `separator` between them; what those of the first few make is the beginning of the
     whole. Of the others nothing else is kept.
     """
-    contents = [json.split_object(one.source).get("content", _NULL) for one in messages]
+    contents = [members_of(one).get("content", b"") for one in messages]
     return _with_content(messages[0], _join_with(contents, separator))
 
 
 def prepend_text(message: Message, text: str, separator: str) -> Message:
-    own = json.split_object(message.source).get("content", _NULL)
+    own = members_of(message).get("content", b"")
     return _with_content(message, _join_with([json.dump(text), own], separator))
 
 
 def replace_content(message: Message, text: str) -> Message:
-    members = json.split_object(message.source)
+    members = {**members_of(message), "content": json.dump(text)}
     members.pop("tool_calls", None)
-    source = json.join_object({**members, "content": json.dump(text)})
-    return Message(message.role, text, source)
+    return Message(message.role, text, json.join_object(members))
 
 
 def change_role(message: Message, role: str, text: str) -> Message:
     """Make a message of another role that says `text` and has the parts that are not text."""
-    content = json.split_object(message.source).get("content", _NULL)
-    others = [part for part in _parts(content) if b"text" not in _keys(part)]
+    parts = _parts(members_of(message).get("content", b""))
+    others = [part for part in parts if "text" not in json.split_object(part)]
     plain = plain_message(role, text)
-    return _with_content(plain, json.join_array([_text_part(text), *others])) if others else plain
+    if not others:
+        return plain
+    return _with_content(plain, json.join_array([_text_part(json.dump(text)), *others]))
 
 
 def _with_content(message: Message, content: bytes) -> Message:
-    members = json.split_object(message.source)
-    source = json.join_object({**members, "content": content})
-    return Message(message.role, text_of(content), source, message.calls, message.tool_call_id)
+    return replace_members(message, {**members_of(message), "content": content})
 
 
 def _join_with(contents: Sequence[bytes], separator: str) -> bytes:
     """Put contents into one: a string, or the parts of all from the first that has some."""
-    plain = list(takewhile(lambda content: not _is_list(content), contents))
-    text = json.dump(separator.join(filter(None, map(text_of, plain))))
+    plain = list(takewhile(lambda content: not content.startswith(b"["), contents))
+    text = json.dump(separator.join(filter(None, map(string_of, plain))))
     if len(plain) == len(contents):
         return text
     parts = _parts(text)
     for content in contents[len(plain) :]:
         more = _parts(content)
-        parts += [_text_part(separator), *more] if parts and more else more
+        parts += [_text_part(json.dump(separator)), *more] if parts and more else more
     return json.join_array(parts)
-
-
-def _parts(content: bytes) -> list[bytes]:
-    if _is_list(content):
-        return json.split_array(content)
-    text = text_of(content)
-    return [_text_part(text)] if text else []
-
-
-def _is_list(content: bytes) -> bool:
-    return content.startswith(b"[")
-
-
-def _keys(part: bytes) -> list[bytes]:
-    return [name.encode() for name in json.split_object(part)]
-
-
-def _text_part(text: str) -> bytes:
-    part: JsonObject = {"type": "text", "text": text}
-    return json.dump(part)

@@ -27,8 +27,6 @@ Labelled: TypeAlias = ReasoningDelta | TextDelta | FinalAnswer | InventedResult
 
 
 class _LabelledPart(Enum):
-    """What a line belongs to."""
-
     PLAIN = "plain"
     THOUGHT = "thought"
     NAME = "name"
@@ -41,6 +39,11 @@ class _LabelledPart(Enum):
 _THOUGHT, _ACTION = "Thought:", "Action:"
 _ANSWER, _RESULT = "Final Answer:", "Observation:"
 _LABELS = (_THOUGHT, _ACTION, _ANSWER, _RESULT)
+_PARTS = {
+    _THOUGHT: _LabelledPart.THOUGHT,
+    _ACTION: _LabelledPart.NAME,
+    _ANSWER: _LabelledPart.ANSWER,
+}
 _LONGEST = max(map(len, _LABELS))
 _DEEPEST = 8  # spaces before a label
 _NO_ACTION = frozenset(("", "none", "null", "n/a", "no action", "none needed"))
@@ -73,11 +76,7 @@ class LabelSplitter:
             self._end_name()
         if self._part is _LabelledPart.PLAIN:
             self._flush()
-        return pieces + self._take()
-
-    def _take(self) -> list[Labelled]:
-        pieces, self._pieces = self._pieces, []
-        return pieces
+        return pieces + self._pieces
 
     def _read(self, text: str, *, is_finished: bool) -> list[Labelled]:
         position = 0
@@ -95,7 +94,8 @@ class LabelSplitter:
             self._is_line_start = text[end - 1] == "\n"
             position = end
         self._held = "" if self._part is _LabelledPart.INVENTED else text[position:]
-        return self._take()
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
     def _label_at(self, text: str, start: int, *, is_finished: bool) -> str | None:
         """Return the label of a line and the spaces before it; None where it may still come."""
@@ -112,20 +112,13 @@ class LabelSplitter:
 
     def _enter(self, label: str) -> None:
         """Begin the part of a label; without one a line belongs to the part before."""
-        match label:
-            case "Thought:":
-                self._begin(_LabelledPart.THOUGHT)
-            case "Action:":
-                self._begin(_LabelledPart.NAME)
-            case "Final Answer:" if not self._has_acted:
-                self._begin(_LabelledPart.ANSWER)
-            case "Observation:" | "Final Answer:" if self._has_acted:
-                self._begin(_LabelledPart.INVENTED)
-                self._pieces.append(InventedResult())
-            case "":
-                pass
-            case _:
-                self._say(label)
+        if self._has_acted and label in (_ANSWER, _RESULT):
+            self._begin(_LabelledPart.INVENTED)
+            self._pieces.append(InventedResult())
+        elif label in _PARTS:
+            self._begin(_PARTS[label])
+        elif label:
+            self._say(label)
 
     def _begin(self, part: _LabelledPart) -> None:
         self._space.clear()
@@ -135,17 +128,14 @@ class LabelSplitter:
             self._tell("\n")
 
     def _say(self, text: str) -> None:
-        match self._part:
-            case _LabelledPart.NAME:
-                self._name.append(text)
-                if text.endswith("\n"):
-                    self._end_name()
-            case _LabelledPart.ACTION:
-                self._tell(text)
-            case _LabelledPart.PLAIN | _LabelledPart.THOUGHT | _LabelledPart.ANSWER:
-                self._hold_end(text)
-            case _LabelledPart.NOTHING | _LabelledPart.INVENTED:
-                pass
+        if self._part is _LabelledPart.NAME:
+            self._name.append(text)
+            if text.endswith("\n"):
+                self._end_name()
+        elif self._part is _LabelledPart.ACTION:
+            self._tell(text)
+        elif self._part not in (_LabelledPart.NOTHING, _LabelledPart.INVENTED):
+            self._hold_end(text)
 
     def _end_name(self) -> None:
         """Begin an action, unless the model only says that there is none."""
@@ -169,18 +159,16 @@ class LabelSplitter:
             self._space.append(behind)
 
     def _flush(self) -> None:
-        space = "".join(self._space)
-        self._space.clear()
-        if space:
-            self._tell(space)
+        if self._space:
+            self._tell("".join(self._space))
+            self._space.clear()
 
     def _tell(self, text: str) -> None:
-        match self._part:
-            case _LabelledPart.THOUGHT:
-                self._has_thought = True
-                self._pieces.append(ReasoningDelta(text))
-            case _LabelledPart.ANSWER:
-                self._pieces.append(FinalAnswer(text))
-            case _:
-                self._ends_line = text.endswith("\n")
-                self._pieces.append(TextDelta(text))
+        if self._part is _LabelledPart.THOUGHT:
+            self._has_thought = True
+            self._pieces.append(ReasoningDelta(text))
+        elif self._part is _LabelledPart.ANSWER:
+            self._pieces.append(FinalAnswer(text))
+        else:
+            self._ends_line = text.endswith("\n")
+            self._pieces.append(TextDelta(text))

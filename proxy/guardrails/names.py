@@ -11,6 +11,8 @@ _PREFIXES = (
     *("tools.", "tools/", "tools:", "tool.", "tool/"),
     *("default_api:", "default_api."),
 )
+_CONTROL = re.compile(r"<[|\uff5c]")
+_NUMBERED = re.compile(r"functions_(.+)_\d+")
 # Between words: a dot, a dash, an underscore, white space, or where a capital letter begins one.
 _BETWEEN = re.compile(r"[._\-\s]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -26,18 +28,33 @@ def find_name(written: str, names: Collection[str]) -> str | None:
 
     A near miss differs by a namespace prefix, or in how the same words are put together:
     `getWeather`, `get-weather` and `get.weather` are `get_weather`. Some models write the tool's
-    own name for the namespace.
+    own name for the namespace, and some escape it for Markdown.
     """
     if written in names:
         return written
-    wanted = _words(written)
-    fitting = [name for name in names if _words(name) == wanted]
-    return fitting[0] if len(fitting) == 1 else None
+    for meant in _meanings(written):
+        wanted = _words(meant)
+        if fitting := [name for name in names if name == meant or _words(name) == wanted]:
+            return fitting[0] if len(fitting) == 1 else None
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _meanings(written: str) -> tuple[str, ...]:
+    """Return what may be meant, likeliest first: a name without what models put around it.
+
+    That are control tokens behind it (gpt-oss), namespaces before it (Gemma and DeepSeek), and in
+    place of `functions.NAME:2` what Kimi makes of it.
+    """
+    name = _CONTROL.split(written, maxsplit=1)[0]
+    parts = [part for part in reversed(name.split(":")[1:]) if part]
+    numbered = _NUMBERED.fullmatch(name)
+    return (name, *parts, numbered[1]) if numbered else (name, *parts)
 
 
 @lru_cache(maxsize=1024)
 def _words(name: str) -> tuple[str, ...]:
-    stripped = name.strip()
+    stripped = name.strip().replace("\\_", "_")
     for prefix in _PREFIXES:
         stripped = stripped.removeprefix(prefix)
     namespace, _, name = stripped.partition(".")

@@ -3,8 +3,7 @@
 A nudge never repeats the bad output in full and never alters an earlier message: it is appended.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
@@ -13,10 +12,14 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
 
 _MOST_NAMES = 20
+_MOST_QUOTED = 400  # characters of what a client has seen
 _DONE = "DONE"
 _ANSWER = (
     "Do not call another tool: answer now, with a summary of what is known and what is missing."
 )
+
+# What is shown of a reply that says no more than this.
+NO_TOOL_FITS = "None of the tools fits this request."
 
 # What stands where the result of a call would, as it was not run or not to its end.
 POSTPONED = "Not run yet: look at the results of the other calls, then call it again."
@@ -24,44 +27,25 @@ NEVER_RUN = "Not run: the work was cancelled before."
 CANCELLED = "Error: cancelled while it ran. Whether the call had an effect is not known."
 
 
-@dataclass(frozen=True, slots=True)
-class CallAnswer:
-    """What a call of the model is answered with; `problem` is None for a call without defect.
-
-    What `is_taken` need not be repeated, because the client has it already.
-    """
-
-    call: ToolCall
-    problem: str | None
-    is_taken: bool = False
-
-
 def correct_prose(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    if offer.respond is None:
-        text = f"You answered in plain text. {_what_to_do(offer)}"
-    else:
-        text = f"You answered in plain text. {_offer_ways_out(offer)}"
-    return (*quote_reply(written), user_message(text))
+    due = _what_to_do(offer) if offer.respond is None else _offer_ways_out(offer)
+    return _reply(written, f"You answered in plain text. {due}")
 
 
 def correct_announcement(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    text = f"You said what you would do, and called no tool. {_offer_ways_out(offer)}"
-    return (*quote_reply(written), user_message(text))
+    said = "You said what you would do, and called no tool."
+    return _reply(written, f"{said} {_offer_ways_out(offer)}")
 
 
 def correct_unknown_syntax(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     unread = "You wrote a tool call as text, in a form that is not read: no tool ran."
-    text = f"{unread} {_offer_ways_out(offer)}"
-    return (*quote_reply(written), user_message(text))
+    return _reply(written, f"{unread} {_offer_ways_out(offer)}")
 
 
 def correct_early_answer(
     written: str, steps: Sequence[str], insistence: int
 ) -> tuple[Message, ...]:
-    return (
-        *quote_reply(written),
-        user_message(describe_missing_steps("An answer", steps, insistence)),
-    )
+    return _reply(written, describe_missing_steps("An answer", steps, insistence))
 
 
 def correct_silence(offer: OfferedTools) -> tuple[Message, ...]:
@@ -69,31 +53,36 @@ def correct_silence(offer: OfferedTools) -> tuple[Message, ...]:
 
 
 def correct_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]:
-    text = f"Your answer has the wrong form: {'; '.join(problems)}. Answer with valid JSON only."
-    return (*quote_reply(written), user_message(text))
+    wrong = f"Your answer has the wrong form: {'; '.join(problems)}."
+    return _reply(written, f"{wrong} Answer with valid JSON only.")
 
 
 def correct_calls(
-    written: str, answers: Sequence[CallAnswer], offer: OfferedTools
+    written: str, answers: Sequence[tuple[ToolCall, str | None]], taken: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """Answer calls with a defect on their own channel: one tool result for each."""
-    calls = tuple(answer.call for answer in answers)
-    results = (tool_result(answer.call.id, _result(answer)) for answer in answers)
-    return (assistant_message(written, calls), *results)
+    """Answer calls on their own channel: say of each what is wrong, None where nothing is.
+
+    Those with the ids `taken` need not be repeated, because the client has them already.
+    """
+    results: list[Message] = []
+    for call, problem in answers:
+        text = f"Error: {problem}"
+        if call.id in taken:
+            text = "Noted, and going to be run. Do not repeat this call."
+        elif problem is None:
+            text = "Not run: another call of the same reply was invalid. Repeat this call with it."
+        results.append(tool_result(call.id, text))
+    return (assistant_message(written, tuple(call for call, _ in answers)), *results)
 
 
 def correct_broken_call(written: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Answer a call whose arguments are not an object, which no history may contain."""
-    text = f"Your tool call could not be read: {problem}. {_what_to_do(offer)}"
-    return (*quote_reply(written), user_message(text))
+    return _reply(written, f"Your tool call could not be read: {problem}. {_what_to_do(offer)}")
 
 
 def demand_open_call(written: str) -> tuple[Message, ...]:
     """Answer a reply that leaves the call open that the client has seen the beginning of."""
-    return (
-        *quote_reply(written),
-        user_message("You had begun a call, and it is still to be completed."),
-    )
+    return _reply(written, "You had begun a call, and it is still to be completed.")
 
 
 def describe_unknown_tool(name: str, offer: OfferedTools) -> str:
@@ -101,15 +90,11 @@ def describe_unknown_tool(name: str, offer: OfferedTools) -> str:
 
 
 def describe_wrong_tool(name: str, offer: OfferedTools) -> str:
-    """Describe a call of an offered tool that the client does not let the model call now."""
     return f"{_quote(name)} must not be called now. Call {_names(offer)}."
 
 
 def describe_invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
-    """Describe arguments that violate the tool's schema.
-
-    What is missing may be unknown to the model: where it may answer, it may also ask.
-    """
+    """Describe what is wrong; a model that may answer may also ask for what is missing."""
     listed = "; ".join(str(one) for one in violations)
     problem = f"Invalid arguments: {listed}. Call the tool again with valid arguments."
     if not offer.may_answer or not any(one.is_absence for one in violations):
@@ -133,23 +118,18 @@ def warn_of_loop(name: str, times: int) -> Message:
 
 def report_withheld_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Say that a call that goes in circles was not made: a note, and no result of a tool."""
-    loop = offer.loop
-    name, times = ("", 0) if loop is None else (loop.name, loop.times)
-    return (
-        *quote_reply(written),
-        _note(f"{name} was not called again. {describe_loop(name, times)}"),
-    )
+    name, times = ("", 0) if offer.loop is None else (offer.loop.name, offer.loop.times)
+    note = _note(f"{name} was not called again. {describe_loop(name, times)}")
+    return (*quote_reply(written), note)
 
 
 def demand_answer(rounds: int) -> Message:
-    """Ask for an answer after too many rounds of tool calls that brought nothing new."""
     return _note(
         f"Tools were used {rounds} times in a row, and the last results were nothing new. {_ANSWER}"
     )
 
 
 def demand_last_answer(rounds: int) -> Message:
-    """Ask for an answer after as many rounds of tool calls as there may be."""
     return _note(f"Tools were used {rounds} times in a row, which is the limit. {_ANSWER}")
 
 
@@ -173,12 +153,10 @@ def describe_missing_steps(name: str, steps: Sequence[str], insistence: int) -> 
 
 
 def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[Message, ...]:
-    """Ask for a call of `name` that begins as the client has seen it.
-
-    `beginning` is the text of its arguments so far, nothing where that is too long to repeat.
-    """
-    exactly = f" exactly with {beginning}" if beginning else " with the same values as before"
-    return _extend(nudge, f"Call {name} again, and begin its arguments{exactly}")
+    """Ask for a call of `name` whose arguments begin as the client has seen them."""
+    is_quotable = 0 < len(beginning) <= _MOST_QUOTED
+    so = f"exactly with {beginning}" if is_quotable else "with the same values as before"
+    return _extend(nudge, f"Call {name} again, and begin its arguments {so}")
 
 
 def is_done(written: str) -> bool:
@@ -195,10 +173,7 @@ def _strip_marks(written: str) -> str:
 
 
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Tell the model the only form that the constrained attempt lets it write.
-
-    The sentence joins the last message, so templates that demand alternating roles stay content.
-    """
+    """Name the only form allowed, in the last message: templates may demand alternating roles."""
     return _extend(
         nudge, 'Reply with one JSON object only: {"name": <tool>, "arguments": <object>}.'
     )
@@ -208,9 +183,8 @@ def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
     if not nudge:
         return (user_message(sentence),)
     *before, last = nudge
-    text = f"{last.text} {sentence}"
-    again = tool_result(last.tool_call_id, text) if last.tool_call_id else user_message(text)
-    return (*before, again)
+    text, call_id = f"{last.text} {sentence}", last.tool_call_id
+    return (*before, tool_result(call_id, text) if call_id else user_message(text))
 
 
 def _note(text: str) -> Message:
@@ -220,28 +194,21 @@ def _note(text: str) -> Message:
 
 def _offer_ways_out(offer: OfferedTools) -> str:
     """Ask for the call that was meant, if one was, and else for nothing that anybody acts upon."""
-    if offer.final_form and offer.respond is not None:
-        done = f"give it again, with {offer.final_form}"
-    elif offer.respond is not None:
+    done = f"write {_DONE}"
+    if offer.respond is not None:
         done = f"call {offer.respond.name} with an empty message"
-    else:
-        done = f"write {_DONE}"
+        done = f"give it again, with {offer.final_form}" if offer.final_form else done
     names = _names(offer, offer.tools)
     call = f"If you meant to call a tool, call it now ({names}). " if offer.tools else ""
     return f"{call}If your answer was complete, {done}."
 
 
 def quote_reply(written: str) -> tuple[Message, ...]:
-    """Put what the model wrote into the history, if it wrote anything."""
     return (assistant_message(written),) if written.strip() else ()
 
 
-def _result(answer: CallAnswer) -> str:
-    if answer.is_taken:
-        return "Noted, and going to be run. Do not repeat this call."
-    if answer.problem is None:
-        return "Not run: another call of the same reply was invalid. Repeat this call with it."
-    return f"Error: {answer.problem}"
+def _reply(written: str, text: str) -> tuple[Message, ...]:
+    return (*quote_reply(written), user_message(text))
 
 
 def _what_to_do(offer: OfferedTools) -> str:

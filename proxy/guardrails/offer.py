@@ -8,16 +8,16 @@ import msgspec
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.guardrails.formats.json_contract import JsonContract
-from proxy.guardrails.formats.react import ReActContract
+from proxy.guardrails.formats.json_contract import json_contract
+from proxy.guardrails.formats.react import REACT_CONTRACT
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.transcript import CompletedCall, Loop
 
 _FINAL_FORMS = {
-    JsonContract.name: 'an object of the type "final"',
-    ReActContract.name: '"Final Answer:" and what you say behind it',
+    json_contract().name: 'an object of the type "final"',
+    REACT_CONTRACT.name: '"Final Answer:" and what you say behind it',
 }
 
 
@@ -26,8 +26,7 @@ class TextPolicy(Enum):
 
     AUTO shows it at once and takes it as an answer, unless it only announces a call, or is one that
     nobody can read: then the model is asked once for that. RESPOND offers a synthetic tool for
-    answers and asks once more when the model writes prose; ACCEPT takes prose as an answer; REQUIRE
-    rejects it.
+    answers and asks once more after prose; ACCEPT takes prose as an answer; REQUIRE rejects it.
     """
 
     AUTO = "auto"
@@ -37,10 +36,7 @@ class TextPolicy(Enum):
 
 
 class Mode(Enum):
-    """How much the guardrails may do.
-
-    OBSERVE changes nothing and reports what ON would have done to the same reply.
-    """
+    """How much the guardrails may do; OBSERVE only reports what ON would have done to a reply."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -107,16 +103,13 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def final_form(self) -> str:
-        """The form for answers that the model was told of instead of the synthetic tool, in words.
-
-        Nothing where it was told of none.
-        """
+        """The form for answers that the model was told of instead of the tool, in words; or ""."""
         forms = (_FINAL_FORMS.get(syntax.name, "") for syntax in self.syntaxes)
         return next(filter(None, forms), "")
 
     @property
     def has_labels(self) -> bool:
-        return ReActContract in map(type, self.syntaxes)
+        return REACT_CONTRACT in self.syntaxes
 
     @property
     def missing_steps(self) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """Whether a valid call may be made now: loops, prerequisites and terminal tools."""
 
-from dataclasses import dataclass
-
 from proxy.conversation.json import JsonObject
 from proxy.guardrails import nudges
 from proxy.guardrails.offer import OfferedTools
@@ -9,34 +7,23 @@ from proxy.guardrails.steps import unmet_prerequisites
 from proxy.guardrails.verdict import Defect
 
 
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """Why a call must wait, and what to tell the model."""
-
-    defect: Defect
-    problem: str
-
-
 def object_to(
     name: str, arguments: JsonObject, offer: OfferedTools, *, insistence: int = 0
-) -> Objection | None:
-    """Judge the order of a call; `insistence` counts the objections made in this turn before."""
+) -> tuple[Defect, str] | None:
+    """Say why a call must wait, and what to tell the model; None where it need not.
+
+    `insistence` counts the objections made in this turn before.
+    """
     loop = offer.loop
     if loop is not None and (loop.name, loop.arguments) == (name, arguments):
-        return Objection(Defect.LOOP, nudges.describe_loop(loop.name, loop.times))
+        return Defect.LOOP, nudges.describe_loop(loop.name, loop.times)
     unmet = unmet_prerequisites(name, arguments, offer.workflow, offer.completed)
-    if unmet:
-        needs = [one.needs for one in unmet]
-        return Objection(
-            Defect.STEP_MISSING, nudges.describe_missing_steps(name, needs, insistence)
-        )
-    if name in offer.workflow.terminal_tools:
+    steps = tuple(one.needs for one in unmet)
+    if not steps and name in offer.workflow.terminal_tools:
         steps = offer.missing_steps
-        if steps:
-            return Objection(
-                Defect.STEP_MISSING, nudges.describe_missing_steps(name, steps, insistence)
-            )
-    return None
+    if not steps:
+        return None
+    return Defect.STEP_MISSING, nudges.describe_missing_steps(name, steps, insistence)
 
 
 def is_free(name: str, offer: OfferedTools) -> bool:

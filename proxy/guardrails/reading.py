@@ -4,8 +4,10 @@ It separates what the model says from what it wants to run, in whichever channel
 and judges nothing beyond provenance: whether text that looks like a call is one.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TypeAlias
 
 import msgspec
@@ -23,7 +25,7 @@ from proxy.guardrails import names
 from proxy.guardrails.announcements.recognition import announces
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.reasoning import ReasoningSplitter, split_unopened
+from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.findings import Finding
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
@@ -107,7 +109,7 @@ class ReplyReader:
         self._named = () if offer.answer_schema is not None else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
         self._structured: dict[int, _StructuredCall] = {}
-        self._calls: list[WrittenCall] = []
+        self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
         self._thought_calls: list[WrittenCall] = []
         self._thought_facts: list[Rescued] = []
@@ -123,15 +125,11 @@ class ReplyReader:
         self._is_broken = False
         self._goes_on = False
 
-    @property
-    def has_found_calls(self) -> bool:
-        return bool(self._calls)
-
     def read(self, event: ReplyEvent) -> list[Heard]:
         """Take one event of the backend and return what the model was heard saying by it."""
         match event:
             case TextDelta(text):
-                return self._read_text(text)
+                return self._hear_split(self._splitter.feed(text))
             case ReasoningDelta(text):
                 return [self._reason(text)]
             case ToolCallStarted(index) if index not in self._structured:
@@ -151,19 +149,20 @@ class ReplyReader:
         Where nobody has seen anything of it (`is_unseen`), what a lone end of thinking follows
         turns out to have been thoughts: the prompt had opened the block.
         """
-        heard: list[Heard] = []
-        for event in self._splitter.finish():
-            heard += self._hear_split(event)
+        heard = self._hear_split(self._splitter.finish())
         if self._labels is not None:
             heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
-        for finding in self._scanner.finish(cut_off=cut_off):
-            heard += self._hear_finding(finding)
+        heard += self._hear_findings(self._scanner.finish(cut_off=cut_off))
         heard += self._end_structured()
-        self._judge_thoughts()
-        if not (self._calls or self._text) and not cut_off:
+        if self.calls or self._has_answered:
+            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
+        else:
+            self._facts += self._thought_facts
+            self.calls += self._thought_calls
+        if not (self.calls or self._text) and not cut_off:
             self._search_reasoning()
-        calls = tuple(self._calls)
+        calls = tuple(self.calls)
         text = "".join(self._text)
         if is_unseen and not self._has_responded:
             thoughts, text = split_unopened(text)
@@ -178,18 +177,16 @@ class ReplyReader:
             facts=tuple(self._facts),
         )
 
-    def _read_text(self, text: str) -> list[Heard]:
+    def _hear_split(self, spoken: list[Spoken]) -> list[Heard]:
         heard: list[Heard] = []
-        for event in self._splitter.feed(text):
-            heard += self._hear_split(event)
+        for event in spoken:
+            if isinstance(event, ReasoningDelta):
+                heard.append(self._reason(event.text))
+            elif self._labels is not None:
+                heard += self._hear_labelled(self._labels.feed(event.text))
+            else:
+                heard += self._hear_findings(self._scanner.feed(event.text))
         return heard
-
-    def _hear_split(self, event: TextDelta | ReasoningDelta) -> list[Heard]:
-        if isinstance(event, ReasoningDelta):
-            return [self._reason(event.text)]
-        if self._labels is not None:
-            return self._hear_labelled(self._labels.feed(event.text))
-        return self._scan(event.text)
 
     def _hear_labelled(self, pieces: list[Labelled]) -> list[Heard]:
         heard: list[Heard] = []
@@ -200,16 +197,13 @@ class ReplyReader:
                 case FinalAnswer(text) if self._offer.respond is not None:
                     heard += self._respond(text)
                 case FinalAnswer(text) | TextDelta(text):
-                    heard += self._scan(text)
+                    heard += self._hear_findings(self._scanner.feed(text))
                 case InventedResult():
                     self._facts.append(Dropped("invented_result"))
         return heard
 
-    def _scan(self, text: str) -> list[Heard]:
-        heard: list[Heard] = []
-        for finding in self._scanner.feed(text):
-            heard += self._hear_finding(finding)
-        return heard
+    def _hear_findings(self, found: Iterable[Finding]) -> list[Heard]:
+        return [heard for finding in found for heard in self._hear_finding(finding)]
 
     def _hear_finding(self, finding: Finding) -> list[Heard]:
         match finding:
@@ -246,7 +240,7 @@ class ReplyReader:
                 heard += self._end_message(message or MessageDecoder(), call)
                 message = None
             else:
-                self._calls.append(call)
+                self.calls.append(call)
         return heard
 
     def _is_copied(self, found: findings.FoundCalls) -> bool:
@@ -269,7 +263,7 @@ class ReplyReader:
             self._facts += () if _TOO_MANY in self._facts else (_TOO_MANY,)
             return []
         message = MessageDecoder() if self._offer.is_respond(started.name) else None
-        call = _StructuredCall(started, message, len(self._calls))
+        call = _StructuredCall(started, message, len(self.calls))
         self._structured[started.index] = call
         space = self._splitter.take_space() + self._scanner.take_space()
         return self._say(space) if space and message is None else []
@@ -283,7 +277,7 @@ class ReplyReader:
             if call.message is not None:
                 heard += self._end_message(call.message, written)
             else:
-                self._calls.insert(call.position + before, written)
+                self.calls.insert(call.position + before, written)
                 before += 1
         return heard
 
@@ -294,46 +288,30 @@ class ReplyReader:
         return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
 
     def _end_thoughts(self) -> None:
-        """Set aside the calls found so far: they were thoughts, and count only for want of more.
-
-        Those that the thoughts went on behind were only considered.
-        """
+        """Set aside the calls found so far as thoughts; refuse them if these went on behind."""
         rescued = [fact for fact in self._facts if isinstance(fact, Rescued)]
         if self._goes_on:
             self._facts = [fact for fact in self._facts if fact not in rescued]
             self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in rescued)
-            self._calls.clear()
+            self.calls.clear()
             rescued.clear()
         self._thought_facts += [one for one in rescued if not self._offer.is_respond(one.tool)]
         self._facts = [fact for fact in self._facts if fact not in self._thought_facts]
-        self._thought_calls += self._calls
-        self._calls.clear()
+        self._thought_calls += self.calls
+        self.calls.clear()
         self._has_answered = self._goes_on = False
 
-    def _judge_thoughts(self) -> None:
-        if self._calls or self._has_answered:
-            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
-        else:
-            self._facts += self._thought_facts
-            self._calls += self._thought_calls
-
     def _search_reasoning(self) -> None:
-        """Look for calls at the end of the thoughts, which count when nothing else was produced.
-
-        Where the thoughts go on behind one of them, it was only considered, and none counts.
-        """
+        """Look for calls at the end of the thoughts; none counts if these go on behind one."""
         thoughts = "".join(self._reasoning)
         calls: list[findings.FoundCalls] = []
         for finding in find_calls(thoughts, self._syntaxes, self._names, self._named):
-            match finding:
-                case findings.FoundCalls(is_marked=True):
-                    calls.append(finding)
-                case findings.Prose(text) if not calls or text.isspace():
-                    pass
-                case findings.FoundCalls() | findings.Prose():
+            if isinstance(finding, findings.FoundCalls):
+                if not finding.is_marked:
                     return
-                case _:
-                    pass
+                calls.append(finding)
+            elif isinstance(finding, findings.Prose) and calls and not finding.text.isspace():
+                return
         for call in calls:
             self._promote(call)
 
@@ -354,17 +332,17 @@ class ReplyReader:
         if self._message is not None:  # the source of a respond call that stayed unfinished
             self._message = None
             return []
-        if refusal is Reason.CUT_OFF and text.lstrip().startswith(self._list_marked_openings()):
-            self._facts.append(Dropped("cut_off_call"))
-            return []
+        if refusal is Reason.CUT_OFF:
+            marked = [
+                one.openings for one in (*self._offer.syntaxes, *self._named) if one.is_marked
+            ]
+            if text.lstrip().startswith(tuple(chain.from_iterable(marked))):
+                self._facts.append(Dropped("cut_off_call"))
+                return []
         self._is_broken |= refusal in _BOTCHED
-        self._goes_on |= bool(self._calls) and not text.isspace()
+        self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
         return [BrokenCall(written) if self._is_broken else ReplyProse(written)]
-
-    def _list_marked_openings(self) -> tuple[str, ...]:
-        marked = (one for one in (*self._offer.syntaxes, *self._named) if one.is_marked)
-        return tuple(opening for one in marked for opening in one.openings)
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True
@@ -384,6 +362,4 @@ class ReplyReader:
 
 def _is_fit(offer: OfferedTools, call: WrittenCall) -> bool:
     tool = names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
-    return tool is not None and isinstance(
-        check(tool, call.arguments, may_close=False), ValidArguments
-    )
+    return tool is not None and isinstance(check(tool, call.arguments), ValidArguments)

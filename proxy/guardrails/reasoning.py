@@ -15,8 +15,6 @@ Spoken: TypeAlias = ReasoningDelta | TextDelta
 
 
 class _SplitterPlace(Enum):
-    """Where in the reply the splitter stands."""
-
     START = "start"
     WITHIN = "within"
     BETWEEN = "between"
@@ -110,34 +108,30 @@ class ReasoningSplitter:
         if self._place is _SplitterPlace.ANSWERING:
             return [TextDelta(text)] if text else []
         while text:
-            text = self._step(text)
+            text = self._read_on(text)
         return self._report()
 
     def take_space(self) -> str:
         """Return the white space that the reply began with: what follows it is no text."""
-        return (
-            "" if self._partial or self._place is not _SplitterPlace.START else self._take_spaces()
-        )
+        is_first = self._place is _SplitterPlace.START and not self._partial
+        return self._take_spaces() if is_first else ""
 
     def finish(self) -> list[Spoken]:
         """Return what was held back; a block that was never closed goes on to its end."""
         held, self._partial = self._take_spaces() + self._partial, ""
         if self._place is not _SplitterPlace.WITHIN:
             self._answer(held)
-        elif self._block.kind is ReasoningDelta and self._is_block_blank:
-            self._say(held.lstrip())
         else:
-            self._say(held)
+            is_start = self._block.kind is ReasoningDelta and self._is_block_blank
+            self._say(held.lstrip() if is_start else held)
         return self._report()
 
-    def _step(self, text: str) -> str:
-        """Read on before the answer; returns the text that is still to be read."""
+    def _read_on(self, text: str) -> str:
+        """Read before the answer, and return what is left; white space before no mark is text."""
         if self._place is _SplitterPlace.HEADER:
             return self._read_header(text)
-        return self._read_block(text) if self._place is _SplitterPlace.WITHIN else self._look(text)
-
-    def _look(self, text: str) -> str:
-        """Look for a mark, behind white space that belongs to the text if there is none."""
+        if self._place is _SplitterPlace.WITHIN:
+            return self._read_block(text)
         head = self._partial + text if self._partial else text.lstrip()
         if not self._partial and self._place is _SplitterPlace.START:
             self._spaces.append(text[: len(text) - len(head)])
@@ -151,10 +145,7 @@ class ReasoningSplitter:
         if mark in _HEADER_STARTS:
             self._place = _SplitterPlace.HEADER
             return head
-        if mark in _BLOCKS:
-            self._begin(_BLOCKS[mark])
-        else:
-            self._end()
+        self._enter(_BLOCKS.get(mark))
         return head[len(mark) :]
 
     def _read_header(self, text: str) -> str:
@@ -166,7 +157,7 @@ class ReasoningSplitter:
         channel = "" if is_long else _channel(head)
         if channel not in _CHANNELS:
             return self._answer(self._take_spaces() + head + end + body)
-        self._begin(_CHANNELS[channel])
+        self._enter(_CHANNELS[channel])
         return body
 
     def _read_block(self, text: str) -> str:
@@ -180,18 +171,15 @@ class ReasoningSplitter:
         self._partial = "" if mark else text[place:]
         if not mark:
             return ""
-        self._end()
+        self._enter(None)
         return text[place if mark in _HEADER_STARTS else place + len(mark) :]
 
-    def _begin(self, block: _MarkedBlock) -> None:
-        self._place, self._block = _SplitterPlace.WITHIN, block
-        self._is_block_blank = True
+    def _enter(self, block: _MarkedBlock | None) -> None:
+        """Begin a block, or end the one before; either swallows white space."""
+        self._place = _SplitterPlace.WITHIN if block else _SplitterPlace.BETWEEN
         self._spaces = []
-
-    def _end(self) -> None:
-        """End a block, which swallows the white space at the end of thoughts."""
-        self._place = _SplitterPlace.BETWEEN
-        self._spaces = []
+        if block is not None:
+            self._block, self._is_block_blank = block, True
 
     def _emit_thought(self, text: str) -> None:
         body = text.rstrip()
@@ -230,10 +218,8 @@ class ReasoningSplitter:
 
 def _channel(header: str) -> str:
     """Name the channel of a message; nothing for one that is addressed to a tool."""
-    names: list[str] = _CHANNEL.findall(header)
-    if not names or (_RECIPIENT in header and names[-1] != _FINAL):
-        return ""
-    return names[-1]
+    name: str = ["", *_CHANNEL.findall(header)][-1]
+    return "" if _RECIPIENT in header and name != _FINAL else name
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
@@ -245,14 +231,10 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def split_unopened(text: str) -> tuple[str, str]:
-    """Split a whole reply that began within a block, because the prompt had opened it.
-
-    The thoughts are empty where there is no sign of that.
-    """
+    """Split a whole reply of which the prompt had opened the thoughts; none if nothing says so."""
     end = _STRAY_END.search(text) if any(end in text for end in _ENDS) else None
-    if end is None:
-        return "", text
-    thoughts, mark = text[: end.start()], end[0].strip()
-    if any(closing == mark and opening in thoughts for opening, closing in _THOUGHTS.items()):
+    thoughts, mark = (text[: end.start()], end[0].strip()) if end else ("", "")
+    begins = [opening for opening, closing in _THOUGHTS.items() if closing == mark]
+    if end is None or any(opening in thoughts for opening in begins):
         return "", text
     return thoughts.strip(), text[end.end() :].lstrip()

@@ -4,7 +4,7 @@ Some templates want them, some models are confused by them, and clients send the
 """
 
 from proxy.conversation import json
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, Messages
 from proxy.guardrails.contents import members_of, replace_members, string_of
 from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.reasoning import split_thoughts
@@ -15,11 +15,10 @@ _PART_KINDS = (b'"thinking"', b'"reasoning"')
 _SIGNS = tuple(f'"{name}"'.encode() for name in _MEMBERS)
 
 
-def replay_thoughts(messages: tuple[Message, ...], replay: Replay) -> tuple[Message, ...]:
+def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
     """Take the thoughts out of the messages of the assistant, as far as the policy wants it.
 
-    `LAST` keeps those behind the last message of the user. Messages without thoughts stay the
-    same objects.
+    `LAST` keeps those behind the last message of the user. Messages without thoughts stay the same.
     """
     if replay is Replay.FULL:
         return messages
@@ -49,12 +48,9 @@ def _drop_block(content: bytes) -> bytes:
         return _keep_said(content)
     parts = json.split_array(content)
     kept = [part for part in parts if json.split_object(part).get("type") not in _PART_KINDS]
-    if kept:
-        first = json.split_object(kept[0])
-        said = {
-            name: _keep_said(value) if name == "text" else value for name, value in first.items()
-        }
-        kept[0] = kept[0] if said == first else json.join_object(said)
+    first = json.split_object(kept[0]) if kept else {}
+    if "text" in first and (said := _keep_said(first["text"])) != first["text"]:
+        kept[0] = json.join_object({**first, "text": said})
     return content if kept == parts else json.join_array(kept)
 
 

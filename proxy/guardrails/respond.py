@@ -5,7 +5,8 @@ offers the tool, and when its message may be shown, is decided elsewhere.
 """
 
 import re
-from collections.abc import Collection, Generator
+from collections.abc import Generator
+from functools import lru_cache
 from itertools import chain, count
 from typing import TypeAlias
 
@@ -49,7 +50,8 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _Reading: TypeAlias = Generator[None, None, None]
 
 
-def make_respond_tool(taken: Collection[str]) -> Tool:
+@lru_cache(maxsize=256)
+def make_respond_tool(taken: tuple[str, ...]) -> Tool:
     """Make the tool under the first name that is not `taken` by a client's tool."""
     numbered = (f"respond_{number}" for number in count(2))
     names = chain(("respond", "respond_to_user"), numbered)
@@ -78,20 +80,16 @@ def _extract_from_text(text: str) -> str:
     try:
         value = json.parse(text)
     except ValueError:
-        return _salvage(text)
+        decoder = MessageDecoder()
+        decoder.feed(text)
+        if decoder.has_begun:
+            return decoder.text
+        match read_whole(text):
+            case Value(dict() as arguments):
+                return _extract_from_members(arguments)
+            case _:
+                return text.strip()
     return text if isinstance(value, bool | int | float | list) else extract_message(value)
-
-
-def _salvage(text: str) -> str:
-    decoder = MessageDecoder()
-    decoder.feed(text)
-    if decoder.has_begun:
-        return decoder.text
-    match read_whole(text):
-        case Value(dict() as arguments):
-            return _extract_from_members(arguments)
-        case _:
-            return text.strip()
 
 
 def _extract_from_members(arguments: JsonObject) -> str:
@@ -199,8 +197,7 @@ class _StringDecoder:
 
     A quote that none of the `followers` follows was meant as a character: models forget to escape.
     Where such a quote begins JSON within the string, it is followed to its last bracket, or to the
-    end of all. An escape that JSON does not know is kept as it is written, half a surrogate pair
-    replaced.
+    end of all. An escape unknown to JSON is kept as it is written, half a surrogate pair replaced.
     """
 
     def __init__(self, quote: str, followers: str) -> None:

@@ -60,48 +60,46 @@ def next_attempt(
 
     A kind that is left out has the other one in its place, unless prose was to be asked about.
     """
-    found = _next_attempt(failures, text_policy, limit)
-    if found is None or found.kind not in left_out:
-        return found
-    other = _IN_PLACE.get(found.kind)
-    if other is None or other in left_out or is_an_answer(failures[-1], text_policy):
+    last = failures[-1]
+    kind = _next_kind(failures, text_policy, limit)
+    if kind in left_out:
+        kind = None if is_an_answer(last, text_policy) else _IN_PLACE.get(kind)
+    if kind is None or kind in left_out:
         return None
-    is_constrained = other is AttemptKind.CONSTRAINED
-    return Attempt(other, Parsing.OURS if is_constrained else failures[-1].attempt.parsing)
+    return Attempt(kind, last.attempt.parsing if kind is AttemptKind.NUDGED else Parsing.OURS)
 
 
-_IN_PLACE = {
+_IN_PLACE: dict[AttemptKind | None, AttemptKind] = {
     AttemptKind.NUDGED: AttemptKind.CONSTRAINED,
     AttemptKind.CONSTRAINED: AttemptKind.NUDGED,
 }
 
 
-def _next_attempt(
+def _next_kind(
     failures: Sequence[Failure], text_policy: TextPolicy, limit: int
-) -> Attempt | None:
-    last = failures[-1]
+) -> AttemptKind | None:
+    *before, last = failures
     is_prose = is_an_answer(last, text_policy)
-    if len(failures) >= limit or (is_prose and _was_prose_before(failures)):
+    used = sum(not _is_lost(one) for one in failures)
+    if used >= limit or (is_prose and any(one.defect in _PROSE for one in before)):
         return None
     if last.defect is Defect.INVALID_ANSWER:
-        return Attempt(AttemptKind.ANSWER, Parsing.OURS)
-    if last.defect is Defect.UNREADABLE and last.attempt.parsing is Parsing.BACKEND:
-        return Attempt(AttemptKind.RAW, Parsing.OURS)
-    if is_prose and (len(failures) == 1 or last.attempt.kind is AttemptKind.RAW):
-        return Attempt(AttemptKind.NUDGED, last.attempt.parsing)
-    if len(failures) + 1 == limit or last.attempt.kind is AttemptKind.NUDGED:
-        return Attempt(AttemptKind.CONSTRAINED, Parsing.OURS)
-    return Attempt(AttemptKind.NUDGED, last.attempt.parsing)
+        return AttemptKind.ANSWER
+    if _is_lost(last):
+        return AttemptKind.RAW
+    if is_prose and (not before or last.attempt.kind is AttemptKind.RAW):
+        return AttemptKind.NUDGED
+    is_pressed = used + 1 == limit or last.attempt.kind is AttemptKind.NUDGED
+    return AttemptKind.CONSTRAINED if is_pressed else AttemptKind.NUDGED
 
 
-def _was_prose_before(failures: Sequence[Failure]) -> bool:
-    return any(failure.defect in _PROSE for failure in failures[:-1])
+def _is_lost(failure: Failure) -> bool:
+    """Return whether the backend's own parser failed: that happens once, and costs no attempt."""
+    is_theirs = failure.attempt.parsing is Parsing.BACKEND
+    return is_theirs and failure.defect is Defect.UNREADABLE
 
 
 def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
-    """Return whether a rejected reply may in the end stand as the answer after all.
-
-    What comes out of a constrained attempt was never meant as prose.
-    """
+    """Return whether a rejected reply may stand as the answer; what was constrained never may."""
     is_prose = failure.defect in _PROSE and failure.attempt.kind is not AttemptKind.CONSTRAINED
     return is_prose and text_policy is not TextPolicy.REQUIRE

@@ -5,13 +5,14 @@ exception here.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import takewhile
 from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
@@ -23,37 +24,24 @@ from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.schemas.violations import Violation
+from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import looks_like_call
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]
 
 
+_NO_FUNCTION = "no_function"
 _CUT_OFF = ("length", "content_filter")
 
 
-class _Good(msgspec.Struct, frozen=True):
-    """A call the client may run."""
-
-    call: ToolCall
-    facts: tuple[Fact, ...] = ()
-
-
-class _Bad(msgspec.Struct, frozen=True):
-    """A call with a defect; `call` is None where no history could hold it."""
+class _JudgedCall(msgspec.Struct, frozen=True):
+    """A call, None where no history could hold it; without a `defect` the client may run it."""
 
     call: ToolCall | None
-    defect: Defect
-    problem: str
     facts: tuple[Fact, ...] = ()
-
-
-class _CallRules(msgspec.Struct, frozen=True):
-    """What every call of one reply is judged by."""
-
-    offer: OfferedTools
-    is_complete: bool
-    insistence: int
+    defect: Defect | None = None
+    problem: str | None = None
 
 
 def review(
@@ -71,35 +59,55 @@ def review(
     """
     whole = _drop_cut_off(reply, offer)
     facts = reply.facts
+    if not reply.is_botched and _declines(whole, offer):
+        answer = reply.text if reply.text.strip() else nudges.NO_TOOL_FITS
+        reason = _finish_reason(reply.reason, ())
+        return Accepted(answer, (), reason, (*facts, Dropped("no_function")))
     if len(whole) < len(reply.calls):
         facts += (Refused("cut_off"),)
     if not whole and not reply.is_botched:
         return _judge_text(reply, offer, facts, insistence)
     wanted = whole if offer.parallel else whole[:1]
     facts += (Dropped("parallel_call"),) * (len(whole) - len(wanted))
-    terms = _CallRules(offer, _is_complete(reply, offer), insistence)
-    judged = _judge_calls(wanted, terms, new_id)
-    for one in judged:
-        facts += one.facts
-    good = _before_any_bad(judged)
-    bad = [one for one in judged if isinstance(one, _Bad)]
-    answer = Accepted(reply.text, good, _finish_reason(reply.reason, good), facts)
+    judged: list[_JudgedCall] = []
+    ids: set[str] = set()
+    for written in wanted:
+        call_id = written.id if written.id and written.id not in ids else new_id()
+        ids.add(call_id)
+        is_complete = _is_complete(reply, offer)
+        judged.append(_judge_call(written, call_id, offer, insistence, may_close=is_complete))
+        facts += judged[-1].facts
+    return _judge_all(replace(reply, facts=facts), judged, offer, taken)
+
+
+def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
+    """Return whether the model says in the form of a call, as Granite does, that it makes none."""
+    is_none = bool(calls) and all(call.name == _NO_FUNCTION for call in calls)
+    may_say_so = offer.may_answer and offer.answer_schema is None
+    return is_none and may_say_so and offer.tool_named(_NO_FUNCTION) is None
+
+
+def _judge_all(
+    reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, taken: Collection[str]
+) -> Verdict:
+    # later calls were to follow the one with a defect
+    before = takewhile(lambda one: one.defect is None, judged)
+    good = tuple(one.call for one in before if one.call is not None)
+    answer = Accepted(reply.text, good, _finish_reason(reply.reason, good), reply.facts)
+    bad = [(one.defect, one.problem or "") for one in judged if one.defect is not None]
     if reply.is_botched:
-        return _reject_botched(reply, offer, answer)
+        bad, judged = [(Defect.BROKEN_ARGUMENTS, "its JSON is broken")], [_JudgedCall(None)]
     if not bad:
         return answer
-    if bad[0].defect is Defect.LOOP:
-        return Rejected(Defect.LOOP, nudges.report_withheld_call(reply.text, offer), answer, facts)
-    if any(one.call is None for one in judged):
-        nudge = nudges.correct_broken_call(reply.text, bad[0].problem, offer)
+    defect, problem = bad[0]
+    if defect is Defect.LOOP:
+        nudge = nudges.report_withheld_call(reply.text, offer)
+    elif any(one.call is None for one in judged):
+        nudge = nudges.correct_broken_call(reply.text, problem, offer)
     else:
-        nudge = nudges.correct_calls(reply.text, _answer_calls(judged, taken), offer)
-    return Rejected(bad[0].defect, nudge, answer, facts)
-
-
-def _reject_botched(reply: ReadReply, offer: OfferedTools, answer: Accepted) -> Rejected:
-    nudge = nudges.correct_broken_call(reply.text, "its JSON is broken", offer)
-    return Rejected(Defect.BROKEN_ARGUMENTS, nudge, answer, answer.facts)
+        answers = [(one.call, one.problem) for one in judged if one.call is not None]
+        nudge = nudges.correct_calls(reply.text, answers, taken)
+    return Rejected(defect, nudge, answer, reply.facts)
 
 
 def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
@@ -110,107 +118,51 @@ def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
 def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, ...]:
     if _is_complete(reply, offer) or not reply.calls:
         return reply.calls
-    *before, last = reply.calls
-    if _is_whole(last.arguments, allow_empty=reply.reason not in _CUT_OFF):
-        return reply.calls
-    return tuple(before)
+    written = reply.calls[-1].arguments
+    is_whole = True
+    if isinstance(written, str):
+        is_empty = not written.strip()
+        is_whole = (
+            reply.reason not in _CUT_OFF if is_empty else parse_arguments(written) is not None
+        )
+    return reply.calls if is_whole else reply.calls[:-1]
 
 
-def _is_whole(written: JsonValue, *, allow_empty: bool) -> bool:
-    if not isinstance(written, str):
-        return True
-    if not written.strip():
-        return allow_empty
-    try:
-        return isinstance(json.parse(written), dict)
-    except ValueError:
-        return False
-
-
-def _judge_calls(
-    calls: Sequence[WrittenCall], terms: _CallRules, new_id: NewId
-) -> list[_Good | _Bad]:
-    judged: list[_Good | _Bad] = []
-    taken: set[str] = set()
-    for written in calls:
-        call_id = written.id if written.id and written.id not in taken else new_id()
-        taken.add(call_id)
-        judged.append(_judge_call(written, call_id, terms))
-    return judged
-
-
-def _before_any_bad(judged: Sequence[_Good | _Bad]) -> tuple[ToolCall, ...]:
-    """Return the calls before the first one with a defect, which the later ones were to follow."""
-    places = (place for place, one in enumerate(judged) if isinstance(one, _Bad))
-    before = judged[: next(places, len(judged))]
-    return tuple(one.call for one in before if isinstance(one, _Good))
-
-
-def _judge_call(written: WrittenCall, call_id: str, terms: _CallRules) -> _Good | _Bad:
-    offer = terms.offer
+def _judge_call(
+    written: WrittenCall, call_id: str, offer: OfferedTools, insistence: int, *, may_close: bool
+) -> _JudgedCall:
     tool = offer.tool_named(written.name)
-    if tool is None:
-        problem = nudges.describe_unknown_tool(written.name, offer)
-        return _bad_name(written, call_id, Defect.UNKNOWN_TOOL, problem)
-    if not offer.may_call(tool.name):
-        problem = nudges.describe_wrong_tool(written.name, offer)
-        return _bad_name(written, call_id, Defect.WRONG_TOOL, problem)
+    if tool is None or not offer.may_call(tool.name):
+        named = ToolCall(call_id, written.name, arguments.object_text(written.arguments) or "{}")
+        defect, describe = Defect.UNKNOWN_TOOL, nudges.describe_unknown_tool
+        if tool is not None:
+            defect, describe = Defect.WRONG_TOOL, nudges.describe_wrong_tool
+        return _JudgedCall(named, (), defect, describe(written.name, offer))
     renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)
-    match arguments.check(tool, written.arguments, may_close=terms.is_complete):
-        case arguments.ValidArguments(text, _, facts) if _is_mended(facts) and not offer.repairs:
-            return _object_to_repair(ToolCall(call_id, tool.name, text), facts, offer)
-        case arguments.ValidArguments(text, value, facts):
-            call = ToolCall(call_id, tool.name, text)
-            return _judge_order(call, value, terms, (*renamed, *facts))
-        case arguments.BrokenArguments(problem):
-            return _Bad(None, Defect.BROKEN_ARGUMENTS, problem, renamed)
-        case arguments.InvalidArguments(value, violations, facts):
-            problem = nudges.describe_invalid_arguments(violations, offer)
-            call = ToolCall(call_id, tool.name, json.dump_text(value))
-            return _Bad(call, Defect.INVALID_ARGUMENTS, problem, (*renamed, *facts))
+    checked = arguments.check(tool, written.arguments, may_close=may_close)
+    if isinstance(checked, arguments.BrokenArguments):
+        return _JudgedCall(None, renamed, Defect.BROKEN_ARGUMENTS, checked.problem)
+    facts = (*renamed, *checked.facts)
+    if isinstance(checked, arguments.InvalidArguments):
+        problem = nudges.describe_invalid_arguments(checked.violations, offer)
+        call = ToolCall(call_id, tool.name, json.dump_text(checked.value))
+        return _JudgedCall(call, facts, Defect.INVALID_ARGUMENTS, problem)
+    call = ToolCall(call_id, tool.name, checked.text)
+    is_mended = any(isinstance(fact, Repaired | Coerced) for fact in checked.facts)
+    if is_mended and not offer.repairs:
+        return _object_to_repair(call, checked.facts, offer)
+    objection = object_to(call.name, checked.value, offer, insistence=insistence)
+    return _JudgedCall(call, facts, *(objection or ()))
 
 
-def _is_mended(facts: tuple[Fact, ...]) -> bool:
-    return any(isinstance(fact, Repaired | Coerced) for fact in facts)
-
-
-def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _Bad:
-    """Object to arguments that would have to be mended, where nothing is."""
+def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _JudgedCall:
     places = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(places) < len(facts):
-        return _Bad(None, Defect.BROKEN_ARGUMENTS, "The arguments are not valid JSON")
+        problem = "The arguments are not valid JSON"
+        return _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem)
     wrong = [Violation(place, "another type") for place in places]
     problem = nudges.describe_invalid_arguments(wrong, offer)
-    return _Bad(call, Defect.INVALID_ARGUMENTS, problem)
-
-
-def _bad_name(written: WrittenCall, call_id: str, defect: Defect, problem: str) -> _Bad:
-    text = arguments.object_text(written.arguments)
-    return _Bad(ToolCall(call_id, written.name, text or "{}"), defect, problem)
-
-
-def _judge_order(
-    call: ToolCall, value: JsonObject, terms: _CallRules, facts: tuple[Fact, ...]
-) -> _Good | _Bad:
-    objection = object_to(call.name, value, terms.offer, insistence=terms.insistence)
-    if objection is None:
-        return _Good(call, facts)
-    return _Bad(call, objection.defect, objection.problem, facts)
-
-
-def _answer_calls(
-    judged: Sequence[_Good | _Bad], taken: Collection[str]
-) -> list[nudges.CallAnswer]:
-    """Say of every call what is wrong with it, or what happens to it beside those."""
-    return [
-        nudges.CallAnswer(
-            one.call,
-            one.problem if isinstance(one, _Bad) else None,
-            is_taken=one.call.id in taken,
-        )
-        for one in judged
-        if one.call is not None
-    ]
+    return _JudgedCall(call, (), Defect.INVALID_ARGUMENTS, problem)
 
 
 def _judge_text(
@@ -243,17 +195,12 @@ def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
         return Rejected(Defect.EMPTY, nudges.correct_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
-    if _is_unread_call(answer, offer):
+    # none that was refused as quoted
+    is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
+    if not is_told and looks_like_call(text, offer.tools, offer.quotable):
         nudge = nudges.correct_unknown_syntax(text, offer)
         return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts)
     return _judge_announcement(answer, offer)
-
-
-def _is_unread_call(answer: Accepted, offer: OfferedTools) -> bool:
-    """Return whether a reply looks like a call that no reader knows, and none refused as quoted."""
-    if any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in answer.facts):
-        return False
-    return looks_like_call(answer.text, offer.tools, offer.quotable)
 
 
 def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:

@@ -12,7 +12,6 @@ from proxy.guardrails.transcript import CompletedCall
 
 
 def missing_steps(workflow: Workflow, completed: Sequence[CompletedCall]) -> tuple[str, ...]:
-    """List the required steps that are still to be taken, in the workflow's order."""
     done = {call.name for call in completed if not call.has_failed}
     return tuple(step for step in workflow.required_steps if step not in done)
 
@@ -41,7 +40,6 @@ def drop_infeasible(
 def unmet_prerequisites(
     name: str, arguments: JsonObject, workflow: Workflow, completed: Sequence[CompletedCall]
 ) -> tuple[Prerequisite, ...]:
-    """List what has to be called before this call may be made."""
     return tuple(
         needed
         for needed in workflow.prerequisites
@@ -52,16 +50,10 @@ def unmet_prerequisites(
 def _is_met(
     needed: Prerequisite, arguments: JsonObject, completed: Sequence[CompletedCall]
 ) -> bool:
-    return any(
-        call.name == needed.needs
-        and not call.has_failed
-        and _agrees(needed.argument, arguments, call.arguments)
-        for call in completed
+    made = [one.arguments for one in completed if one.name == needed.needs and not one.has_failed]
+    key = needed.argument
+    if key is None:
+        return bool(made)
+    return key in arguments and any(
+        one is not None and one.get(key) == arguments[key] for one in made
     )
-
-
-def _agrees(argument: str | None, wanted: JsonObject, made: JsonObject | None) -> bool:
-    """Compare the one argument that has to be the same in both calls, if there is one."""
-    if argument is None:
-        return True
-    return made is not None and argument in wanted and made.get(argument) == wanted[argument]

@@ -9,6 +9,7 @@ that something is still going on. Nor are many rounds, as long as they find some
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import msgspec
 
@@ -52,7 +53,6 @@ class Rounds(msgspec.Struct, frozen=True):
 
 
 def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
-    """List the calls that have a result, in the order of the results."""
     completed: list[CompletedCall] = []
     waiting: dict[str, tuple[str, JsonObject | None]] = {}
     turn = 0
@@ -138,11 +138,7 @@ def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> 
     if not completed:
         return None
     last = completed[-1]
-    times = 0
-    for call in reversed(completed):
-        if call != last:
-            break
-        times += 1
+    times = len([*takewhile(lambda call: call == last, reversed(completed))])
     if times < limit or last.arguments is None or is_pending(last.result):
         return None
     return Loop(last.name, last.arguments, times)

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Messages
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Fact
 
@@ -45,7 +45,7 @@ class Rejected(msgspec.Struct, frozen=True):
     """
 
     defect: Defect
-    nudge: tuple[Message, ...]
+    nudge: Messages
     fallback: Accepted
     facts: tuple[Fact, ...] = ()
 

@@ -22,15 +22,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a machine has: the host's own memory, and that of each device a model can use.
-
-    The `unused` ones are there as well, but the program that runs the model knows nothing of them.
-    """
+    """What a machine has: the host's own memory, and that of each device a model can use."""
 
     total: int
     free: int
     devices: tuple[Device, ...] = ()
-    unused: tuple[Device, ...] = ()
+    unused: tuple[Device, ...] = ()  # of which the program that runs the model knows nothing
 
     def without_devices(self) -> "Memory":
         """Return what a program has that cannot use them."""
@@ -132,7 +129,6 @@ def bytes_per_token(shape: ModelShape, caching: Caching) -> int:
 
 
 def need(shape: ModelShape, window: int, caching: Caching) -> Need:
-    """Return what a model needs for slots with this window."""
     return Need(shape.weights, cache_bytes(shape, window, caching), _working_memory(shape, window))
 
 

@@ -24,14 +24,7 @@ _MOST_LAYERS = 4096  # more is a broken file
 _FLOAT = 4  # bytes; recurrent states are kept as 32-bit floats
 
 # architectures that kept the period of their sliding layers to themselves
-_SLIDING_PERIODS = {
-    "cohere2": 4,
-    "gemma2": 2,
-    "gemma3": 6,
-    "gemma3n": 5,
-    "gpt-oss": 2,
-    "olmo2": 4,
-}
+_SLIDING_PERIODS = {"cohere2": 4, "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4}
 _FULL_ATTENTION_PERIODS = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4}
 _ALWAYS_RECURRENT = frozenset({"falcon-h1"})  # beside attention, in every layer
 _MIXED_FEED_FORWARD = frozenset({"nemotron_h", "nemotron_h_moe"})  # some layers only feed forward
@@ -66,10 +59,7 @@ class ModelShape:
 
 
 def shape_of(told: Mapping[str, object], weights: int, vocabulary: int = 0) -> ModelShape | None:
-    """Read the shape from metadata by name, as GGUF files and Ollama's `model_info` have it.
-
-    None where it does not say enough: the architecture, its layers and the trained context.
-    """
+    """Read the shape from a GGUF file's metadata, or Ollama's; None if that says too little."""
     keys = _Keys(told)
     count, context = keys.number("block_count"), keys.number("context_length")
     if not 0 < count <= _MOST_LAYERS or not context:

@@ -1,26 +1,29 @@
 """What memory there is at this moment: the host's and that of every device, asked once.
 
-The code for AMD and Apple has never run on a real one: the tests write the files that the kernel
-documents, and play back what `sysctl` is documented to say.
+The code for NVIDIA, AMD and Apple has never run on a real one: the tests write the files that the
+kernel documents, and play back what NVML and `sysctl` are documented to say.
 """
 
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
+from types import ModuleType
 from typing import TypeAlias
 
 import psutil
 import pynvml
 
 from proxy.hardware.fit import Device, Memory
-from proxy.hardware.nvidia import nvidia_devices
 
-_UNLIMITED = "max"
+logger = logging.getLogger(__name__)
+
 _RECLAIMABLE = "inactive_file"  # cached files, given back as soon as somebody needs memory
 
 
@@ -39,33 +42,21 @@ def host_memory(root: Path = Path("/")) -> tuple[int, int]:
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
     """Find what control groups (version 2) allow us, and how much of it is taken."""
     top = root / "sys/fs/cgroup"
-    named = next(
-        (line for line in _file_lines(root / "proc/self/cgroup") if line[:3] == "0::"), "0::/"
-    )
+    lines = _text(root / "proc/self/cgroup").splitlines()
+    named = next((line for line in lines if line[:3] == "0::"), "0::/")
     group = top / named[3:].strip("/")
     # every group around ours has a say; in a container we are at the top of what can be seen
     for folder in (group, *group.parents):
         if not folder.is_relative_to(top):
             return
-        limit = next(iter(_file_lines(folder / "memory.max")), _UNLIMITED)
-        current = next(iter(_file_lines(folder / "memory.current")), "")
-        if limit.isdecimal() and current.isdecimal():
+        limit, current = _text(folder / "memory.max"), _text(folder / "memory.current")
+        if limit.isdecimal() and current.isdecimal():  # "max" is none
             yield int(limit), max(0, int(current) - _reclaimable(folder))
 
 
 def _reclaimable(folder: Path) -> int:
-    for line in _file_lines(folder / "memory.stat"):
-        name, _, value = line.partition(" ")
-        if name == _RECLAIMABLE and value.isdecimal():
-            return int(value)
-    return 0
-
-
-def _file_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return []
+    lines = _text(folder / "memory.stat").splitlines()
+    return _number(dict(line.partition(" ")[::2] for line in lines).get(_RECLAIMABLE))
 
 
 _VENDOR = "0x1002"
@@ -82,21 +73,16 @@ def amd_devices(root: Path, host: Memory) -> tuple[Device, ...]:
 def _devices(card: Path, host: Memory) -> Iterator[Device]:
     if _text(card / "vendor") != _VENDOR:
         return
-    total, used = (_number(card / f"mem_info_vram_{word}") for word in ("total", "used"))
+    total, used = (_number(_text(card / f"mem_info_vram_{word}")) for word in ("total", "used"))
     if not total:
         return
     name = _text(card / "product_name") or f"AMD {_text(card / 'device')}".strip()
     if total > _MOST_SET_ASIDE:
         yield Device(name, total, max(0, total - used))
         return
-    shared, taken = (_number(card / f"mem_info_gtt_{word}") for word in ("total", "used"))
+    shared, taken = (_number(_text(card / f"mem_info_gtt_{word}")) for word in ("total", "used"))
     free = total - used + min(shared - taken, host.free)
     yield Device(name, total + shared, max(0, free), is_unified=True)
-
-
-def _number(path: Path) -> int:
-    text = _text(path)
-    return int(text) if text.isdecimal() else 0
 
 
 def _text(path: Path) -> str:
@@ -132,20 +118,94 @@ def sysctl() -> str:
 def apple_devices(ask: Tool, host: Memory) -> tuple[Device, ...]:
     """Return the GPU if the processor has one; never raises."""
     told = dict(line.partition(": ")[::2] for line in ask().splitlines())
-    total = _setting_number(told.get("hw.memsize"))
-    if not total or _setting_number(told.get("hw.optional.arm64")) != 1:
+    total = _number(told.get("hw.memsize"))
+    if not total or _number(told.get("hw.optional.arm64")) != 1:
         return ()
     share = _SMALL_SHARE if total <= _SMALL else _LARGE_SHARE
-    limit = _setting_number(told.get("iogpu.wired_limit_mb")) * _MIB or int(share * total)
+    limit = _number(told.get("iogpu.wired_limit_mb")) * _MIB or int(share * total)
     name = told.get("machdep.cpu.brand_string", "Apple")
     return (Device(name, limit, min(limit, host.free), is_unified=True),)
 
 
-def _setting_number(text: str | None) -> int:
+def _number(text: str | None) -> int:
     return int(text) if text is not None and text.strip().isdecimal() else 0
 
 
-logger = logging.getLogger(__name__)
+Handle: TypeAlias = object  # NVML's own
+
+
+def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple[Device, ...]:
+    """List NVIDIA's devices that programs may use; never raises. Any error of NVML: there is none.
+
+    `nvml` is `pynvml`, `visible` is CUDA_VISIBLE_DEVICES. A device without memory of its own
+    (Jetson, GB10) uses the host's.
+    """
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as problem:
+        logger.debug("no NVIDIA GPU: %s", problem)
+        return ()
+    try:
+        handles = [_instance(nvml, handle) for handle in _visible(nvml, visible)]
+        return tuple(device for one in handles for device in _nvidia_device(nvml, one, host))
+    except nvml.NVMLError as problem:
+        logger.debug("NVIDIA's GPUs cannot be asked: %s", problem)
+        return ()
+    finally:
+        with suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
+
+
+def _visible(nvml: ModuleType, visible: str | None) -> Iterator[Handle]:
+    """Find the devices as CUDA does: the first name that is none ends the list."""
+    if visible is None:
+        yield from map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+        return
+    with suppress(nvml.NVMLError):
+        for word in visible.split(","):
+            name = word.strip()
+            if name.isdecimal():
+                yield nvml.nvmlDeviceGetHandleByIndex(int(name))
+            else:
+                yield nvml.nvmlDeviceGetHandleByUUID(name)
+
+
+def _instance(nvml: ModuleType, handle: Handle) -> Handle:
+    """Return the part of a partitioned device (MIG) that programs use: its first."""
+    try:
+        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
+    except nvml.NVMLError:
+        return handle
+    for index in range(count):
+        with suppress(nvml.NVMLError):  # a place that is not taken
+            found: Handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            return found
+    return handle
+
+
+def _nvidia_device(nvml: ModuleType, handle: Handle, host: Memory) -> Iterator[Device]:
+    """Describe a device; one that is lost is passed over."""
+    try:
+        name = str(nvml.nvmlDeviceGetName(handle))
+        total, free = _memory(nvml, handle)
+    except nvml.NVMLError as problem:
+        logger.debug("a GPU cannot be asked: %s", problem)
+        return
+    if total:
+        yield Device(name, total, free)
+    else:
+        yield Device(name, host.total, host.free, is_unified=True)
+
+
+def _memory(nvml: ModuleType, handle: Handle) -> tuple[int, int]:
+    """Return total and free bytes; 0 where the device shares the host's."""
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError_NotSupported:
+        return 0, 0
+    return int(memory.total), int(memory.free)
+
 
 Source: TypeAlias = Callable[[Memory], tuple[Device, ...]]
 
@@ -155,10 +215,15 @@ _PATIENCE_SECONDS = 5.0
 
 def snapshot() -> Memory:
     """Measure the memory of this machine; never raises, and gives up on a driver that hangs."""
-    return add_devices(Memory(*host_memory()), (_nvidia, _apple, _amd), _PATIENCE_SECONDS)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    sources: list[Source] = [lambda host: nvidia_devices(pynvml, host, visible)]
+    if sys.platform == "darwin":
+        sources.append(partial(apple_devices, sysctl))
+    sources.append(partial(amd_devices, Path("/")))
+    return add_devices(Memory(*host_memory()), sources, _PATIENCE_SECONDS)
 
 
-def add_devices(host: Memory, sources: tuple[Source, ...], patience: float) -> Memory:
+def add_devices(host: Memory, sources: Sequence[Source], patience: float) -> Memory:
     """Add the devices that the sources find within so many seconds."""
     found: list[Device] = []  # only ever grows, so it can be read while the thread still looks
 
@@ -173,15 +238,3 @@ def add_devices(host: Memory, sources: tuple[Source, ...], patience: float) -> M
     if looking.is_alive():
         logger.warning("the hardware did not answer within %g s; GPUs may be missing", patience)
     return replace(host, devices=tuple(found))
-
-
-def _nvidia(host: Memory) -> tuple[Device, ...]:
-    return nvidia_devices(pynvml, host, os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def _apple(host: Memory) -> tuple[Device, ...]:
-    return apple_devices(sysctl, host) if sys.platform == "darwin" else ()
-
-
-def _amd(host: Memory) -> tuple[Device, ...]:
-    return amd_devices(Path("/"), host)

@@ -3,15 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject
-from proxy.hardware.fit import (
-    CacheType,
-    Caching,
-    Device,
-    Fit,
-    Memory,
-    bytes_per_token,
-    largest_window,
-)
+from proxy.hardware import fit
 from proxy.hardware.shape import ModelShape
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
@@ -22,14 +14,14 @@ class Prospect:
     """A model that could be started, on the machine as it is now."""
 
     shape: ModelShape
-    memory: Memory
+    memory: fit.Memory
     slots: int
 
 
 def summary(prospect: Prospect) -> dict[str, str]:
     shape, memory = prospect.shape, prospect.memory
     thousand = ", ".join(
-        f"{amount(1024 * bytes_per_token(shape, caching))} ({caching.keys.word})"
+        f"{amount(1024 * fit.bytes_per_token(shape, caching))} ({caching.keys.word})"
         for caching in _ways(prospect)
     )
     return {
@@ -67,48 +59,45 @@ def amount(size: int) -> str:
     return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / _KIB:.1f} KiB"
 
 
-def _ways(prospect: Prospect) -> tuple[Caching, ...]:
+def _ways(prospect: Prospect) -> tuple[fit.Caching, ...]:
     """Return llama-server's default cache, and the smaller one that hardly harms, if it can be."""
-    small = Caching(prospect.slots, CacheType.Q8_0, CacheType.Q8_0)
-    return (Caching(prospect.slots), *([small] if small.suits(prospect.shape) else []))
+    small = fit.Caching(prospect.slots, fit.CacheType.Q8_0, fit.CacheType.Q8_0)
+    return (fit.Caching(prospect.slots), *([small] if small.suits(prospect.shape) else []))
 
 
 def _windows(prospect: Prospect) -> str:
     usual, *small = (
-        largest_window(prospect.shape, prospect.memory, caching) for caching in _ways(prospect)
+        fit.largest_window(prospect.shape, prospect.memory, caching) for caching in _ways(prospect)
     )
     told = f"trained for {prospect.shape.trained_context:,}"
     if not usual.window:
         least = f"needs {amount(usual.need.total)} and {amount(usual.room)} can be used"
         return f"none fits: the model {least}; {told}"
     with_small = f" ({small[0].window:,} with a q8_0 cache)" if small else ""
+    spilt = f", {amount(usual.on_host)} of it in the host's memory" if usual.on_host else ""
     each = f" for each of {prospect.slots} slots" if prospect.slots > 1 else ""
-    return f"{usual.window:,} tokens fit{each}{with_small}{_spilt(usual)}; {told}"
+    return f"{usual.window:,} tokens fit{each}{with_small}{spilt}; {told}"
 
 
-def _spilt(fit: Fit) -> str:
-    return f", {amount(fit.on_host)} of it in the host's memory" if fit.on_host else ""
-
-
-def _way(prospect: Prospect, caching: Caching) -> JsonObject:
-    fit = largest_window(prospect.shape, prospect.memory, caching)
+def _way(prospect: Prospect, caching: fit.Caching) -> JsonObject:
+    found = fit.largest_window(prospect.shape, prospect.memory, caching)
     return {
-        "bytes_per_token": bytes_per_token(prospect.shape, caching),
-        "largest_window": fit.window,
-        "cache_bytes": fit.need.cache,
-        "working_bytes": fit.need.working,
-        "needed_bytes": fit.need.total,
-        "usable_bytes": fit.room,
-        "on_host_bytes": fit.on_host,
+        "bytes_per_token": fit.bytes_per_token(prospect.shape, caching),
+        "largest_window": found.window,
+        "cache_bytes": found.need.cache,
+        "working_bytes": found.need.working,
+        "needed_bytes": found.need.total,
+        "usable_bytes": found.room,
+        "on_host_bytes": found.on_host,
     }
 
 
-def _device(device: Device) -> str:
+def _device(device: fit.Device) -> str:
     shared = ", shared with the host" if device.is_unified else ""
     return f"{device.name}: {amount(device.free)} of {amount(device.total)} free{shared}"
 
 
-def _host(memory: Memory) -> str:
+def _host(memory: fit.Memory) -> str:
     names = ", ".join(device.name for device in memory.unused)
     unused = f"{names} is not used by this llama-server; " if names else ""
     nothing = "" if memory.devices or memory.unused else "no GPU was found; "

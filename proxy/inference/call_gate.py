@@ -91,11 +91,8 @@ class ArgumentsGate:
         if not (yield from self._pass_string()):
             return None
         name = json.parse("".join(self._held[start:]))
-        if (yield from self._pass(_SPACE)) != ":":
-            return None
-        if not isinstance(name, str) or name in self.shown.names:
-            return None
-        return name if self._members.declares(name) else None
+        is_key = (yield from self._pass(_SPACE)) == ":" and name not in self.shown.names
+        return name if is_key and isinstance(name, str) and self._members.declares(name) else None
 
     def _show_string(self, name: str) -> Generator[None, None, bool]:
         """Let a string out as it comes, but for its closing quote; reports whether it had one."""
@@ -131,10 +128,6 @@ class ArgumentsGate:
             is_whole = True
         if not is_whole or (yield from self._pass(_SPACE)) not in ",}":
             return False
-        return self._settle(name, start)
-
-    def _settle(self, name: str, start: int) -> bool:
-        """Let the value out that is held from `start` on, as it will be in the end."""
         try:
             settled = self._members.settle(name, json.parse("".join(self._held[start:])))
         except ValueError:
@@ -161,7 +154,6 @@ class ArgumentsGate:
                 return True
 
     def _pass_string(self) -> Generator[None, None, bool]:
-        """Hold a whole string; reports whether it is one."""
         self._take()
         while (mark := (yield from self._pass(_PLAIN))) != _QUOTE:
             escape = (yield from self._read_escape()) if mark == "\\" else ""
@@ -224,7 +216,6 @@ class CallGate:
         self._release: ArgumentsGate | None = None
 
     def take(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        """Take what came of a call; returns what the client may see."""
         if self._is_over:
             return []
         if isinstance(event, ToolCallStarted):
@@ -232,11 +223,8 @@ class CallGate:
         if self._release is None or event.index != self._index:
             return []
         self._written.append(event.text)
-        released = self._release.feed(event.text)
-        open_call = self._sent.open_call
-        if not released or open_call is None:
-            return []
-        return [ToolCallArgumentsDelta(open_call.index, released)]
+        released, call = self._release.feed(event.text), self._sent.open_call
+        return [ToolCallArgumentsDelta(call.index, released)] if released and call else []
 
     def _start(self, started: ToolCallStarted) -> list[ReplyEvent]:
         settled = self._settle()

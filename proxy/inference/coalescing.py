@@ -4,7 +4,7 @@ It relies on what is heard in a text being the same at any chunking, and changes
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -19,8 +19,6 @@ _DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 _MOST_HELD = 128
 
 _text_of = attrgetter("text")
-_logprobs_of = attrgetter("logprobs")
-_index_of = attrgetter("index")
 
 
 def join_deltas(
@@ -41,10 +39,7 @@ def join_deltas(
 
 
 def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-    """Cut what is shown of joined deltas as these were; what was held before goes with the first.
-
-    Only text at the beginning is cut: behind something else nobody knows whose text it is.
-    """
+    """Cut what is shown of joined deltas as they were, as far as it is text at the beginning."""
     if not (deltas and shown and isinstance(first := shown[0], _DELTAS)):
         return shown
     texts: list[str] = [*map(_text_of, deltas)]
@@ -54,47 +49,38 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
         held = next((n for n in range(most + 1) if heard.startswith(whole[n:])), None)
         if held is None:
             return shown
-        texts = _cut(whole, [held + len(texts[0]), *map(len, texts[1:])])
+        ends = [held + end for end in accumulate(map(len, texts))]
+        starts = (0, *ends[:-1])
+        texts = [
+            whole[start:end] for start, end in zip(starts, ends, strict=True) if start < len(whole)
+        ]
     if type(first) is TextDelta:
         return [*map(TextDelta, texts), *shown[1:]]
     return [*(replace(first, text=text) for text in texts), *shown[1:]]
 
 
-def _cut(text: str, lengths: list[int]) -> list[str]:
-    pieces: list[str] = []
-    start = 0
-    for length in lengths:
-        if start < len(text):
-            pieces.append(text[start : start + length])
-        start += length
-    return pieces
-
-
 def _cut_at_escapes(events: Iterable[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
     """Yield rows of arguments; a text with escapes cannot be cut where its source was."""
-    row = [*events]
-    if _is_plain("".join(map(_text_of, row))):
-        yield row
-        return
-    for is_plain, plain in groupby(row, lambda delta: _is_plain(_text_of(delta))):
+    for is_plain, row in groupby(events, _is_plain):
         if is_plain:
-            yield [*plain]
+            yield [*row]
         else:
-            yield from ([event] for event in plain)
+            yield from ([event] for event in row)
 
 
-def _is_plain(text: str) -> bool:
+def _is_plain(event: ReplyEvent) -> bool:
+    text: str = _text_of(event)
     return '"' not in text and "\\" not in text
 
 
 def _whole(row: list[ReplyEvent]) -> Delta | None:
     """Join deltas of one kind; None if something would be lost."""
     match row[0]:
-        case TextDelta() if [*map(_logprobs_of, row)].count(None) == len(row):
+        case TextDelta() if [*map(attrgetter("logprobs"), row)].count(None) == len(row):
             return TextDelta("".join(map(_text_of, row)))
         case ReasoningDelta():
             return ReasoningDelta("".join(map(_text_of, row)))
-        case ToolCallArgumentsDelta(index) if {*map(_index_of, row)} == {index}:
+        case ToolCallArgumentsDelta(index) if {*map(attrgetter("index"), row)} == {index}:
             return ToolCallArgumentsDelta(index, "".join(map(_text_of, row)))
         case _:
             return None

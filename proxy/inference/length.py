@@ -7,18 +7,10 @@ by both measures is beyond it, and one that keeps to it never seems to be.
 
 from collections.abc import Sequence
 
-from proxy.conversation.replies import (
-    EventSink,
-    ReasoningDelta,
-    ReplyEvent,
-    ReplyFinished,
-    ReplyUnreadable,
-    TextDelta,
-    ToolCallArgumentsDelta,
-)
+from proxy.conversation import replies
 
-_CONTENT = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
-_ENDS = (ReplyFinished, ReplyUnreadable)
+_CONTENT = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
+_ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
 _CHARACTERS = 8
 _MOST_BLANKS = 256
 
@@ -37,7 +29,7 @@ class ReplyLength:
         self._pieces = 0
         self._characters = 0
 
-    def exceeds(self, batch: Sequence[ReplyEvent]) -> bool:
+    def exceeds(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         """Take what came next; reports whether it is too much and still not the end."""
         if self._is_constrained and self._drifts_off(batch):
             return not isinstance(batch[-1], _ENDS)
@@ -47,19 +39,16 @@ class ReplyLength:
             if isinstance(event, _CONTENT):
                 self._pieces += 1
                 self._characters += len(event.text)
-        return (
-            self._pieces > self._most
-            and self._characters > self._most * _CHARACTERS
-            and not isinstance(batch[-1], _ENDS)
-        )
+        is_beyond = self._pieces > self._most and self._characters > self._most * _CHARACTERS
+        return is_beyond and not isinstance(batch[-1], _ENDS)
 
-    def _drifts_off(self, batch: Sequence[ReplyEvent]) -> bool:
-        text = "".join(event.text for event in batch if isinstance(event, TextDelta))
+    def _drifts_off(self, batch: Sequence[replies.ReplyEvent]) -> bool:
+        text = "".join(event.text for event in batch if isinstance(event, replies.TextDelta))
         said = text.rstrip()
         self._blanks = len(text) - len(said) + (0 if said else self._blanks)
         return self._blanks > _MOST_BLANKS
 
-    def bound(self, sink: EventSink | None) -> EventSink | None:
+    def bound(self, sink: replies.EventSink | None) -> replies.EventSink | None:
         """Return a sink that takes the same but what may be too much."""
         most = self._most
         if self._is_constrained:
@@ -67,7 +56,7 @@ class ReplyLength:
         if most is None or sink is None:
             return sink
 
-        def take(batch: Sequence[ReplyEvent]) -> bool:
+        def take(batch: Sequence[replies.ReplyEvent]) -> bool:
             if self._pieces + len(batch) > most or not sink(batch):
                 return False
             self.exceeds(batch)

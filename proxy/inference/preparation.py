@@ -3,26 +3,21 @@
 It decides everything that stays the same for all attempts, so that the rendered prompt does too.
 """
 
-from functools import lru_cache
+from typing import TypeAlias
 
 import msgspec
 
-from proxy.context.compaction import Compaction
-from proxy.conversation.messages import Message
+from proxy.context.compaction import Compaction, Fitted
+from proxy.conversation.messages import Messages
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
-from proxy.guardrails.formats.json_contract import JsonContract, JsonContractConvention
-from proxy.guardrails.formats.react import ReActContract, ReActConvention
+from proxy.guardrails import nudges, transcript
+from proxy.guardrails.formats.json_contract import JsonContractConvention, json_contract
+from proxy.guardrails.formats.react import REACT_CONTRACT, ReActConvention
 from proxy.guardrails.history_repair.history import heal_messages, heal_tools
 from proxy.guardrails.model_quirks import GENERIC, Quirks
-from proxy.guardrails.nudges import (
-    demand_answer,
-    demand_last_answer,
-    warn_of_failures,
-    warn_of_loop,
-)
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.rescue.registry import order_syntaxes
@@ -31,16 +26,6 @@ from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS, AttemptKind
 from proxy.guardrails.review import NewId
 from proxy.guardrails.tool_prompts.conventions import find_convention
-from proxy.guardrails.transcript import (
-    MOST_FAILURES,
-    MOST_REPEATS,
-    MOST_ROUNDS,
-    count_failed_rounds,
-    find_loop,
-    is_stuck,
-    list_completed_calls,
-    rounds_since_user,
-)
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
@@ -68,11 +53,11 @@ class Policy(msgspec.Struct, frozen=True):
     attempts: int = MOST_ATTEMPTS
     is_strict: bool = False
     mode: Mode = Mode.ON
-    most_repeats: int = MOST_REPEATS
-    most_rounds: int = MOST_ROUNDS
+    most_repeats: int = transcript.MOST_REPEATS
+    most_rounds: int = transcript.MOST_ROUNDS
     workflow: Workflow = NO_RULES
     streams_calls: bool = True
-    most_failures: int = MOST_FAILURES
+    most_failures: int = transcript.MOST_FAILURES
     without: frozenset[Part] = frozenset()
     shows_pieces: bool = False
 
@@ -81,12 +66,9 @@ class Policy(msgspec.Struct, frozen=True):
         return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
 
 
-class _Ending(msgspec.Struct, frozen=True):
-    """What is appended to the history of a model that goes in circles, and why."""
-
-    messages: tuple[Message, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    is_final: bool = False
+# what is appended to the history of a model that goes in circles, why, and whether that is the end
+_Ending: TypeAlias = tuple[Messages, tuple[Fact, ...], bool]
+_NO_ENDING: _Ending = ((), (), False)
 
 
 class RequestPlan(msgspec.Struct, frozen=True):
@@ -94,7 +76,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
     request: Request
     policy: Policy
-    messages: tuple[Message, ...]
+    messages: Messages
     prompt_format: PromptFormat
     offer: OfferedTools | None
     facts: tuple[Fact, ...] = ()
@@ -105,15 +87,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
     def question(self) -> Question:
         """Word the first question as if everything went out."""
-        prompt = self.prompt_format.apply(self.messages)
-        return Question(
-            self.request,
-            prompt.messages,
-            prompt.tools,
-            self.request.tool_choice,
-            omits=prompt.omits,
-            stops=prompt.stops,
-        )
+        return self.prompt_format.question(self.request, self.messages, self.request.tool_choice)
 
     @property
     def is_untouchable(self) -> bool:
@@ -123,98 +97,92 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
 def plan_request(request: Request, policy: Policy) -> RequestPlan:
     """Heal a request, choose what goes back to the model, and fix the terms."""
-    if policy.mode is not Mode.ON:
-        return _plan_untouched(request, policy)
+    untouched = PromptFormat(request.tools)
+    if policy.mode is Mode.OFF:
+        return RequestPlan(request, policy, request.messages, untouched, None)
     quirks = policy.quirks
     healed, facts = heal_messages(request.messages, quirks.template)
     tools, mended = heal_tools(request.tools)
+    facts += mended
     offer = _make_offer(request, healed, policy)
+    if policy.mode is Mode.OBSERVE:  # judged for the record
+        return RequestPlan(request, policy, request.messages, untouched, offer, facts)
     told = find_convention(quirks.convention) if quirks.convention else None
-    prompt_format = PromptFormat(
-        tools, offer.respond if offer is not None else None, told, quirks.template
-    )
+    respond = None if offer is None else offer.respond
+    prompt_format = PromptFormat(tools, respond, told, quirks.template)
     messages = replay_thoughts(healed, quirks.replay)
-    return RequestPlan(request, policy, messages, prompt_format, offer, (*facts, *mended))
+    return RequestPlan(request, policy, messages, prompt_format, offer, facts)
 
 
-def _plan_untouched(request: Request, policy: Policy) -> RequestPlan:
-    """Change nothing; what is observed is judged for the record."""
-    offer: OfferedTools | None = None
-    facts: tuple[Fact, ...] = ()
-    if policy.mode is Mode.OBSERVE:
-        healed, facts = heal_messages(request.messages, policy.quirks.template)
-        facts += heal_tools(request.tools)[1]
-        offer = _make_offer(request, healed, policy)
-    return RequestPlan(request, policy, request.messages, PromptFormat(request.tools), offer, facts)
+def fit(plan: RequestPlan, strategy: Compaction) -> Fitted:
+    """Fit the messages beside the tools that are sent; raises `ContextOverflow` if nothing fits."""
+    return strategy.fit(plan.messages, plan.tools, plan.request.reserved)
 
 
 def begin(
     plan: RequestPlan,
     new_id: NewId,
     may_retry: MayRetry,
-    compaction: Compaction,
+    fitted: Fitted | None = None,
     *,
     is_last: bool = False,
 ) -> Turn:
-    """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
+    """Make the turn that will answer a request; without `fitted` messages all are sent.
 
     `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first. When it
     `is_last`, there were as many rounds as there may be, and an answer is asked for.
     """
     request, policy, offer = plan.request, plan.policy, plan.offer
-    fitted = compaction.fit(plan.messages, plan.tools, request.reserved)
+    fitted = fitted or Fitted(plan.messages)
     account = () if fitted.compacted is None else (fitted.compacted,)
-    ending = _Ending() if plan.is_untouchable else _choose_ending(plan, is_last=is_last)
-    is_guarded = offer is not None and not plan.is_untouchable
+    is_touched = not plan.is_untouchable
+    notes, facts, is_final = _choose_ending(plan, is_last=is_last) if is_touched else _NO_ENDING
+    is_guarded = offer is not None and is_touched
     prepared = PreparedTurn(
         request,
-        fitted.messages + ending.messages,
+        fitted.messages + notes,
         plan.prompt_format,  # the last generation keeps the tools in its prompt, and so the cache
-        _without_tools(offer, policy.quirks) if ending.is_final else offer,
-        ToolUse.NONE if ending.is_final else request.tool_choice,
-        (*plan.facts, *fitted.facts, *account, *ending.facts),
+        _without_tools(offer, policy.quirks) if is_final else offer,
+        ToolUse.NONE if is_final else request.tool_choice,
+        (*plan.facts, *fitted.facts, *account, *facts),
         # a form that is enforced from the first token on leaves no room for a call
-        omits=frozenset((ANSWER_FORM,)) if is_guarded and not ending.is_final else frozenset(),
-        quirks=GENERIC if plan.is_untouchable else policy.quirks,
+        omits=frozenset((ANSWER_FORM,)) if is_guarded and not is_final else frozenset(),
+        quirks=policy.quirks if is_touched else GENERIC,
         is_observed=plan.is_untouchable,
         # a call that is shown is shown repaired
         streams_calls=policy.streams_calls and request.stream and Part.REPAIR not in policy.without,
         left_out=policy.left_out,
         shows_pieces=request.stream or policy.shows_pieces,
     )
-    is_strict = policy.is_strict and not plan.is_untouchable
+    is_strict = policy.is_strict and is_touched
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
-    offer, rounds = plan.offer, rounds_since_user(plan.request.messages)
+    offer, rounds = plan.offer, transcript.rounds_since_user(plan.request.messages)
     if is_last:
-        notes = (demand_last_answer(rounds.made),) if rounds.made else ()
-        return _Ending(notes, (RoundsExceeded(rounds.made),), is_final=True)
+        notes = (nudges.demand_last_answer(rounds.made),) if rounds.made else ()
+        return notes, (RoundsExceeded(rounds.made),), True
     is_left_out = Part.LOOPS in plan.policy.without
     if offer is None or offer.choice is not ToolUse.AUTO or is_left_out:
-        return _Ending()
-    if is_stuck(rounds, plan.policy.most_rounds):
-        note = demand_answer(rounds.made)
-        return _Ending((note,), (RoundsExceeded(rounds.made),), is_final=True)
+        return _NO_ENDING
+    if transcript.is_stuck(rounds, plan.policy.most_rounds):
+        return (nudges.demand_answer(rounds.made),), (RoundsExceeded(rounds.made),), True
     if offer.loop is not None:
         name, times = offer.loop.name, offer.loop.times
-        return _Ending((warn_of_loop(name, times),), (LoopNoticed(name, times),))
-    failed = count_failed_rounds(plan.request.messages)
+        return (nudges.warn_of_loop(name, times),), (LoopNoticed(name, times),), False
+    failed = transcript.count_failed_rounds(plan.request.messages)
     if failed >= plan.policy.most_failures:
-        return _Ending((warn_of_failures(failed),), (FailuresNoticed(failed),))
-    return _Ending()
+        return (nudges.warn_of_failures(failed),), (FailuresNoticed(failed),), False
+    return _NO_ENDING
 
 
-def _make_offer(
-    request: Request, history: tuple[Message, ...], policy: Policy
-) -> OfferedTools | None:
-    """Fix the terms of the request; None where there is nothing to guard."""
+def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedTools | None:
     if not request.tools:
         return None
     text_policy = _text_policy(request, policy.text_policy or policy.quirks.text_policy)
     respond = _respond(request, policy, text_policy)
-    completed = list_completed_calls(history)
+    completed = transcript.list_completed_calls(history)
     offer = OfferedTools(
         request.tools,
         text_policy,
@@ -227,7 +195,9 @@ def _make_offer(
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
-        None if Part.LOOPS in policy.without else find_loop(completed, policy.most_repeats),
+        None
+        if Part.LOOPS in policy.without
+        else transcript.find_loop(completed, policy.most_repeats),
         policy.quirks.aliases,
         request.allowed_tools,
         Part.REPAIR not in policy.without,
@@ -244,20 +214,15 @@ def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools |
 
 
 def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool | None:
+    is_left_out = Part.RESPOND in policy.without
+    if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
+        return None
     is_due = policy.quirks.offers_respond and text_policy is TextPolicy.AUTO
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
     is_contract = policy.quirks.convention in _CONTRACTS
     is_told = is_contract and text_policy is not TextPolicy.REQUIRE
-    is_left_out = Part.RESPOND in policy.without
-    if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
-        return None
     is_used = is_told or (is_wanted and request.tool_choice is not ToolUse.NONE)
-    return _respond_beside(tuple([tool.name for tool in request.tools])) if is_used else None
-
-
-@lru_cache(maxsize=256)
-def _respond_beside(names: tuple[str, ...]) -> Tool:
-    return make_respond_tool(names)
+    return make_respond_tool(tuple([tool.name for tool in request.tools])) if is_used else None
 
 
 def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
@@ -267,9 +232,9 @@ def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
     asked_for = find_convention(quirks.convention).syntaxes
     usual = order_syntaxes(dict.fromkeys((*asked_for, *quirks.syntaxes)))
     if quirks.convention == ReActConvention.name:
-        return (ReActContract(), *usual)
+        return (REACT_CONTRACT, *usual)
     if quirks.convention == JsonContractConvention.name:
-        return (JsonContract(respond.name if respond is not None else None), *usual)
+        return (json_contract(respond.name if respond is not None else None), *usual)
     return usual
 
 

@@ -1,9 +1,10 @@
 """A request made ready: all that stays the same for every attempt at it, and how one is prompt."""
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Messages
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.facts import Fact
@@ -11,22 +12,10 @@ from proxy.guardrails.history_repair.history import fit_roles
 from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.retry import Attempt, AttemptKind
-from proxy.guardrails.tool_prompts.conventions import Convention
+from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
 _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
-
-
-class FormattedPrompt(msgspec.Struct, frozen=True):
-    """What is sent of a conversation; `omits` names the fields that went into the messages.
-
-    At one of the `stops` the reply is to end.
-    """
-
-    messages: tuple[Message, ...]
-    tools: tuple[Tool, ...]
-    omits: frozenset[str] = frozenset()
-    stops: tuple[str, ...] = ()
 
 
 class PromptFormat(msgspec.Struct, frozen=True):
@@ -46,20 +35,23 @@ class PromptFormat(msgspec.Struct, frozen=True):
         """All tools that the model is told of, the synthetic one last."""
         return self.tools if self.respond is None else (*self.tools, self.respond)
 
-    def apply(self, messages: tuple[Message, ...]) -> FormattedPrompt:
+    def question(
+        self,
+        request: Request,
+        messages: Messages,
+        choice: ToolChoice = ToolUse.AUTO,
+        omits: frozenset[str] = frozenset(),
+    ) -> Question:
+        """Put messages as they are sent; what went into them is left out, as what it `omits`."""
         if self.convention is None:
             if self.template.alternates:
                 messages = fit_roles(messages, self.template, [])
-            return FormattedPrompt(messages, self.offered)
+            return Question(request, messages, self.offered, choice, omits=omits)
         described = describe_in_prompt(
-            messages,
-            self.tools,
-            self.respond,
-            convention=self.convention,
-            template=self.template,
+            messages, self.tools, self.respond, convention=self.convention, template=self.template
         )
         stops = self.convention.stops if self.tools else ()
-        return FormattedPrompt(described, (), _TOOL_FIELDS, stops)
+        return Question(request, described, (), choice, omits=omits | _TOOL_FIELDS, stops=stops)
 
 
 ANSWER_FORM = "response_format"
@@ -76,7 +68,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     """
 
     request: Request
-    messages: tuple[Message, ...]
+    messages: Messages
     prompt_format: PromptFormat
     offer: OfferedTools | None
     tool_choice: ToolChoice = ToolUse.AUTO
@@ -91,25 +83,18 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     def question(
         self,
         attempt: Attempt,
-        nudges: tuple[Message, ...],
+        nudges: Messages,
         schema: JsonObject | None,
         most_tokens: int | None = None,
     ) -> Question:
-        """Word an attempt; an answer in the client's own form is asked for with its own words.
-
-        The reply may have `most_tokens`; None leaves that to the client.
-        """
+        """Word an attempt; a reply may have `most_tokens`, None leaves that to the client."""
         omits = self.omits - {ANSWER_FORM} if attempt.kind is AttemptKind.ANSWER else self.omits
-        prompt = self.prompt_format.apply(self.messages + nudges)
-        return Question(
-            self.request if most_tokens is None else self.request.limit_tokens(most_tokens),
-            prompt.messages,
-            prompt.tools,
-            self.tool_choice,
-            attempt.parsing,
-            schema,
-            omits | prompt.omits,
+        request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
+        messages = self.messages + nudges
+        return replace(
+            self.prompt_format.question(request, messages, self.tool_choice, omits),
+            parsing=attempt.parsing,
+            schema=schema,
             resets_cache=self.quirks.resets_state and attempt.kind is not AttemptKind.AS_ASKED,
             calls_singly=not self.quirks.calls_in_parallel,
-            stops=prompt.stops,
         )

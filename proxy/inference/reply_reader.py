@@ -1,7 +1,7 @@
 """How one reply is listened to: guarded, observed, or simply passed on."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -28,22 +28,6 @@ _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
 
-class TurnReader(Protocol):
-    """Listens to one reply."""
-
-    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        """Take an event of the backend; returns what the client may see now."""
-
-    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together, to the same effect as one after the other."""
-
-    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """End the reply; returns what the client may see whatever follows, and the verdict."""
-
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Return what the client lacks of an answer; `is_own`: no other reply was shown to it."""
-
-
 class GuardedReader:
     """Reads, releases and reviews a reply."""
 
@@ -67,7 +51,7 @@ class GuardedReader:
         self._reader = ReplyReader(offer)
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        """Take an event; progress is passed on, content is read first."""
+        """Take an event of the backend; returns what the client may see now."""
         if not isinstance(event, _CONTENT):
             return [event]
         if isinstance(event, ToolCallStarted):
@@ -76,16 +60,13 @@ class GuardedReader:
         for part in self._reader.read(event):
             shown += self._gate.show(part)
         if isinstance(event, _CALLS):
-            shown += self._show_call(event)
+            # none begins to show that comes behind one that is text
+            is_late = isinstance(event, ToolCallStarted) and self._reader.calls
+            shown += [] if is_late else self._gate.show_call(event)
         return shown
 
-    def _show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        """Show what came of a call, unless one that is text comes before it."""
-        if isinstance(event, ToolCallStarted) and self._reader.has_found_calls:
-            return []
-        return self._gate.show_call(event)
-
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together, to the same effect as one after the other."""
         shown: list[ReplyEvent] = []
         for whole, deltas in join_deltas(events, is_split_again=self._shows_pieces):
             heard = self.hear(whole)
@@ -93,6 +74,7 @@ class GuardedReader:
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """End the reply; returns what the client may see whatever follows, and the verdict."""
         rest, reply = self._reader.finish(reason, is_unseen=self._gate.is_unseen)
         shown = [event for heard in rest for event in self._gate.show(heard)]
         verdict = review(
@@ -107,6 +89,7 @@ class GuardedReader:
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Return what the client lacks of an answer; `is_own`: no other reply was shown to it."""
         return self._gate.complete(answer, is_own=is_own)
 
 
@@ -135,17 +118,16 @@ class PassthroughReader:
         self._reply = ReplyInProgress()
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        """Take an event, and give calls an id that have none."""
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        shown = [self._identify(event) for event in events]
+        identify = self._ids.identify
+        shown = [
+            identify(event) if isinstance(event, ToolCallStarted) else event for event in events
+        ]
         for whole, _ in join_deltas(shown, is_split_again=False):
             self._reply.add(whole)
         return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
-
-    def _identify(self, event: ReplyEvent) -> ReplyEvent:
-        return self._ids.identify(event) if isinstance(event, ToolCallStarted) else event
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         return [], self.answer(reason)
@@ -163,21 +145,15 @@ class PassthroughReader:
         return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
 
 
-class ObservingReader:
-    """Passes everything on and notes what the guardrails would have made of it.
-
-    A bug of theirs is noted as well, and costs the client nothing.
-    """
+class ObservingReader(PassthroughReader):
+    """Passes everything on, and notes what the guardrails would make of it; or a bug of theirs."""
 
     def __init__(self, offer: OfferedTools, new_id: NewId, *, streams_calls: bool = True) -> None:
+        super().__init__(new_id, streams_calls=streams_calls)
         self._offer = offer
         self._new_id = new_id
-        self._passing = PassthroughReader(new_id, streams_calls=streams_calls)
         self._reader = ReplyReader(offer)
-        self._bug: Unchecked | None = None
-
-    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        return self.hear_all((event,))
+        self._bug: Exception | None = None
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         try:
@@ -185,17 +161,20 @@ class ObservingReader:
                 for whole, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(whole)
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
-            self._bug = _as_fact(bug)
-        return self._passing.hear_all(events)
+            self._bug = bug
+        return super().hear_all(events)
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is, with the facts of the verdict it would have got."""
-        facts: tuple[Fact, ...]
+        facts: tuple[Fact, ...] = ()
         try:
-            facts = self._judge(reason) if self._bug is None else (self._bug,)
+            if self._bug is None:
+                facts = self._judge(reason)
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
-            facts = (_as_fact(bug),)
-        return [], replace(self._passing.answer(reason), facts=facts)
+            self._bug = bug
+        if self._bug is not None:
+            facts = (Unchecked("the reply", f"{type(self._bug).__name__}: {self._bug}"),)
+        return [], replace(self.answer(reason), facts=facts)
 
     def _judge(self, reason: str) -> tuple[Fact, ...]:
         _, reply = self._reader.finish(reason)
@@ -204,9 +183,5 @@ class ObservingReader:
             return (*verdict.facts, RejectedReply(verdict.defect.value))
         return verdict.facts
 
-    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        return self._passing.complete(answer, is_own=is_own)
 
-
-def _as_fact(bug: Exception) -> Unchecked:
-    return Unchecked("the reply", f"{type(bug).__name__}: {bug}")
+TurnReader: TypeAlias = GuardedReader | PassthroughReader

@@ -16,22 +16,18 @@ class RetryTicket:
 
     def __init__(self, budget: "RetryBudget") -> None:
         self._budget = budget
-        self._is_retrying = False
+        self.is_retrying = False
 
     def may_retry(self) -> bool:
         """Ask for leave to go beyond the first attempt."""
-        self._is_retrying = self._is_retrying or self._budget.take()
-        return self._is_retrying
-
-    @property
-    def is_retrying(self) -> bool:
-        return self._is_retrying
+        self.is_retrying = self.is_retrying or self._budget.take()
+        return self.is_retrying
 
     def __enter__(self) -> "RetryTicket":
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._budget.end(is_retrying=self._is_retrying)
+        self._budget.end(is_retrying=self.is_retrying)
 
 
 class RetryBudget:
@@ -57,7 +53,6 @@ class RetryBudget:
         self._retrying -= is_retrying
 
     def take(self) -> bool:
-        """Take one retry out of the budget, if there is one left."""
         is_quiet = self._live <= FEW
         is_left = self._retrying < self._floor if is_quiet else self._saved >= PRICE
         if is_left:

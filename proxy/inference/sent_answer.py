@@ -18,8 +18,6 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 
-_MOST_QUOTED = 400  # characters of what was shown that a nudge repeats
-
 
 class SentArguments:
     """What the client has of one call's arguments: whole `members`, and perhaps half a string."""
@@ -37,31 +35,23 @@ class SentArguments:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters of which something was shown, in order."""
         begun = () if self._string_name is None else (self._string_name,)
         return (*self.members, *begun)
-
-    @property
-    def beginning(self) -> str:
-        """What was shown, if it is short enough to be said again."""
-        text = self.text
-        return text if len(text) <= _MOST_QUOTED else ""
 
     def add(self, text: str) -> None:
         self._text.append(text)
 
     def add_to_string(self, text: str) -> None:
-        """Take note of more of the string that is being shown; escapes are whole."""
+        """Note more of the string that is being shown; escapes are whole."""
         self._text.append(text)
         self._string.append(text)
 
     def begin_string(self, name: str) -> None:
-        """Take note that the string of this parameter begins."""
         self._string_name = name
         self._string.clear()
 
     def end_string(self) -> None:
-        """Take note that the string, if one was being shown, proved to be whole."""
+        """Note that the string, if one was being shown, proved to be whole."""
         if self._string_name is not None:
             self.members[self._string_name] = self._string_value
         self._string_name = None
@@ -73,11 +63,7 @@ class SentArguments:
         return value if isinstance(value, str) else ""
 
     def rest(self, arguments: str) -> str | None:
-        """Return what is missing of finished arguments; None where these are no continuation.
-
-        The text is the model's own where that begins with what was shown. Else the same value is
-        written on from there.
-        """
+        """Return what is missing of finished arguments, as written if possible; or None."""
         text = self.text
         if arguments.startswith(text):
             return arguments[len(text) :]
@@ -98,21 +84,16 @@ class SentArguments:
         return isinstance(string, str) and string.startswith(self._string_value)
 
     def _write_rest(self, value: JsonObject) -> str:
-        written = ""
-        shown = set(self.names)
+        written = "" if self._text else "{"
+        shown = self.names
         if self._string_name is not None:
             string = value[self._string_name]
             left = string[len(self._string_value) :] if isinstance(string, str) else ""
             written = json.dump_text(left)[1:]
-        members = [
-            f"{json.dump_text(name)}:{json.dump_text(member)}"
-            for name, member in value.items()
-            if name not in shown
-        ]
-        if self._text and shown and members:
+        unseen: JsonObject = {name: one for name, one in value.items() if name not in shown}
+        if shown and unseen:
             written += ","
-        opening = "" if self._text else "{"
-        return f"{opening}{written}{','.join(members)}}}"
+        return written + json.dump_text(unseen)[1:]
 
 
 @dataclass(slots=True)
@@ -199,25 +180,18 @@ class SentAnswer:
             for call in calls
             if call.name == open_call.name and open_call.arguments.rest(call.arguments) is not None
         ]
-        return next(
-            (call for call in fitting if call.id == open_call.id), next(iter(fitting), None)
-        )
+        return min(fitting, key=lambda call: call.id != open_call.id, default=None)
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Leave out the calls that were shown whole, each as often as it was shown."""
         left = list(calls)
         for shown in self.calls:
-            same = [call for call in left if call.id == shown.id] or [
-                call for call in left if _is_same(call, shown)
-            ]
+            same = [one for one in left if one.id == shown.id]
+            same = same or [one for one in left if _identify(one) == _identify(shown)]
             if same:
                 left.remove(same[0])
         return left
 
 
-def _is_same(one: ToolCall, other: ToolCall) -> bool:
-    return one.name == other.name and _normal(one.arguments) == _normal(other.arguments)
-
-
-def _normal(arguments: str) -> bytes:
-    return json.dump(json.parse(arguments))
+def _identify(call: ToolCall) -> tuple[str, bytes]:
+    return call.name, json.dump(json.parse(call.arguments))

@@ -5,7 +5,7 @@ whatever follows, and a call as far as no verdict can change it. Reasoning commi
 shown at once.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from proxy.conversation.replies import (
     ReasoningDelta,
@@ -26,42 +26,40 @@ from proxy.inference.sent_answer import SentAnswer
 _PARAGRAPH = "\n\n"
 
 
-class ReplyGate(Protocol):
-    """Shows one reply."""
+class ReplyGate(ABC):
+    """Shows one reply, before its end only thoughts; a later reply's begin a new paragraph."""
+
+    def __init__(self, shown: SentAnswer) -> None:
+        self.sent = shown
+        self._has_thought = False
 
     @property
     def is_unseen(self) -> bool:
         """Whether the client has seen no text of this reply, and sees none before its end."""
+        return True
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         """Return what may be shown now that this was heard."""
+        if not isinstance(heard, Reasoned):
+            return []
+        is_later = self.sent.has_reasoned and not self._has_thought
+        self._has_thought = self.sent.has_reasoned = True
+        return [ReasoningDelta(_PARAGRAPH + heard.text if is_later else heard.text)]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Return what may be shown now that this came of a call that the backend recognised."""
+        return []
 
     def end(self) -> list[ReplyEvent]:
         """Show what was held only because it might have become a call; it is rejected as prose."""
+        return []
 
+    @abstractmethod
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show what is missing of an answer; `is_own` reports whether no other reply was shown."""
 
 
-class ThoughtGate:
-    """The showing of thoughts: those of a later attempt begin a new paragraph."""
-
-    def __init__(self, shown: SentAnswer) -> None:
-        self._sent = shown
-        self._is_first = True
-
-    def show(self, text: str) -> list[ReplyEvent]:
-        if self._is_first and self._sent.has_reasoned:
-            text = _PARAGRAPH + text
-        self._is_first = False
-        self._sent.has_reasoned = True
-        return [ReasoningDelta(text)]
-
-
-class FirstReplyGate:
+class FirstReplyGate(ReplyGate):
     """The showing of the reply that the client sees first.
 
     `shows_prose` reports whether prose is an answer; the message of the respond tool is one unless
@@ -77,8 +75,7 @@ class FirstReplyGate:
         shows_prose: bool,
         is_answer_due: bool = True,
     ) -> None:
-        self._sent = shown
-        self._thoughts = ThoughtGate(shown)
+        super().__init__(shown)
         self._calls = calls
         self._shows_prose = shows_prose
         self._is_answer_due = is_answer_due
@@ -92,50 +89,44 @@ class FirstReplyGate:
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         if isinstance(heard, Reasoned):
-            return self._thoughts.show(heard.text)
+            return super().show(heard)
         if isinstance(heard, BrokenCall):
             self._is_holding = True
-        return self._hold(heard.text) if self._holds(heard) else self._show_text(heard.text)
+        if not self._holds(heard):
+            return self._show_text(heard.text)
+        self._held.append(heard.text)
+        return []
 
     def _holds(self, heard: ReplyProse | RespondText | BrokenCall) -> bool:
-        sent = self._sent
+        sent = self.sent
         if self._is_holding or not self._is_answer_due or sent.calls or sent.open_call:
             return True
         # white space alone commits to nothing
         return isinstance(heard, ReplyProse) and (not self._shows_prose or heard.text.isspace())
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        """Show of a call what cannot change any more, with the prose before it."""
         if self._calls is None or self._is_holding:
             return []
         calls = self._calls.take(event)
         return [*self._show_text(""), *calls] if calls else []
 
-    def end(self) -> list[ReplyEvent]:
-        """Show nothing: whatever is held waits for the verdict."""
-        return []
-
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the calls and the text that are missing; the text first unless a call is open."""
         self._held.clear()
-        has_shown_calls = self._sent.has_calls
+        has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_own else []
-        calls = self._sent.complete_calls(answer.calls)
+        calls = self.sent.complete_calls(answer.calls)
         return [*calls, *text] if has_shown_calls else [*text, *calls]
-
-    def _hold(self, text: str) -> list[ReplyEvent]:
-        self._held.append(text)
-        return []
 
     def _show_text(self, text: str) -> list[ReplyEvent]:
         if self._held:
             text = "".join((*self._held, text))
             self._held.clear()
         self._shown_length += len(text)
-        return self._sent.show_text(text)
+        return self.sent.show_text(text)
 
 
-class ContinuationGate:
+class ContinuationGate(ReplyGate):
     """The showing of a later reply, to a client that has seen the beginning of an answer.
 
     Until it is complete only thoughts are shown. Then its calls are added, and its text if it says
@@ -144,33 +135,17 @@ class ContinuationGate:
     """
 
     def __init__(self, shown: SentAnswer, *, adds_text: bool) -> None:
-        self._sent = shown
-        self._thoughts = ThoughtGate(shown)
+        super().__init__(shown)
         self._adds_text = adds_text
-
-    @property
-    def is_unseen(self) -> bool:
-        return True
-
-    def show(self, heard: Heard) -> list[ReplyEvent]:
-        return self._thoughts.show(heard.text) if isinstance(heard, Reasoned) else []
-
-    def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        """Show nothing: the call may have to continue another."""
-        return []
-
-    def end(self) -> list[ReplyEvent]:
-        """Show nothing before the verdict."""
-        return []
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         wanted = self._adds_text or not answer.calls
-        text = self._sent.show_text(self._addition(answer.text)) if wanted else []
-        return [*text, *self._sent.complete_calls(answer.calls)]
+        text = self.sent.show_text(self._addition(answer.text)) if wanted else []
+        return [*text, *self.sent.complete_calls(answer.calls)]
 
     def _addition(self, text: str) -> str:
         """Return what is to be added to the text that was shown, nothing if it is the same."""
-        new, old = text.strip(), self._sent.text.strip()
+        new, old = text.strip(), self.sent.text.strip()
         if not new or new in old:
             return ""
         if old and new.startswith(old):
@@ -195,7 +170,7 @@ def hold_possible_calls(
     return LookaheadGate(gate, offer.tools, is_asked_again=is_asked_again)
 
 
-class LookaheadGate:
+class LookaheadGate(ReplyGate):
     """The showing of a reply that keeps its beginning until that is certain to be prose.
 
     Who `is_asked_again` may say that the answer was complete, which is for nobody to see either. At
@@ -205,6 +180,7 @@ class LookaheadGate:
     def __init__(
         self, gate: FirstReplyGate, tools: tuple[Tool, ...], *, is_asked_again: bool = False
     ) -> None:
+        super().__init__(gate.sent)
         self._gate = gate
         self._is_asked_again = is_asked_again
         self._tools = tools
@@ -218,7 +194,6 @@ class LookaheadGate:
         return self._gate.is_unseen
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        """Hold prose while it may become a call; anything else shows that it does not."""
         if not self._is_watching or isinstance(heard, Reasoned):
             return self._gate.show(heard)
         if isinstance(heard, ReplyProse):
@@ -227,11 +202,9 @@ class LookaheadGate:
         return [*self.end(), *self._gate.show(heard)]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        """Show the prose before a call, and what may be shown of that."""
         return [*self.end(), *self._gate.show_call(event)]
 
     def end(self) -> list[ReplyEvent]:
-        """Watch no longer: what was held is prose."""
         self._is_watching = False
         held, self._held = self._held, []
         return [event for one in held for event in self._gate.show(one)]

@@ -15,7 +15,7 @@ returns the events that the client gets for it. The caller owns sockets, clocks 
 What may happen in which state is the table `_MOVES`; `_move` is the only place that changes the
 state, and a move that is not in the table is a bug and not an event. What was shown commits the
 turn (`inference.sent_answer`): a later attempt is heard to its end before the client sees anything
-of it (`RESUMED`), and may then add text and calls. A call that is open has to be completed: an
+of it, and may then add text and calls. A call that is open has to be completed: an
 answer counts only if one of its calls begins with what was shown, and if none ever does the turn
 ends with `CallBrokeOff`, so that nobody runs half a call.
 
@@ -33,8 +33,9 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from proxy import facts
 from proxy.conversation.json import JsonObject
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Messages
 from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
@@ -44,16 +45,6 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Question
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
-from proxy.facts import (
-    Asked,
-    BrokeOff,
-    Compacted,
-    Fact,
-    LadderEnded,
-    Refused,
-    RejectedReply,
-    Withheld,
-)
 from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.retry import FIRST, AttemptKind, Failure, is_an_answer, next_attempt
@@ -61,29 +52,17 @@ from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import pin_members
 from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
+from proxy.inference import reply_reader, text_gate
 from proxy.inference.call_gate import CallGate
 from proxy.inference.prepared import PreparedTurn
-from proxy.inference.reply_reader import (
-    GuardedReader,
-    ObservingReader,
-    PassthroughReader,
-    TurnReader,
-)
 from proxy.inference.sent_answer import SentAnswer
-from proxy.inference.text_gate import (
-    ContinuationGate,
-    FirstReplyGate,
-    ReplyGate,
-    hold_possible_calls,
-    is_content,
-)
 
 
 class Candidate(msgspec.Struct, frozen=True):
     """An answer, with the `listening` that can show it and what its reply cost."""
 
     answer: Accepted
-    listening: TurnReader
+    listening: reply_reader.TurnReader
     usage: UsageReported | None
 
 
@@ -97,8 +76,7 @@ class BestCandidate:
         """Take the candidate if it is better.
 
         What the client has seen the beginning of is not replaced by text that was rejected later
-        (`is_resumed`), and no text by that of a constrained attempt, which was not meant for
-        anybody.
+        (`is_resumed`), and no text by that of a constrained attempt, which nobody was meant to see.
         """
         if self.found is None or candidate.answer.calls:
             self.found = candidate
@@ -159,25 +137,11 @@ class TurnState(Enum):
     DONE = "done"
 
 
-class TurnMove(Enum):
-    """What can happen to a turn."""
-
-    ASKED = "asked"
-    RESUMED = "resumed"
-    SHOWN = "shown"
-    REJECTED = "rejected"
-    FINISHED = "finished"
-
-
 _MOVES = {
-    (TurnState.ASKING, TurnMove.ASKED): TurnState.LISTENING,
-    (TurnState.ASKING, TurnMove.RESUMED): TurnState.COMMITTED,
-    (TurnState.ASKING, TurnMove.FINISHED): TurnState.DONE,
-    (TurnState.LISTENING, TurnMove.SHOWN): TurnState.COMMITTED,
-    (TurnState.LISTENING, TurnMove.REJECTED): TurnState.ASKING,
-    (TurnState.LISTENING, TurnMove.FINISHED): TurnState.DONE,
-    (TurnState.COMMITTED, TurnMove.REJECTED): TurnState.ASKING,
-    (TurnState.COMMITTED, TurnMove.FINISHED): TurnState.DONE,
+    TurnState.ASKING: (TurnState.LISTENING, TurnState.COMMITTED, TurnState.DONE),
+    TurnState.LISTENING: (TurnState.COMMITTED, TurnState.ASKING, TurnState.DONE),
+    TurnState.COMMITTED: (TurnState.ASKING, TurnState.DONE),
+    TurnState.DONE: (),
 }
 
 
@@ -198,42 +162,39 @@ class Turn:
         self._may_retry = may_retry
         self._attempts = attempts
         self._is_strict = is_strict
-        self._state = TurnState.ASKING
+        self.state = TurnState.ASKING
         self._attempt = FIRST
         self._failures: list[Failure] = []
-        self._nudges: tuple[Message, ...] = ()
-        self._facts = list(prepared.facts)
-        self._started: ReplyStarted | None = None
+        self._nudges: Messages = ()
+        self.facts: tuple[facts.Fact, ...] = prepared.facts
+        self._has_started = False
         self._usage: UsageReported | None = None
         self._spent = UsageTotals()
         self._best = BestCandidate()
         self._sent = SentAnswer()
-        self._shown_by: TurnReader | None = None
+        self._shown_by: reply_reader.TurnReader | None = None
         self._listening = self._listen()
-
-    @property
-    def state(self) -> TurnState:
-        return self._state
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        return tuple(self._facts)
 
     @property
     def is_shortened(self) -> bool:
         """Whether the conversation goes out shorter than the client wrote it."""
-        return any(isinstance(fact, Compacted) and fact.sent < fact.client for fact in self._facts)
+        return any(
+            isinstance(fact, facts.Compacted) and fact.sent < fact.client for fact in self.facts
+        )
 
     def next_question(self) -> Question | None:
         """Return what to ask the backend, None when the turn is done."""
-        if self._state is TurnState.DONE:
+        if self.state is TurnState.DONE:
             return None
         self._usage = None
-        self._facts.append(Asked(self._attempt.kind.value))
-        self._move(TurnMove.ASKED if self._shown_by is None else TurnMove.RESUMED)
-        return self._prepared.question(
-            self._attempt, self._nudges, self._schema(), self._most_tokens()
-        )
+        self.facts += (facts.Asked(self._attempt.kind.value),)
+        self._move(TurnState.LISTENING if self._shown_by is None else TurnState.COMMITTED)
+        is_constrained = self._attempt.kind is AttemptKind.CONSTRAINED
+        most = None
+        if is_constrained and self._spent.first_reply:  # without a call it would have no end
+            most = max(_LEAST_TOKENS, 2 * self._spent.first_reply)
+        schema = self._schema() if is_constrained else None
+        return self._prepared.question(self._attempt, self._nudges, schema, most)
 
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
         """Take one event of the reply; returns the client's events.
@@ -245,7 +206,8 @@ class Turn:
             return self._show(self._listening.hear(event))
         match event:
             case ReplyStarted():
-                return self._announce(event)
+                is_first, self._has_started = not self._has_started, True
+                return (event,) if is_first else ()
             case UsageReported():
                 self._usage = event
                 self._spent.add(event)
@@ -279,40 +241,35 @@ class Turn:
         fallback = self._best.found
         if fallback is None or self._shown_by is self._listening or self._sent.open_call:
             return ()
-        if not (fallback.answer.text.strip() or fallback.answer.calls):
-            return ()
-        return self._fall_back(self._failures[-1])
+        is_empty = not (fallback.answer.text.strip() or fallback.answer.calls)
+        return () if is_empty else self._fall_back(self._failures[-1])
 
     def cut_off(self) -> Sequence[ReplyEvent]:
-        """End the turn in the middle of a reply that does not end, as at a limit of tokens.
-
-        Returns the client's last events; nothing if the reply has nothing to give.
-        """
-        if self._state not in (TurnState.LISTENING, TurnState.COMMITTED):
+        """End the turn amid a reply that does not end; nothing if that has nothing to give."""
+        if self.state not in (TurnState.LISTENING, TurnState.COMMITTED):
             return ()
         events, verdict = self._listening.finish(CUT_OFF)
         answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
         if not (answer.text.strip() or answer.calls or self._sent.is_begun):
             return ()
-        self._facts += verdict.facts
+        self.facts += verdict.facts
         shown = self._show(events)
         best = Candidate(replace(answer, reason=CUT_OFF), self._listening, self._usage)
         return [*shown, *self._complete(best)]
 
-    def _move(self, move: TurnMove) -> None:
-        to = _MOVES.get((self._state, move))
-        assert to is not None, f"{move} in {self._state}"  # noqa: S101 - a bug, not an input
-        self._state = to
+    def _move(self, to: TurnState) -> None:
+        assert to in _MOVES[self.state], (self.state, to)  # noqa: S101 - a bug, not an input
+        self.state = to
 
-    def _listen(self) -> TurnReader:
+    def _listen(self) -> reply_reader.TurnReader:
         offer, streams = self._prepared.offer, self._prepared.streams_calls
         if offer is None:
-            return PassthroughReader(self._new_id, streams_calls=streams)
+            return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
-            return ObservingReader(offer, self._new_id, streams_calls=streams)
+            return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind is AttemptKind.CONSTRAINED:
             offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
-        return GuardedReader(
+        return reply_reader.GuardedReader(
             offer,
             self._release(offer),
             self._new_id,
@@ -321,51 +278,35 @@ class Turn:
             shows_pieces=self._prepared.shows_pieces,
         )
 
-    def _release(self, offer: OfferedTools) -> ReplyGate:
+    def _release(self, offer: OfferedTools) -> text_gate.ReplyGate:
         if self._sent.is_begun:
             was_meant = any(one.defect in _MEANT for one in self._failures)
-            return ContinuationGate(self._sent, adds_text=was_meant)
-        release = FirstReplyGate(
+            return text_gate.ContinuationGate(self._sent, adds_text=was_meant)
+        policy = offer.text_policy
+        is_welcome = policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
+            is_an_answer(failure, policy) for failure in self._failures
+        )
+        release = text_gate.FirstReplyGate(
             self._sent,
             CallGate(offer, self._sent) if self._prepared.streams_calls else None,
-            shows_prose=self._welcomes_prose(offer),
+            shows_prose=is_welcome and offer.answer_schema is None,  # JSON has to be checked first
             is_answer_due=not offer.missing_steps,
         )
-        return hold_possible_calls(release, offer, is_asked_again=bool(self._failures))
+        return text_gate.hold_possible_calls(release, offer, is_asked_again=bool(self._failures))
 
-    def _welcomes_prose(self, offer: OfferedTools) -> bool:
-        """Return whether prose is an answer whatever follows; JSON has to be checked first."""
-        if offer.answer_schema is not None:
-            return False
-        return offer.text_policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
-            is_an_answer(failure, offer.text_policy) for failure in self._failures
-        )
-
-    def _schema(self) -> JsonObject | None:
+    def _schema(self) -> JsonObject:
         offer = self._prepared.offer
-        if offer is None or self._attempt.kind is not AttemptKind.CONSTRAINED:
-            return None
+        assert offer is not None  # noqa: S101 - only calls are constrained
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
             return call_schema([pin_members(tool, open_call.arguments.members) for tool in tools])
         return call_schema(offer.due)
 
-    def _most_tokens(self) -> int | None:
-        """Bound the constrained attempt, which has no end of its own if no call comes of it."""
-        if self._attempt.kind is not AttemptKind.CONSTRAINED or not self._spent.first_reply:
-            return None
-        return max(_LEAST_TOKENS, 2 * self._spent.first_reply)
-
-    def _announce(self, started: ReplyStarted) -> Sequence[ReplyEvent]:
-        if self._started is not None:
-            return ()
-        self._started = started
-        return (started,)
-
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
-        is_committed = self._state is TurnState.COMMITTED
-        if not is_committed and any(is_content(event) for event in events):
-            self._move(TurnMove.SHOWN)
+        is_committed = self.state is TurnState.COMMITTED
+        if not is_committed and any(text_gate.is_content(event) for event in events):
+            assert self.state is TurnState.LISTENING, self.state  # noqa: S101 - a bug
+            self._move(TurnState.COMMITTED)
             self._shown_by = self._listening
         return events
 
@@ -376,7 +317,7 @@ class Turn:
             verdict = self._judge_open(verdict)
         match verdict:
             case Accepted():
-                self._facts += verdict.facts
+                self.facts += verdict.facts
                 answer = Candidate(verdict, self._listening, self._usage)
                 return [*shown, *self._complete(self._prefer_confirmed(answer))]
             case Rejected():
@@ -386,7 +327,7 @@ class Turn:
         """Judge a good answer of which no call goes on with the one that the client has seen."""
         if answer.reason not in _WHOLE:
             return answer
-        if Refused("cut_off") in answer.facts:
+        if facts.Refused("cut_off") in answer.facts:
             return replace(answer, reason=CUT_OFF)
         nudge = demand_open_call(answer.text)
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
@@ -401,27 +342,25 @@ class Turn:
         return self._best.found
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
-        self._facts += (*rejected.facts, RejectedReply(rejected.defect.value))
+        self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
         self._failures.append(Failure(self._attempt, rejected.defect))
         self._remember(rejected.fallback)
-        self._move(TurnMove.REJECTED)
+        self._move(TurnState.ASKING)
         left_out = self._prepared.left_out
         attempt = next_attempt(self._failures, self._text_policy, self._attempts, left_out)
         if attempt is not None and not self._may_retry():
-            self._facts.append(Withheld())
+            self.facts += (facts.Withheld(),)
             attempt = None
         if attempt is None:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt
         self._listening = self._listen()
-        self._nudges += self._insist(rejected.nudge)
+        nudge = rejected.nudge
+        if nudge and (open_call := self._sent.open_call):  # who is asked raw gets none
+            nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
+        is_constrained = attempt.kind is AttemptKind.CONSTRAINED
+        self._nudges += insist_on_json(nudge) if is_constrained else nudge
         return ()
-
-    def _insist(self, nudge: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Add to a nudge what the next attempt has to keep to; one that is asked raw needs none."""
-        if nudge and (open_call := self._sent.open_call):
-            nudge = keep_calls(nudge, open_call.name, open_call.arguments.beginning)
-        return insist_on_json(nudge) if self._attempt.kind is AttemptKind.CONSTRAINED else nudge
 
     @property
     def _text_policy(self) -> TextPolicy:
@@ -438,28 +377,27 @@ class Turn:
             )
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
-        if self._is_narrated() or not is_an_answer(failure, self._text_policy):
-            self._facts.append(LadderEnded(failure.defect.value))
-        if self._is_strict and not is_an_answer(failure, self._text_policy):
-            self._move(TurnMove.FINISHED)
+        defects = [one.defect for one in self._failures]
+        # it was asked for a call, or for anything at all, and gave none
+        is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
+        is_answer = is_an_answer(failure, self._text_policy)
+        if is_narrated or not is_answer:
+            self.facts += (facts.LadderEnded(failure.defect.value),)
+        if self._is_strict and not is_answer:
+            self._move(TurnState.DONE)
             raise GuardrailsExhausted(len(self._failures), failure.defect.value)
         best, open_call = self._best.found, self._sent.open_call
         if open_call and not (best and self._sent.admits(best.answer.calls)):
-            self._facts.append(BrokeOff(open_call.name))
-            self._move(TurnMove.FINISHED)
+            self.facts += (facts.BrokeOff(open_call.name),)
+            self._move(TurnState.DONE)
             raise CallBrokeOff(len(self._failures), failure.defect.value, open_call.name)
         assert best is not None  # noqa: S101 - every rejection leaves one, unless a call is open
         return self._complete(best)
 
-    def _is_narrated(self) -> bool:
-        """Return whether the model was asked for a call, or for anything at all, and gave none."""
-        defects = [failure.defect for failure in self._failures]
-        return sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
-
     def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""
         is_own = self._shown_by in (None, best.listening)
-        self._move(TurnMove.FINISHED)
+        self._move(TurnState.DONE)
         rest = best.listening.complete(best.answer, is_own=is_own)
         usage = [self._spent.annotate(best.usage)] if best.usage is not None else []
         has_calls = bool(self._sent.calls) and not self._sent.open_call

@@ -61,28 +61,22 @@ class _WaitingCall:
     until: float
     answer: asyncio.Future[bool]
 
-    @property
-    def name(self) -> str:
-        return f"{self.call.server}.{self.call.tool}"
 
-
+@dataclass(eq=False, slots=True)
 class Confirmations:
     """All calls of one process that wait for a person; `number` grows with every change.
 
     No more than `most` wait: nobody could read them.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, most: int = MOST_PENDING
-    ) -> None:
-        self.number = 0
-        self._most = most
-        self._clock = clock
-        self._open: dict[str, _WaitingCall] = {}
+    clock: Callable[[], float] = time.monotonic
+    most: int = MOST_PENDING
+    number: int = 0
+    _open: dict[str, _WaitingCall] = field(default_factory=dict)
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
-        now = self._clock()
+        now = self.clock()
         return tuple(
             msgspec.structs.replace(one.call, seconds_left=round(max(0.0, one.until - now), 1))
             for one in self._open.values()
@@ -90,55 +84,45 @@ class Confirmations:
 
     def answer(self, name: str, *, allow: bool, who: str) -> bool:
         """Answer a question; False where it is decided, or nobody waits for the answer any more."""
-        question = self._open.get(name)
+        question = self._forget(name)
         if question is None:
             return False
-        self._forget(name)
         question.answer.set_result(allow)
-        decided = "allowed" if allow else "refused"
-        logger.info("a call of %s was %s by %s", question.name, decided, who)
+        call, decided = question.call, "allowed" if allow else "refused"
+        logger.info("a call of %s.%s was %s by %s", call.server, call.tool, decided, who)
         return True
 
     async def ask(
         self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
     ) -> Decision:
         """Wait until a person has decided, for at most so many `seconds`."""
-        if len(self._open) >= self._most:
-            logger.warning("%d calls wait for a person: no other one may", self._most)
+        if len(self._open) >= self.most:
+            logger.warning("%d calls wait for a person: no other one may", self.most)
             return Decision.UNANSWERED
-        question = self._question(tool, arguments, of, seconds)
-        name, answer = question.call.id, question.answer
-        self._open[name] = question
+        own_name, said = escape(tool.own_name), visible_json(arguments)
+        name = secrets.token_hex(8)  # an answer that was meant for another call finds none
+        call = PendingCall(
+            name, tool.server, own_name, said, escape(of.client), of.request, seconds
+        )
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._open[name] = _WaitingCall(call, self.clock() + seconds, answer)
         self.number += 1
+        tool_name = f"{call.server}.{call.tool}"
         told = "a call of %s waits for a person's yes at /ui, asked by %s"
-        logger.info(told, question.name, of.request_id)
+        logger.info(told, tool_name, of.request_id)
         try:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
             self._forget(name)
         if not answer.done():
-            logger.info("nobody answered whether %s may be called", question.name)
+            logger.info("nobody answered whether %s may be called", tool_name)
             return Decision.UNANSWERED
         return Decision.ALLOWED if answer.result() else Decision.REFUSED
 
-    def _question(
-        self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
-    ) -> _WaitingCall:
-        call = PendingCall(
-            secrets.token_hex(8),  # an answer that was meant for another call finds none
-            tool.server,
-            escape(tool.own_name),
-            visible_json(arguments),
-            escape(of.client),
-            of.request,
-            seconds,
-        )
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        return _WaitingCall(call, self._clock() + seconds, answer)
-
-    def _forget(self, name: str) -> None:
-        if self._open.pop(name, None) is not None:
+    def _forget(self, name: str) -> _WaitingCall | None:
+        if (forgotten := self._open.pop(name, None)) is not None:
             self.number += 1
+        return forgotten
 
 
 @dataclass(slots=True)

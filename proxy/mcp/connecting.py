@@ -7,21 +7,27 @@ and what the operator gave it.
 
 import asyncio
 import os
+import re
+import signal
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from asyncio.subprocess import Process, SubprocessStreamProtocol
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
+import anyio
 import httpx2
-import mcp_types
+import mcp_types as types
+import msgspec
 from anyio.abc import ObjectReceiveStream
-from mcp import Client, StdioServerParameters
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import Client
 from mcp.client._transport import ReadStream, TransportStreams  # what transports are made of
-from mcp.client.stdio import stdio_client
+from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
@@ -32,17 +38,25 @@ from proxy.processes.process import LogTail
 _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0  # between two events of an answer; calls have limits of their own
 _CHUNK = 65536
-_LONGEST_EVENT = 4 * 2**20  # bytes of one message that is streamed
+_GRACE_SECONDS = 2.0  # after each way of asking a program to end
+_GLANCE_SECONDS = 0.01
+# bytes of a line, of an event, or of a body at once; FastMCP writes a text of 5 MB twice
+_LONGEST_ANSWER = 16 * 2**20
+_MOST_VALUES = 50_000  # of one of these
+_TOO_MANY_VALUES = f"it answered with more than {_MOST_VALUES} values"
+_BEFORE_VALUES = (b",", b"[", b"{")
+_END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
+_MOST_ITEMS = 1000  # of a list in a result: what one page has of tools, or a call of parts
+_MOST_TOOLS = 2000
 _MOST_PAGES = 100
 
-OnLost: TypeAlias = Callable[[], None]
-OnClose: TypeAlias = Callable[[], None]
-_Received: TypeAlias = SessionMessage | Exception
+Notify: TypeAlias = Callable[[], None]
+_Message: TypeAlias = SessionMessage | Exception
 
 
 @asynccontextmanager
 async def connect(
-    spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: OnClose = lambda: None
+    spec: ServerSpec, tail: LogTail, on_lost: Notify, on_close: Notify = lambda: None
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and agree on a protocol.
 
@@ -53,18 +67,23 @@ async def connect(
     """
     is_address = spec.url is not None
     transport = _address(spec, tail) if is_address else _program(spec, tail, on_lost, on_close)
-    us = mcp_types.Implementation(name="temper", version=_own_version())
+    own_version = "0"
+    with suppress(PackageNotFoundError):
+        own_version = version("temper-proxy")
+    us = types.Implementation(name="temper", version=own_version)
     # nothing is listed or read twice, so there is nothing to keep
     async with Client(transport, mode="auto", client_info=us, cache=None) as client:
         yield client
 
 
-async def list_tools(client: Client) -> tuple[mcp_types.Tool, ...]:
-    found: list[mcp_types.Tool] = []
+async def list_tools(client: Client) -> tuple[types.Tool, ...]:
+    found: list[types.Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor)
         found += page.tools
+        if len(found) > _MOST_TOOLS:
+            raise ValueError(f"it has more than {_MOST_TOOLS} tools")
         cursor = page.next_cursor
         if not cursor:
             break
@@ -75,96 +94,210 @@ async def list_tools(client: Client) -> tuple[mcp_types.Tool, ...]:
 async def _address(spec: ServerSpec, tail: LogTail) -> AsyncGenerator[TransportStreams, None]:
     url = spec.url or ""
 
-    async def note(answer: httpx2.Response) -> None:
-        """Keep what the SDK tells nobody: with which status it was turned away."""
+    async def check(answer: httpx2.Response) -> None:
+        """Bound what is read, and keep what the SDK tells nobody: how it was turned away."""
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.StreamError("it compresses its answers, although it was asked not to")
+        kind = answer.headers.get("content-type", "").lower()
+        if isinstance(answer.stream, httpx2.AsyncByteStream):
+            is_events = kind.startswith("text/event-stream")
+            answer.stream = _BoundedBody(answer.stream, is_events=is_events)
         if answer.is_error and answer.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
             tail.feed(f"HTTP {answer.status_code} {answer.reason_phrase}\n".encode())
 
+    certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if url.startswith("https"):  # the usual ones take a tenth of a second to load
+        certificates = await asyncio.to_thread(ssl.create_default_context)
     client = httpx2.AsyncClient(
-        headers=dict(spec.headers),
+        headers={**spec.headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS),
-        verify=await _certificates(url),
+        verify=certificates,
         trust_env=False,
-        event_hooks={"response": [note]},
+        event_hooks={"response": [check]},
     )
-    speaking = streamable_http_client(url, http_client=client, max_sse_event_size=_LONGEST_EVENT)
-    async with client, speaking as streams:
-        yield streams
+    speaking = streamable_http_client(url, http_client=client, max_sse_event_size=_LONGEST_ANSWER)
+    async with client, speaking as (received, sent):
+        yield _Received(received, lambda: None), sent
 
 
-async def _certificates(url: str) -> ssl.SSLContext:
-    """Load the usual certificates where there is use for them; that takes a tenth of a second."""
-    if url.startswith("https"):
-        return await asyncio.to_thread(ssl.create_default_context)
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+class _BoundedBody(httpx2.AsyncByteStream):
+    """A body that is read as a whole, or event by event, unless that is too much."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, *, is_events: bool) -> None:
+        self._body = body
+        self._is_events = is_events
+        self._error = httpx2.SSEError if is_events else httpx2.StreamError
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        held = bytearray()
+        async for chunk in self._body:
+            held += chunk
+            if len(held) > _LONGEST_ANSWER:
+                raise self._error(f"it answered with more than {_LONGEST_ANSWER} bytes")
+            if self._is_events and _END_OF_EVENT.search(held, max(0, len(held) - len(chunk) - 3)):
+                yield self._check(bytes(held))
+                held.clear()
+        yield self._check(bytes(held))
+
+    def _check(self, piece: bytes) -> bytes:
+        if has_many_values(piece):
+            raise self._error(_TOO_MANY_VALUES)
+        return piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
 @asynccontextmanager
 async def _program(
-    spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: OnClose
+    spec: ServerSpec, tail: LogTail, on_lost: Notify, on_close: Notify
 ) -> AsyncGenerator[TransportStreams, None]:
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "w") as errors:
-        listening = asyncio.create_task(_listen(source, tail))
+    """Start a program; a line of its output that is too long is the last one that is read.
+
+    The SDK's own pipes know no bound, and take quadratic time for a long line.
+    """
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(
+        lambda: SubprocessStreamProtocol(_LONGEST_ANSWER, loop),
+        *_command(spec),
+        env={**get_default_environment(), **spec.env},
+        cwd=spec.cwd or None,
+        start_new_session=True,  # a Ctrl-C in the terminal is for us alone
+    )
+    program = Process(transport, protocol, loop)
+    source, sink, errors = program.stdout, program.stdin, program.stderr
+    assert source and sink and errors  # noqa: S101, PT018 - all three are pipes
+    arriving, received = anyio.create_memory_object_stream[_Message](0)
+    sent, leaving = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_read, source, arriving, tail)
+        tasks.start_soon(_write, sink, leaving, arriving)
+        tasks.start_soon(_listen, errors, tail)
         try:
-            async with stdio_client(_parameters(spec), errlog=errors) as (received, sent):
-                errors.close()  # the program has its own
-                try:
-                    yield _Watched(received, on_lost), sent
-                finally:
-                    on_close()
+            yield _Received(received, on_lost), sent
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            on_close()
+            received.close()
+            sent.close()
+            with anyio.CancelScope(shield=True):
+                await _end(program)
+            transport.close()
+            tasks.cancel_scope.cancel()
 
 
-def _parameters(spec: ServerSpec) -> StdioServerParameters:
+async def _read(
+    source: asyncio.StreamReader, arriving: MemoryObjectSendStream[_Message], tail: LogTail
+) -> None:
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async with arriving:
+            try:
+                while (line := await source.readline()).endswith(b"\n"):
+                    await arriving.send(_parse(line))
+            except ValueError:
+                tail.feed(b"it wrote a line of more than %d bytes\n" % _LONGEST_ANSWER)
+    while await source.read(_CHUNK):
+        pass  # whoever is to end may have to get rid of this before
+
+
+async def _write(
+    sink: asyncio.StreamWriter,
+    leaving: MemoryObjectReceiveStream[SessionMessage],
+    arriving: MemoryObjectSendStream[_Message],
+) -> None:
+    async with leaving:
+        try:
+            async for one in leaving:
+                message = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+                sink.write(message.encode() + b"\n")
+                await sink.drain()
+        except OSError:
+            arriving.close()  # who waits for an answer would wait for ever
+
+
+async def _listen(errors: asyncio.StreamReader, tail: LogTail) -> None:
+    """Read what a program writes to its standard error, so that it never waits for us."""
+    while chunk := await errors.read(_CHUNK):
+        tail.feed(chunk)
+    tail.finish()
+
+
+async def _end(program: Process) -> None:
+    """Close the input of a program, and kill all of its session if it does not end then."""
+    assert program.stdin is not None  # noqa: S101 - it is a pipe
+    program.stdin.close()
+    for number in (signal.SIGTERM, signal.SIGKILL, None):
+        with anyio.move_on_after(_GRACE_SECONDS):
+            # `wait` would wait for those, too, who have got its pipes
+            while program.returncode is None:  # noqa: ASYNC110
+                await asyncio.sleep(_GLANCE_SECONDS)
+            return
+        if number is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, number)
+
+
+class _Numbered(msgspec.Struct):
+    """What is read of a message that is too large to be read."""
+
+    id: int | str
+
+
+def _parse(line: bytes) -> _Message:
+    try:
+        if has_many_values(line):
+            return _refuse(msgspec.json.decode(line, type=_Numbered).id, _TOO_MANY_VALUES)
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+def _refuse(number: int | str, problem: str) -> SessionMessage:
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=problem)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=number, error=error))
+
+
+def has_many_values(document: bytes) -> bool:
+    """Return whether JSON has so many values that to decode them would hold everybody up."""
+    if sum(map(document.count, _BEFORE_VALUES)) <= _MOST_VALUES:
+        return False
+    bare = document.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') > 2 * _MOST_VALUES:
+        return True
+    outside = b"".join(bare.split(b'"')[::2])
+    return sum(map(outside.count, _BEFORE_VALUES)) > _MOST_VALUES
+
+
+def _command(spec: ServerSpec) -> tuple[str, ...]:
     """Return how to start a program so that it dies with us, where the kernel sees to that.
 
     Elsewhere the end of its standard input, which every server heeds, has to do: the watcher that
     `parent_death` would leave behind reads there itself.
     """
-    command = spec.command
-    if sys.platform == "linux":
-        own = (sys.executable, "-P", "-S", str(Path(parent_death.__file__)), str(os.getpid()))
-        command = (*own, *command)
-    return StdioServerParameters(
-        command=command[0], args=[*command[1:]], env=dict(spec.env), cwd=spec.cwd or None
-    )
+    if sys.platform != "linux":
+        return spec.command
+    own = (sys.executable, "-P", "-S", str(Path(parent_death.__file__)), str(os.getpid()))
+    return (*own, *spec.command)
 
 
-async def _listen(source: BinaryIO, tail: LogTail) -> None:
-    """Read what a program writes to its standard error, so that it never waits for us."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_CHUNK)
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), source
-    )
-    try:
-        while chunk := await reader.read(_CHUNK):
-            tail.feed(chunk)
-        tail.finish()
-    finally:
-        transport.close()
+class _Received(ObjectReceiveStream[_Message]):
+    """What comes from a server, but for results too large to be checked; tells when it is over."""
 
-
-class _Watched(ObjectReceiveStream[_Received]):
-    """What comes from a program; tells when that is over."""
-
-    def __init__(self, received: ReadStream[_Received], on_lost: OnLost) -> None:
+    def __init__(self, received: ReadStream[_Message], on_lost: Notify) -> None:
         self._received = received
         self._on_lost = on_lost
 
-    async def receive(self) -> _Received:
-        return await self._received.receive()
+    async def receive(self) -> _Message:
+        received = await self._received.receive()
+        message = received.message if isinstance(received, SessionMessage) else None
+        if not isinstance(message, types.JSONRPCResponse):
+            return received
+        lists = (len(one) for one in message.result.values() if isinstance(one, list))
+        if (longest := max(lists, default=0)) <= _MOST_ITEMS:
+            return received
+        problem = f"the result has a list of {longest} items, more than {_MOST_ITEMS}"
+        return _refuse(message.id, problem)
 
     async def aclose(self) -> None:
         await self._received.aclose()
         self._on_lost()
-
-
-def _own_version() -> str:
-    try:
-        return version("temper-proxy")
-    except PackageNotFoundError:
-        return "0"

@@ -68,6 +68,9 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
     served: dict[str, ServedTool] = {}
     for one in chosen:
         name = sanitise_name(one.name, spec.prefix)
+        if not one.name:
+            warnings.append("has a tool without a name: it is left out")
+            continue
         if name in served:
             warnings.append(f"has two tools that would be called {name!r}: one is left out")
             continue
@@ -98,14 +101,11 @@ def sanitise_name(name: str, prefix: str) -> str:
 def _tool(definition: Definition, name: str) -> Tool:
     parameters = {key: one for key, one in definition.parameters.items() if key != "$schema"}
     function: JsonObject = {"name": name}
-    if definition.description:
-        function["description"] = _clip(definition.description)
+    if description := definition.description:
+        is_long = len(description) > LONGEST_DESCRIPTION
+        function["description"] = (
+            description[: LONGEST_DESCRIPTION - 1] + "…" if is_long else description
+        )
     function["parameters"] = parameters
     source = json.dump({"type": "function", "function": function})
     return Tool(name, parameters, source)
-
-
-def _clip(description: str) -> str:
-    if len(description) <= LONGEST_DESCRIPTION:
-        return description
-    return description[: LONGEST_DESCRIPTION - 1] + "…"

@@ -46,27 +46,8 @@ class ToolSource(Protocol):
         """Call a tool once; nothing that it does raises."""
 
 
-def _no_meta(_: ToolCall) -> JsonObject:
-    return {}
-
-
 async def _nobody(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
     return Decision.UNANSWERED
-
-
-@dataclass(slots=True)
-class _CallTimes:
-    """When a person was asked about a call and when it began, in moments of the `clock`."""
-
-    clock: Callable[[], float]
-    asked: float | None = None
-    begun: float | None = None
-
-    def end(self) -> tuple[float, float, float]:
-        """Return when it began, how long it took, and how long it had waited for a person."""
-        now = self.clock()
-        begun = now if self.begun is None else self.begun
-        return begun, now - begun, 0.0 if self.asked is None else begun - self.asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +61,12 @@ class OwnedTools:
     source: ToolSource
     offered: tuple[ServedTool, ...]
     limits: CallLimits = field(default_factory=CallLimits)
-    meta: Callable[[ToolCall], JsonObject] = _no_meta
+    meta: Callable[[ToolCall], JsonObject] = lambda _call: {}
     notice: Callable[[Called], None] = lambda _called: None
     clock: Callable[[], float] = time.monotonic
     confirm: Callable[[ServedTool, ToolCall, JsonObject], Awaitable[Decision]] = _nobody
 
     def specs(self) -> Sequence[Tool]:
-        """Return the tools, in the order of the settings."""
         return tuple(one.tool for one in self.offered)
 
     async def execute(
@@ -97,56 +77,51 @@ class OwnedTools:
         limits = CallLimits(self.limits.parallel, self.limits.seconds, longest)
         gate = asyncio.Semaphore(limits.parallel)
         async with asyncio.TaskGroup() as group:
-            running = [
-                group.create_task(self._finish(call, gate, limits, context)) for call in calls
-            ]
+            running = [group.create_task(self._run(call, gate, limits, context)) for call in calls]
         return tuple(one.result() for one in running)
 
-    async def _finish(
+    async def _run(
         self, call: ToolCall, gate: asyncio.Semaphore, limits: CallLimits, context: RoundContext
     ) -> Outcome:
-        outcome = await self._run(call, gate, limits)
-        context.finished(outcome)
-        return outcome
-
-    async def _run(self, call: ToolCall, gate: asyncio.Semaphore, limits: CallLimits) -> Outcome:
         tool = next(one for one in self.offered if one.tool.name == call.name)
-        arguments, progress, ended = _arguments(call), _CallTimes(self.clock), _CANCELLED
+        arguments, ended = _arguments(call), _CANCELLED
+        asked: float | None = None
+        begun: float | None = None
         try:
             if arguments is None:
                 ended = _NO_ARGUMENTS
-            elif (refusal := await self._refusal(tool, call, arguments, progress)) is not None:
-                ended = refusal
             else:
-                async with gate:
-                    progress.begun = self.clock()
-                    ended = await self.source.call(tool, arguments, limits, self.meta(call))
+                decision = Decision.ALLOWED
+                if tool.needs_yes:  # who is asked delays no other call
+                    asked = self.clock()
+                    decision = await self.confirm(tool, call, arguments)
+                if decision.refusal is not None:
+                    ended = decision.refusal
+                else:
+                    async with gate:
+                        begun = self.clock()
+                        ended = await self.source.call(tool, arguments, limits, self.meta(call))
         finally:
-            begun, seconds, waited = progress.end()
-            self.notice(self._record_of(tool, call, ended).ran(begun, seconds, waited))
-        return ended.outcome(call, seconds)
-
-    async def _refusal(
-        self, tool: ServedTool, call: ToolCall, arguments: JsonObject, progress: _CallTimes
-    ) -> Ended | None:
-        """Return why a call is not made; None if it may be. Who is asked delays no other call."""
-        if not tool.needs_yes:
-            return None
-        progress.asked = self.clock()
-        return (await self.confirm(tool, call, arguments)).refusal
-
-    def _record_of(self, tool: ServedTool, call: ToolCall, ended: Ended) -> Called:
-        transport, protocol = self.source.protocol_of(tool.server)
-        return Called(
-            tool.server,
-            tool.own_name,
-            call.id,
-            call.name,
-            ended.status,
-            error=ended.error,
-            transport=transport,
-            protocol=protocol,
-        )
+            now = self.clock()
+            begun = now if begun is None else begun
+            transport, protocol = self.source.protocol_of(tool.server)
+            called = Called(
+                tool.server,
+                tool.own_name,
+                call.id,
+                call.name,
+                ended.status,
+                begun,
+                now - begun,
+                ended.error,
+                transport,
+                protocol,
+                0.0 if asked is None else begun - asked,
+            )
+            self.notice(called)
+        outcome = ended.outcome(call, called.seconds)
+        context.finished(outcome)
+        return outcome
 
 
 def _arguments(call: ToolCall) -> JsonObject | None:

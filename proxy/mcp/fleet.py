@@ -39,20 +39,15 @@ class ToolServerFleet:
         self._servers = {spec.name: self._server(before.get(spec.name), spec) for spec in specs}
         for name, server in before.items():
             if self._servers.get(name) is not server:
-                self._retire(server)
+                retiring = asyncio.create_task(server.retire(), name=f"end of {name}")
+                self._retiring[retiring] = server
+                retiring.add_done_callback(self._retiring.pop)
 
     def _server(self, known: McpServer | None, spec: ServerSpec) -> McpServer:
         if known is not None and known.spec == spec and known.state is not RestartState.DOWN:
             known.accept()
             return known
-        server = McpServer(spec, self._patience)
-        server.start()
-        return server
-
-    def _retire(self, server: McpServer) -> None:
-        retiring = asyncio.create_task(server.retire(), name=f"end of {server.spec.name}")
-        self._retiring[retiring] = server
-        retiring.add_done_callback(self._retiring.pop)
+        return McpServer(spec, self._patience)
 
     @property
     def servers(self) -> tuple[McpServer, ...]:

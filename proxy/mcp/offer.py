@@ -1,6 +1,6 @@
 """Which tools of the operator a request gets: those it asks for, and whom they are for. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -52,17 +52,15 @@ class ToolOffer:
         named and not there.
         """
         if not self.policy.admits(owner):
-            _refuse(wanted)
+            for one in wanted:  # who only declares a hosted tool does without
+                if one.server:
+                    raise ToolsNotAllowed(one.param)
             return ()
         offering = self.policy.offering
         is_alone = not own and not wanted
         is_for_all = offering is Offering.ALWAYS or (offering is Offering.TOOLLESS and is_alone)
-        asked = {
-            (one.server, one.own_name)
-            for each in wanted
-            for one in _select_wanted(self.policy, self.source, each)
-        }
-        known = _ready_tools(self.source)
+        asked = {(one.server, one.own_name) for each in wanted for one in self._select_wanted(each)}
+        known = self._ready_tools()
         named = [one for one in known if (one.server, one.own_name) in asked]
         chosen: dict[str, ServedTool] = {}
         for one in (*named, *(known if is_for_all else ())):
@@ -71,40 +69,30 @@ class ToolOffer:
             chosen.pop(tool.name, None)
         return tuple(one for one in known if chosen.get(one.tool.name) is one)
 
+    def _ready_tools(self) -> list[ServedTool]:
+        source = self.source
+        return [one for server in source.names for one in source.tools_of(server) or ()]
 
-def _refuse(wanted: Iterable[WantedTools]) -> None:
-    """Turn away who names a server; who only declares a hosted tool does without."""
-    for one in wanted:
-        if one.server:
-            raise ToolsNotAllowed(one.param)
-
-
-def _ready_tools(source: ToolSource) -> list[ServedTool]:
-    return [one for server in source.names for one in source.tools_of(server) or ()]
-
-
-def _select_wanted(
-    policy: OfferPolicy, source: ToolSource, wanted: WantedTools
-) -> Collection[ServedTool]:
-    if not wanted.server:
-        # agents declare one in every request: without the server they do without the tool
-        server, name = policy.hosted[wanted.kind]
-        return [one for one in _ready_tools(source) if (one.server, one.own_name) == (server, name)]
-    if wanted.server not in source.names:
-        known = ", ".join(source.names)
-        problem = f"There is no tool server {wanted.server!r}; there are: {known}."
-        raise InvalidRequest(problem, f"{wanted.param}.server_label")
-    tools = source.tools_of(wanted.server)
-    if tools is None:
-        raise ToolServerUnavailable(wanted.server)
-    if not tools:
-        problem = f"Nothing of the tool server {wanted.server!r} is offered."
-        raise InvalidRequest(problem, f"{wanted.param}.server_label")
-    if wanted.allowed is None:
-        return tools
-    names = {name for one in tools for name in (one.own_name, one.tool.name)}
-    for place, name in enumerate(wanted.allowed):
-        if name not in names:
-            problem = f"The tool server {wanted.server!r} offers no tool {name!r}."
-            raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{place}")
-    return [one for one in tools if {one.own_name, one.tool.name} & {*wanted.allowed}]
+    def _select_wanted(self, wanted: WantedTools) -> Collection[ServedTool]:
+        if not wanted.server:
+            # agents declare one in every request: without the server they do without the tool
+            named = self.policy.hosted[wanted.kind]
+            return [one for one in self._ready_tools() if (one.server, one.own_name) == named]
+        if wanted.server not in self.source.names:
+            known = ", ".join(self.source.names)
+            problem = f"There is no tool server {wanted.server!r}; there are: {known}."
+            raise InvalidRequest(problem, f"{wanted.param}.server_label")
+        tools = self.source.tools_of(wanted.server)
+        if tools is None:
+            raise ToolServerUnavailable(wanted.server)
+        if not tools:
+            problem = f"Nothing of the tool server {wanted.server!r} is offered."
+            raise InvalidRequest(problem, f"{wanted.param}.server_label")
+        if wanted.allowed is None:
+            return tools
+        names = {name for one in tools for name in (one.own_name, one.tool.name)}
+        for place, name in enumerate(wanted.allowed):
+            if name not in names:
+                problem = f"The tool server {wanted.server!r} offers no tool {name!r}."
+                raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{place}")
+        return [one for one in tools if {one.own_name, one.tool.name} & {*wanted.allowed}]

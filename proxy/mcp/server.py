@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import cast
 
-import mcp_types
-import mcp_types as mcp
+import mcp_types as types
 from mcp import Client, MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -30,7 +29,7 @@ from proxy.tool_rounds.executor import Status
 from proxy.tools.results import DONE, cut, failure
 
 
-def text_of(result: mcp.CallToolResult, longest: int) -> str:
+def text_of(result: types.CallToolResult, longest: int) -> str:
     """Put a result into at most `longest` characters.
 
     Pictures, sounds and files become a line that says what they were; one that only has structured
@@ -44,18 +43,18 @@ def text_of(result: mcp.CallToolResult, longest: int) -> str:
     return cut(text or DONE, longest)
 
 
-def _part(part: mcp.ContentBlock) -> str:
+def _part(part: types.ContentBlock) -> str:
     match part:
-        case mcp.TextContent():
+        case types.TextContent():
             return part.text
-        case mcp.ImageContent() | mcp.AudioContent():
+        case types.ImageContent() | types.AudioContent():
             return f"[{part.type}: {part.mime_type}, {_size(part.data)}; not shown]"
-        case mcp.ResourceLink():
+        case types.ResourceLink():
             return _line("link", part.name, part.uri, part.mime_type)
-        case mcp.EmbeddedResource(resource=mcp.TextResourceContents() as resource):
+        case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
             return resource.text
-        case mcp.EmbeddedResource(resource=resource):
-            size = _size(resource.blob) if isinstance(resource, mcp.BlobResourceContents) else ""
+        case types.EmbeddedResource(resource=resource):
+            size = _size(resource.blob) if isinstance(resource, types.BlobResourceContents) else ""
             return _line("file", resource.uri, resource.mime_type, size, "not shown")
 
 
@@ -69,9 +68,6 @@ def _size(base64: str) -> str:
 
 logger = logging.getLogger(__name__)
 
-_START_SECONDS = 30.0
-_WAIT_SECONDS = 5.0  # for a server that is being started again
-_SEND_SECONDS = 5.0  # for a call to be taken, which the SDK waits for without any limit
 _LAST_LINES = 3
 _NONSENSE = "Error: the tool server answered with something that is no result"
 
@@ -80,15 +76,15 @@ _NONSENSE = "Error: the tool server answered with something that is no result"
 class ServerTimeouts:
     """How long is waited for what, in seconds; tests are less patient."""
 
-    start: float = _START_SECONDS
-    call: float = _WAIT_SECONDS
+    start: float = 30.0
+    call: float = 5.0  # for a server that is being started again
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     clock: Callable[[], float] = time.monotonic
-    send: float = _SEND_SECONDS
+    send: float = 5.0  # for a call to be taken, which the SDK waits for without any limit
 
 
 class McpServer:
-    """A server that is kept going from `start` to `stop`."""
+    """A server that is kept going until it is stopped."""
 
     def __init__(self, spec: ServerSpec, patience: ServerTimeouts | None = None) -> None:
         self.spec = spec
@@ -109,18 +105,15 @@ class McpServer:
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._owner: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._owner = asyncio.create_task(self._look_after(), name=f"owner of {self.spec.name}")
+        self._owner = asyncio.create_task(self._look_after(), name=f"owner of {spec.name}")
 
     def stop(self) -> None:
-        """Ask the owner to end; `ended` waits for that."""
+        """Ask the owner to end; `wait_closed` waits for that."""
         if self._is_stopping:
             return  # a second cancellation, as any while it closes, would leave its program
         self._is_stopping = True
         self._lost.set()
-        if self._owner is not None and self._client is None and not self._is_closing:
+        if self._client is None and not self._is_closing:
             self._owner.cancel()  # it waits for an answer, or for the next start
 
     async def retire(self) -> None:
@@ -135,8 +128,7 @@ class McpServer:
             self._select()
 
     async def wait_closed(self) -> None:
-        if self._owner is not None:
-            await asyncio.wait({self._owner})
+        await asyncio.wait({self._owner})
 
     @property
     def state(self) -> RestartState:
@@ -188,12 +180,12 @@ class McpServer:
                 own.own_name,
                 arguments,
                 read_timeout_seconds=limits.seconds,
-                meta=cast("mcp_types.RequestParamsMeta", meta) if meta else None,
+                meta=cast("types.RequestParamsMeta", meta) if meta else None,
             )
             return await self._await_result(result, limits)
 
     async def _await_result(
-        self, arriving: Awaitable[mcp_types.CallToolResult], limits: CallLimits
+        self, arriving: Awaitable[types.CallToolResult], limits: CallLimits
     ) -> Ended:
         try:
             async with asyncio.timeout(limits.seconds + self._patience.send):
@@ -220,23 +212,19 @@ class McpServer:
                 self._idle.set()
 
     def _as_failure(self, error: MCPError, limits: CallLimits) -> Ended:
+        # over HTTP a server kept sessions before 2026, which it may forget
+        has_session = self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
         match error.code:
-            case mcp_types.REQUEST_TIMEOUT:
+            case types.REQUEST_TIMEOUT:
                 return _late(limits)
-            case mcp_types.CONNECTION_CLOSED:
+            case types.CONNECTION_CLOSED:
                 return Ended(LOST, Status.LOST, "connection_closed", is_counted=False)
-            case mcp_types.INVALID_REQUEST if self._has_session:
-                # among others a session that the server has forgotten: only a new one helps
-                self._lost.set()
+            case types.INVALID_REQUEST if has_session:
+                self._lost.set()  # only a new session helps
                 return Ended(UNREACHABLE, Status.FAILED, "session", is_counted=False)
             case code:
                 text = cut(f"Error: {error.message}", limits.result_chars)
                 return Ended(text, Status.FAILED, str(code))
-
-    @property
-    def _has_session(self) -> bool:
-        """Whether it keeps a session for us that it may forget: over HTTP, before 2026."""
-        return self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
 
     async def _look_after(self) -> None:
         try:
@@ -269,7 +257,9 @@ class McpServer:
                     await self._lost.wait()
                 finally:
                     self._is_closing = True
-                    self._dismiss()
+                    if self._client is not None:
+                        self._client = None
+                        self._settled.clear()
             return "ended"
         except TimeoutError:
             return f"did not tell its tools within {self._patience.start:g} seconds"
@@ -277,7 +267,6 @@ class McpServer:
             return f"cannot be used: {_word(error)}"
         finally:
             self._is_closing = False
-            self._dismiss()
 
     async def _wait(self, problem: str) -> None:
         """Wait for the next start; a program that stays down is left alone until it is stopped.
@@ -301,7 +290,7 @@ class McpServer:
             async with asyncio.timeout(delay):
                 await asyncio.Event().wait()  # only a stop ends it before
 
-    def _take(self, listed: Sequence[mcp_types.Tool]) -> None:
+    def _take(self, listed: Sequence[types.Tool]) -> None:
         """Take the definitions: the first ones count, and what changes later is withdrawn."""
         self.definitions = tuple(map(_definition, listed))
         if self._selection is None:
@@ -327,18 +316,13 @@ class McpServer:
         self._restarts.become_ready(self._patience.clock())
         self._settled.set()
 
-    def _dismiss(self) -> None:
-        if self._client is not None:
-            self._client = None
-            self._settled.clear()
-
 
 def _late(limits: CallLimits) -> Ended:
     text = f"Error: no result within {limits.seconds:g} seconds; the call was cancelled"
     return Ended(text, Status.TIMED_OUT, "timeout")
 
 
-def _definition(tool: mcp_types.Tool) -> Definition:
+def _definition(tool: types.Tool) -> Definition:
     hints = tool.annotations
     parameters = json.parse(json.dump_text(tool.input_schema))
     assert isinstance(parameters, dict)  # noqa: S101 - the SDK has checked it
@@ -350,6 +334,5 @@ def _word(error: BaseException) -> str:
     """Return the first thing that went wrong, without what it was wrapped in."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(
-        ": "
-    )
+    first, *_ = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {first}".rstrip(": ")

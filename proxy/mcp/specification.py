@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import msgspec
-from msgspec.structs import replace
 
 from proxy.conversation.tools import ToolCall
 from proxy.tool_rounds.executor import Outcome, Status
@@ -72,9 +71,6 @@ class Called(msgspec.Struct, frozen=True):
     transport: str = ""
     protocol: str = ""
     waited: float = 0.0
-
-    def ran(self, begun: float, seconds: float, waited: float = 0.0) -> "Called":
-        return replace(self, begun=begun, seconds=seconds, waited=waited)
 
 
 class Ended(msgspec.Struct, frozen=True):

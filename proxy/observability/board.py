@@ -82,9 +82,7 @@ class Board:
         self._entries: dict[int, _BoardEntry] = {}
         self._over: deque[int] = deque()
         self._lost = 0  # the latest change of what was forgotten
-        self._opened = 0
-        self._running = 0
-        self._waiting = 0
+        self._opened = self._running = self._waiting = 0
         self._history = History()
         self.tool_calls = ToolCalls()
 
@@ -96,7 +94,6 @@ class Board:
         return self._opened
 
     def advance(self, number: int, stage: RequestStage) -> None:
-        """Note that a living request has come to a turning point."""
         entry = self._entries[number]
         before = entry.stage
         if before is not stage:
@@ -174,7 +171,6 @@ class Board:
         return int(number) if is_own and len(number) < 16 else None
 
     def counts(self) -> ProcessCounts:
-        """Return what was counted here, to be added up with what others have."""
         return self._history.counts()
 
     def totals(self, others: Iterable[ProcessCounts] = ()) -> CountsBySpan:
@@ -189,7 +185,6 @@ class Board:
         entry.changed = self.number
 
     def _note_load(self, running: int, waiting: int) -> None:
-        """Count those who run and who wait from now on."""
         if running or waiting:
             self._running += running
             self._waiting += waiting

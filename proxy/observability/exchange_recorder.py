@@ -3,27 +3,17 @@
 Nobody wraps anything where no recording was asked for. What is kept of one exchange is bounded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from msgspec.structs import astuple
+
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
-from proxy.conversation import json
+from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import (
-    EventSink,
-    ReasoningDelta,
-    ReplyEvent,
-    ReplyFinished,
-    ReplyInProgress,
-    ReplyStarted,
-    ReplyUnreadable,
-    TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCallStarted,
-)
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import ToolUse
 from proxy.conversation.workflows import NO_RULES
@@ -57,35 +47,22 @@ _GROWING = ("text", "reasoning", "arguments")
 _MOST_CHARACTERS = 4 * 2**20
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """A piece that may still grow; joined once, or a long text would cost its square."""
-
-    head: Piece
-    texts: list[str]
-
-    @property
-    def piece(self) -> Piece:
-        return [*self.head, "".join(self.texts)]
-
-
 class ExchangeRecorder:
     """What is heard of one exchange."""
 
     def __init__(self) -> None:
-        self._generations: list[list[_Stretch]] = []
+        # pieces that may still grow: joined once, or a long text would cost its square
+        self._generations: list[list[tuple[Piece, list[str]]]] = []
         self._rounds: list[int] = []
         self._run: RecordedRun | None = None
-        self._answer = ReplyInProgress()
+        self._answer = replies.ReplyInProgress()
         self._finish_reason: str | None = None
         self._characters = 0
 
     def wrap(self, backend: Backend) -> Backend:
-        """Return a backend whose replies are recorded."""
         return _RecordedBackend(backend, self)
 
     async def record_answer(self, batches: ReplyEvents) -> ReplyEvents:
-        """Record a client's events on their way."""
         async with aclosing(batches) as heard:
             async for batch in heard:
                 for event in batch:
@@ -117,15 +94,14 @@ class ExchangeRecorder:
         if not self.is_whole:
             return
         stretches = self._generations[-1]
-        if stretches and head[0] in _GROWING and stretches[-1].head == head:
-            stretches[-1].texts.append(text)
+        if stretches and head[0] in _GROWING and stretches[-1][0] == head:
+            stretches[-1][1].append(text)
         else:
-            stretches.append(_Stretch(head, [text]))
+            stretches.append((head, [text]))
 
     def exchange(
         self, known: KnownModel, plan: RequestPlan, record: RequestRecord
     ) -> RecordedExchange:
-        """Return the whole exchange, once it is over."""
         return RecordedExchange(
             id=record.id,
             at=record.begun_at,
@@ -134,95 +110,81 @@ class ExchangeRecorder:
             policy=_policy(plan.policy),
             request=_request(plan.request),
             generations=tuple(
-                tuple(stretch.piece for stretch in generation) for generation in self._generations
+                tuple([*head, "".join(texts)] for head, texts in each) for each in self._generations
             ),
             run=self._run,
-            answer=self._record_answer(),
-            verdict=verdict_of(record),
+            answer=answer_of(self._answer, self._finish_reason),
+            verdict=RecordedVerdict(
+                outcome=record.outcome.value if record.outcome is not None else None,
+                attempts=tuple((attempt.kind, attempt.defect) for attempt in record.attempts),
+                repairs=repairs(record.facts),
+            ),
         )
 
     @property
     def is_whole(self) -> bool:
         return self._characters <= _MOST_CHARACTERS
 
-    def _note_answer(self, event: ReplyEvent) -> None:
-        if isinstance(event, ReplyStarted):
-            self._answer = ReplyInProgress()
-        elif isinstance(event, ReplyFinished):
+    def _note_answer(self, event: replies.ReplyEvent) -> None:
+        if isinstance(event, replies.ReplyStarted):
+            self._answer = replies.ReplyInProgress()
+        elif isinstance(event, replies.ReplyFinished):
             self._finish_reason = event.reason
-        elif isinstance(event, TextDelta | ToolCallArgumentsDelta):
+        elif isinstance(event, replies.TextDelta | replies.ToolCallArgumentsDelta):
             self._characters += len(event.text)
-        if self.is_whole and not isinstance(event, ReasoningDelta):
+        if self.is_whole and not isinstance(event, replies.ReasoningDelta):
             self._answer.add(event)
 
-    def _record_answer(self) -> RecordedAnswer:
-        answer = self._answer.finish(self._finish_reason or "")
-        calls = (
-            RecordedCall(name=call.name, arguments=str(call.arguments)) for call in answer.calls
-        )
-        return RecordedAnswer(
-            text=answer.text, calls=tuple(calls), finish_reason=self._finish_reason
-        )
+
+_WORDS: Mapping[type[replies.ReplyEvent], str] = {
+    replies.TextDelta: "text",
+    replies.ReasoningDelta: "reasoning",
+    replies.ToolCallStarted: "call",
+    replies.ToolCallArgumentsDelta: "arguments",
+    replies.ReplyFinished: "finished",
+    replies.ReplyUnreadable: "unreadable",
+}
 
 
-def piece_of(event: ReplyEvent) -> Piece | None:
+def piece_of(event: replies.ReplyEvent) -> Piece | None:
     """Write an event of a backend down; None for what nobody judges."""
-    piece: Piece | None = None
-    match event:
-        case TextDelta(text):
-            piece = ["text", text]
-        case ReasoningDelta(text):
-            piece = ["reasoning", text]
-        case ToolCallStarted(index, call_id, name):
-            piece = ["call", index, call_id, name]
-        case ToolCallArgumentsDelta(index, text):
-            piece = ["arguments", index, text]
-        case ReplyFinished(reason):
-            piece = ["finished", reason]
-        case ReplyUnreadable(detail):
-            piece = ["unreadable", detail]
-        case _:
-            pass
-    return piece
+    if (word := _WORDS.get(type(event))) is None:
+        return None
+    return [word, event.text] if isinstance(event, replies.TextDelta) else [word, *astuple(event)]
 
 
-def event_of(piece: Piece) -> ReplyEvent:
+def event_of(piece: Piece) -> replies.ReplyEvent:
     """Read an event that was written down; raises ValueError if it is none."""
     match piece:
         case ["text", str(text)]:
-            return TextDelta(text)
+            return replies.TextDelta(text)
         case ["reasoning", str(text)]:
-            return ReasoningDelta(text)
+            return replies.ReasoningDelta(text)
         case ["call", int(index), str() | None as call_id, str(name)]:
-            return ToolCallStarted(index, call_id, name)
+            return replies.ToolCallStarted(index, call_id, name)
         case ["arguments", int(index), str(text)]:
-            return ToolCallArgumentsDelta(index, text)
+            return replies.ToolCallArgumentsDelta(index, text)
         case ["finished", str(reason)]:
-            return ReplyFinished(reason)
+            return replies.ReplyFinished(reason)
         case ["unreadable", str(detail)]:
-            return ReplyUnreadable(detail)
+            return replies.ReplyUnreadable(detail)
         case _:
             raise ValueError(f"{piece} is no piece of a generation")
 
 
-def verdict_of(record: RequestRecord) -> RecordedVerdict:
-    """Return what the guardrails made of a request."""
-    return RecordedVerdict(
-        outcome=record.outcome.value if record.outcome is not None else None,
-        attempts=tuple((attempt.kind, attempt.defect) for attempt in record.attempts),
-        repairs=repairs(record.facts),
-    )
+def answer_of(events: replies.ReplyInProgress, finish_reason: str | None) -> RecordedAnswer:
+    answer = events.finish("")
+    calls = [RecordedCall(name=one.name, arguments=str(one.arguments)) for one in answer.calls]
+    return RecordedAnswer(text=answer.text, calls=tuple(calls), finish_reason=finish_reason)
 
 
 class _RecordedBackend(BackendWrapper):
-    """A backend whose replies are kept."""
-
     def __init__(self, backend: Backend, recorder: ExchangeRecorder) -> None:
         super().__init__(backend)
         self._recorder = recorder
 
     async def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
+        self, question: Question, headers: Headers, sink: replies.EventSink | None = None
     ) -> ReplyEvents:
         self._recorder.begin()
         try:
@@ -270,27 +232,16 @@ def _request(request: Request) -> JsonObject:
 
 
 def _model(known: KnownModel) -> RecordedModel:
-    evidence, overrides = known.evidence, known.overrides
+    profile = known.overrides.profile
     return RecordedModel(
-        names=evidence.names,
-        architecture=evidence.architecture,
-        template=evidence.template,
-        takes_tools=evidence.takes_tools,
-        profile=overrides.profile.name if overrides.profile is not None else None,
-        convention=overrides.convention,
-        replay=overrides.replay,
+        **asdict(known.evidence),
+        profile=profile.name if profile is not None else None,
+        convention=known.overrides.convention,
+        replay=known.overrides.replay,
     )
 
 
 def _policy(policy: Policy) -> RecordedPolicy:
-    return RecordedPolicy(
-        mode=policy.mode,
-        text_policy=policy.text_policy,
-        attempts=policy.attempts,
-        is_strict=policy.is_strict,
-        most_repeats=policy.most_repeats,
-        most_rounds=policy.most_rounds,
-        workflow=None if policy.workflow == NO_RULES else policy.workflow,
-        streams_calls=policy.streams_calls,
-        most_failures=policy.most_failures,
-    )
+    values = {name: getattr(policy, name) for name in RecordedPolicy.__struct_fields__}
+    rules = None if policy.workflow == NO_RULES else policy.workflow
+    return RecordedPolicy(**values | {"workflow": rules})

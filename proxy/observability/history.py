@@ -92,6 +92,9 @@ class Point(msgspec.Struct, frozen=True):
     p95: float | None
 
 
+_DRAWN = Point.__struct_fields__[1:9]  # the counts among them
+
+
 class CountsBySpan(msgspec.Struct, frozen=True):
     """What requests came to, by service; all of them together stand under ""."""
 
@@ -110,12 +113,11 @@ class History:
     """The counts and the series; a bucket is added to the counts once it is over."""
 
     def __init__(self) -> None:
-        self._services: dict[str, None] = {}
+        self._services: set[str] = set()
         self._start: dict[str, Counts] = {}  # up to the current bucket, as are the minutes
         self._minutes: deque[tuple[int, dict[str, Counts]]] = deque(maxlen=_MINUTES)
         self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)
-        self._running = 0
-        self._waiting = 0
+        self._running = self._waiting = 0
         self._since = 0.0
 
     def take(self, record: RequestRecord, now: float) -> None:
@@ -146,17 +148,15 @@ class History:
         return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
 
     def _update_peaks(self, now: float) -> None:
-        """Update the bucket's peaks of running and waiting requests."""
         bucket = self._bucket(now)
         bucket.running = max(bucket.running, self._running)
         bucket.waiting = max(bucket.waiting, self._waiting)
 
     def _limit_services(self, service: str | None) -> str:
-        if service is not None and service in self._services:
-            return service
-        if service is None or len(self._services) >= _MOST_SERVICES:
+        is_new = service not in self._services
+        if service is None or (is_new and len(self._services) >= _MOST_SERVICES):
             return OTHER
-        self._services[service] = None
+        self._services.add(service)
         return service
 
     def _bucket(self, now: float) -> Bucket:
@@ -168,7 +168,6 @@ class History:
         return self._buckets[-1]
 
     def _add_up(self, bucket: Bucket) -> None:
-        """Count what ended in a bucket that is over."""
         minute = bucket.at // _MINUTE
         if not self._minutes or self._minutes[-1][0] != minute:
             self._minutes.append((minute, {}))
@@ -185,7 +184,7 @@ def totals_of(processes: Iterable[ProcessCounts], now: float) -> CountsBySpan:
             if minute > now // _MINUTE - _MINUTES:
                 _add(counts, hour)
         _add(counted.start, start)
-    return CountsBySpan(_with_all(hour), _with_all(start))
+    return CountsBySpan({ALL: _together(hour), **hour}, {ALL: _together(start), **start})
 
 
 def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:
@@ -193,16 +192,11 @@ def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:
         to.setdefault(name, Counts()).add(one)
 
 
-def _sum(some: dict[str, Counts], others: dict[str, Counts]) -> dict[str, Counts]:
-    both: dict[str, Counts] = {}
-    for each in (some, others):
-        _add(each, both)
-    return both
-
-
-def _with_all(counts: dict[str, Counts]) -> dict[str, Counts]:
-    """Add a total of all services, first."""
-    return {ALL: _together(counts), **counts}
+def _sum(*parts: dict[str, Counts]) -> dict[str, Counts]:
+    whole: dict[str, Counts] = {}
+    for part in parts:
+        _add(part, whole)
+    return whole
 
 
 def _together(counts: dict[str, Counts]) -> Counts:
@@ -215,19 +209,12 @@ def _together(counts: dict[str, Counts]) -> Counts:
 def _point(bucket: Bucket) -> Point:
     counts, firsts = _together(bucket.counts), bucket.first_tokens
     return Point(
-        bucket.at,
-        counts.clean,
-        counts.repaired,
-        counts.retried,
-        counts.exhausted,
-        counts.failed,
-        counts.left,
-        counts.prompt,
-        counts.output,
-        bucket.running,
-        bucket.waiting,
-        round(median(firsts), 4) if firsts else None,
-        round(percentile(firsts, 0.95), 4) if firsts else None,
+        at=bucket.at,
+        running=bucket.running,
+        waiting=bucket.waiting,
+        median=round(median(firsts), 4) if firsts else None,
+        p95=round(percentile(firsts, 0.95), 4) if firsts else None,
+        **{name: getattr(counts, name) for name in _DRAWN},
     )
 
 

@@ -12,21 +12,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from proxy import errors
+from proxy.backends.refusals import whole_number
 from proxy.context.prefix import PrefixBroken
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import PromptProgress, UsageReported
+from proxy.dialects.lenient_json import as_object
 from proxy.engine import Headers
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendSpokeNonsense,
-    BackendTimedOut,
-    BackendUnavailable,
-    ContextOverflow,
-    InvalidRequest,
-    TemperError,
-)
 from proxy.facts import Fact, ReplyOutcome, Try, tries
 from proxy.observability.board import Board
 from proxy.observability.record import (
@@ -51,38 +43,36 @@ _PROGRESS_SECONDS = 1.0  # between two reports of how much of a prompt was read
 logger = logging.getLogger(__name__)
 
 _OVERFLOWED = Try("as_asked")
-_FAILURES: dict[type[TemperError], str] = {
-    BackendUnavailable: "unavailable",
-    BackendTimedOut: "timed_out",
-    BackendRefused: "refused",
-    BackendSpokeNonsense: "nonsense",
-    ContextOverflow: "context_overflow",
-    InvalidRequest: "invalid_request",
+_FAILURES: dict[type[errors.TemperError], str] = {
+    errors.BackendUnavailable: "unavailable",
+    errors.BackendTimedOut: "timed_out",
+    errors.BackendRefused: "refused",
+    errors.BackendSpokeNonsense: "nonsense",
+    errors.ContextOverflow: "context_overflow",
+    errors.InvalidRequest: "invalid_request",
 }
 
 
+@dataclass(slots=True)
 class _LiveAttempt:
     """An attempt while a block runs, or that ran until `ended`; gives the headers to send."""
 
-    __slots__ = ("_clock", "_headers", "begun", "ended", "error", "round", "span_id")
-
-    def __init__(
-        self, clock: Callable[[], float], headers: Headers, span_id: int, round_number: int
-    ) -> None:
-        self._clock, self._headers = clock, headers
-        self.span_id, self.round = span_id, round_number
-        self.begun = clock()
-        self.ended = 0.0
-        self.error: str | None = None
+    clock: Callable[[], float]
+    headers: Headers
+    span_id: int
+    round: int
+    begun: float
+    ended: float = 0.0
+    error: str | None = None
 
     def __enter__(self) -> Headers:
-        return self._headers
+        return self.headers
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self.ended = self._clock()
-        if isinstance(error, BackendFailed | InvalidRequest):
+        self.ended = self.clock()
+        if isinstance(error, errors.BackendFailed | errors.InvalidRequest):
             self.error = word_for(error)
-        if isinstance(error, BackendSpokeNonsense):
+        if isinstance(error, errors.BackendSpokeNonsense):
             # written as Python's bytes are: nothing in them can steer a terminal
             logger.debug("%s It sent: %r", error, error.sample[:LONGEST_SAMPLE])
 
@@ -182,7 +172,6 @@ class LiveRequest:
                 load.wait(-1)
 
     def set_backend(self, backend: str) -> None:
-        """Note which of several backends it was."""
         if self.asked is not None and self.asked.backend != backend:
             self.asked = replace(self.asked, backend=backend)
 
@@ -225,7 +214,7 @@ class LiveRequest:
         if self._trace is not None:
             span_id = new_span_id()
             headers = {**headers, "traceparent": self._trace.header(span_id)}
-        running = _LiveAttempt(self._clock, headers, span_id, self.round)
+        running = _LiveAttempt(self._clock, headers, span_id, self.round, self._clock())
         self._attempts.append(running)
         if len(self._attempts) > 1:
             self._progress = None
@@ -242,7 +231,6 @@ class LiveRequest:
         return {"traceparent": self._trace.header(span_id)} if self._trace is not None else {}
 
     def end_call(self, tool: ToolRecord) -> None:
-        """Note a call that is over, `begun` at a moment of the clock."""
         called = self._calls.pop(tool.call_id, None)
         span_id = 0 if called is None else called.span_id
         begun = tool.begun - self._arrived
@@ -308,7 +296,6 @@ class LiveRequest:
             self._link.board.advance(self._number, stage)
 
     def _leave_load(self) -> None:
-        """No longer count towards the load, waiting or running."""
         load = self._load
         if load is None:
             return
@@ -360,9 +347,9 @@ class LiveRequest:
         return Phase.BEFORE_FIRST_TOKEN if len(self._attempts) < 2 else Phase.BETWEEN_ATTEMPTS
 
 
-def word_for(error: TemperError) -> str:
+def word_for(error: errors.TemperError) -> str:
     """Return the kind of an attempt's failure, a word of a closed list."""
-    if isinstance(error, BackendUnavailable) and error.loading:
+    if isinstance(error, errors.BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")
 
@@ -371,13 +358,8 @@ def _tokens(reported: UsageReported | None) -> Tokens:
     if reported is None:
         return Tokens()
     usage = reported.usage
-    details = usage.get("prompt_tokens_details")
     return Tokens(
-        _count(usage.get("prompt_tokens")),
-        _count(details.get("cached_tokens") if isinstance(details, dict) else None),
-        _count(usage.get("completion_tokens")),
+        whole_number(usage.get("prompt_tokens")),
+        whole_number(as_object(usage.get("prompt_tokens_details")).get("cached_tokens")),
+        whole_number(usage.get("completion_tokens")),
     )
-
-
-def _count(value: json.JsonValue) -> int | None:
-    return value if isinstance(value, int) else None

@@ -12,15 +12,14 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Literal, TextIO, TypeAlias
+from typing import Literal, NamedTuple, TextIO, TypeAlias
 
 import msgspec
 
-from proxy.facts import ReplyOutcome, context, repairs, tools
+from proxy.facts import ReplyOutcome, context, cut, repairs, tools
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
 from proxy.observability.sentences import DEPARTURES, OUTCOMES, escape, summarize
 
@@ -56,8 +55,7 @@ _COLOURS = {
 _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED}
 
 
-@dataclass(frozen=True, slots=True)
-class _StyledText:
+class _StyledText(NamedTuple):
     """A word or two of a line, and its colour."""
 
     text: str
@@ -79,7 +77,7 @@ class ShortFormatter(logging.Formatter):
         time = _StyledText(f"{now:%H:%M:%S}", _DIM)
         request = getattr(record, "request", None)
         if isinstance(request, RequestRecord):
-            parts = [*_parts_of(request)]
+            parts = _parts_of(request)
             return self._line([time, *parts] if columns >= _ROOM_FOR_TIME else parts, columns)
         level = record.levelname.lower()
         colour = _LEVELS.get(record.levelno, "")
@@ -121,34 +119,26 @@ def takes_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _parts_of(record: RequestRecord) -> Iterator[_StyledText]:
-    yield _outcome_part(record)
-    if record.model is not None:
-        yield _StyledText(_shorten(escape(record.model), _LONGEST_MODEL))
-    yield _StyledText(_seconds(record.seconds))
-    if record.path != CHAT:
-        yield _StyledText(escape(record.path), _DIM)
-    yield from _detail_parts(record)
-    if record.client is not None:
-        yield _StyledText(f"by {_shorten(escape(record.client), _LONGEST_MODEL)}", _DIM)
-    if record.tokens.cached:
-        yield _StyledText(f"{record.tokens.cached:,} cached", _DIM)
-
-
-def _detail_parts(record: RequestRecord) -> Iterator[_StyledText]:
-    """Return tokens, what went wrong, and what was done about it."""
-    if tokens := _tokens(record):
-        yield _StyledText(tokens)
-    if failed := _failure_text(record):
-        yield _StyledText(failed, _RED)
-    if len(record.attempts) > 1:
-        yield _StyledText(f"{len(record.attempts)} attempts", _YELLOW)
-    if done := summarize(record.facts):
-        yield _StyledText(done, _YELLOW)
+def _parts_of(record: RequestRecord) -> list[_StyledText]:
+    tokens, model, client = record.tokens, record.model or "", record.client
+    used = tokens.prompt is not None or tokens.output is not None
+    attempts = len(record.attempts)
+    parts = [
+        _outcome_part(record),
+        _StyledText(_shorten(escape(model), _LONGEST_MODEL)),
+        _StyledText(_seconds(record.seconds)),
+        _StyledText(escape(record.path) if record.path != CHAT else "", _DIM),
+        _StyledText(f"{tokens.prompt or 0:,} in, {tokens.output or 0:,} out" if used else ""),
+        _StyledText(_failure_text(record), _RED),
+        _StyledText(f"{attempts} attempts" if attempts > 1 else "", _YELLOW),
+        _StyledText(summarize(record.facts), _YELLOW),
+        _StyledText(f"by {_shorten(escape(client), _LONGEST_MODEL)}" if client else "", _DIM),
+        _StyledText(f"{tokens.cached:,} cached" if tokens.cached else "", _DIM),
+    ]
+    return [part for part in parts if part.text]
 
 
 def _outcome_part(record: RequestRecord) -> _StyledText:
-    """Return how it ended, in a word or two."""
     if record.status == CLIENT_LEFT:
         return _StyledText("left", _DIM)
     if record.status >= 400 or record.error is not None:
@@ -158,14 +148,7 @@ def _outcome_part(record: RequestRecord) -> _StyledText:
     return _StyledText(OUTCOMES[record.outcome.value][0], _COLOURS[record.outcome])
 
 
-def _tokens(record: RequestRecord) -> str:
-    tokens = record.tokens
-    is_told = tokens.prompt is not None or tokens.output is not None
-    return f"{tokens.prompt or 0:,} in, {tokens.output or 0:,} out" if is_told else ""
-
-
 def _failure_text(record: RequestRecord) -> str:
-    """Return what kept an answer from coming, if anything did."""
     if record.left is not None:
         return f"the client left {DEPARTURES[record.left.value]}"
     return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
@@ -326,13 +309,10 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def _cut(text: str | None) -> str | None:
-    return text if text is None or len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
+    return text if text is None else cut(text, LONGEST_VALUE)
 
 
 def _quote(value: Value) -> str:
     if not isinstance(value, str):
         return str(value).lower()
-    if _PLAIN.fullmatch(value):
-        return value
-    text = escape(value)
-    return '"' + text.replace('"', '\\"') + '"'
+    return value if _PLAIN.fullmatch(value) else '"' + escape(value).replace('"', '\\"') + '"'

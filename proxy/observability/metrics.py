@@ -12,8 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -39,10 +38,13 @@ _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
 _NONE = "none"
 _MOST_CLIENTS = 200
-# by whoever looks; anybody finds the same
-_FOUND = (table.UP, table.RESTARTS, table.TOOL_SERVER_UP)
-# every worker finds out for itself
-_LEAST = (table.STATE_UP,)
+# what the gauges of several workers come to, if not to their sum
+_MODES: Mapping[Metric, Literal["livemostrecent", "livemin", "livesum"]] = {
+    table.UP: "livemostrecent",  # by whoever looks; anybody finds the same
+    table.RESTARTS: "livemostrecent",
+    table.TOOL_SERVER_UP: "livemostrecent",
+    table.STATE_UP: "livemin",  # every worker finds out for itself
+}
 
 
 @contextmanager
@@ -63,21 +65,6 @@ def share_folder() -> Generator[str, None, None]:
 def forget_process(process_id: int, folder: str) -> None:
     """Take what a process that ended had at that moment out of the gauges; its counts stay."""
     mark_process_dead(process_id, folder)  # type: ignore[no-untyped-call]
-
-
-class _Series(Protocol):
-    """What holds the values of metrics, by their labels."""
-
-    def add(self, metric: Metric, labels: Labels, by: float) -> None: ...
-
-    def put(self, metric: Metric, labels: Labels, value: float) -> None: ...
-
-    def forget(self, metric: Metric, labels: Labels) -> None: ...
-
-    def measure(self, metric: Metric, labels: Labels, value: float) -> None: ...
-
-    def registry(self) -> CollectorRegistry:
-        """Return what Prometheus' client can write."""
 
 
 class _Distribution:
@@ -125,7 +112,6 @@ class _OwnSeries(Collector):
         return self._registry
 
     def collect(self) -> Iterator[Family]:
-        """Return every metric with its values, for the library."""
         for metric in table.METRICS:
             name, meaning, labels = metric.name, metric.meaning, metric.labels
             if metric.kind == "histogram":
@@ -159,8 +145,9 @@ class _SharedSeries:
             if one.kind == "counter":
                 self._counters[one] = Counter(name, meaning, labels, registry=registry)
             elif one.kind == "gauge":
+                mode = _MODES.get(one, "livesum")
                 self._gauges[one] = Gauge(
-                    name, meaning, labels, registry=registry, multiprocess_mode=_mode(one)
+                    name, meaning, labels, registry=registry, multiprocess_mode=mode
                 )
             else:
                 self._histograms[one] = Histogram(
@@ -193,7 +180,7 @@ class Metrics:
 
     def __init__(self) -> None:
         folder = os.environ.get(_FOLDER)
-        self._series: _Series = _SharedSeries(folder) if folder else _OwnSeries()
+        self._series = _SharedSeries(folder) if folder else _OwnSeries()
         self._loads: dict[str, ServiceLoad] = {}
         self._clients: set[str] = set()
         self._tool_servers: set[str] = set()
@@ -273,9 +260,10 @@ class Metrics:
             self._series.measure(table.CONTEXT, (model,), fact.sent)
             if fact.is_new:
                 self._series.add(table.COMPACTIONS, (model, str(fact.tier)), 1)
-        elif (metric := _COUNTED.get(type(fact))) is not None:
-            word = _word(fact)
-            self._series.add(metric, (model, word) if word else (model,), 1)
+        elif (counted := _COUNTED.get(type(fact))) is not None:
+            metric, field = counted
+            labels = (model, str(getattr(fact, field))) if field else (model,)
+            self._series.add(metric, labels, 1)
 
     def _count_tools(self, record: RequestRecord, model: str) -> None:
         for tool in record.tools:
@@ -286,18 +274,11 @@ class Metrics:
         self._series.add(table.ROUNDS, (model,), rounds)
 
 
-def _mode(metric: Metric) -> Literal["livemostrecent", "livemin", "livesum"]:
-    """Return what the gauges of several workers come to."""
-    if metric in _FOUND:
-        return "livemostrecent"
-    return "livemin" if metric in _LEAST else "livesum"
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
     """Follows the load of one service."""
 
-    _series: _Series
+    _series: _OwnSeries | _SharedSeries
     _labels: Labels
 
     def wait(self, by: int) -> None:
@@ -308,15 +289,11 @@ class ServiceLoad:
         self._series.add(table.CACHE, self._labels, share)
 
 
-def _tokens(record: RequestRecord) -> Iterator[tuple[str, int]]:
+def _tokens(record: RequestRecord) -> list[tuple[str, int]]:
     """Return what a reply cost, by the kind of tokens, as far as it is known."""
     tokens = record.tokens
-    if tokens.prompt is not None:
-        yield "input", max(0, tokens.prompt)
-    if tokens.cached is not None:
-        yield "cached", max(0, tokens.cached)
-    if tokens.output is not None:
-        yield "output", max(0, tokens.output)
+    kinds = (("input", tokens.prompt), ("cached", tokens.cached), ("output", tokens.output))
+    return [(kind, max(0, number)) for kind, number in kinds if number is not None]
 
 
 def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
@@ -327,31 +304,17 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     return "accepted" if record.outcome is not None else "cancelled"
 
 
-_COUNTED: Mapping[type[Fact], Metric] = MappingProxyType(
-    {
-        facts.BrokeOff: table.BROKEN_OFF,
-        facts.Withheld: table.WITHHELD,
-        facts.Rescued: table.RESCUES,
-        facts.Refused: table.REFUSALS,
-        facts.RejectedReply: table.REJECTIONS,
-        facts.Healed: table.HEALINGS,
-        facts.Omitted: table.OMISSIONS,
-        facts.Repaired: table.REPAIRS,
-        facts.Coerced: table.REPAIRS,
-        facts.Renamed: table.REPAIRS,
-        facts.Dropped: table.REPAIRS,
-    }
-)
-
-
-def _word(fact: Fact) -> str:
-    """Return the label of a fact that is counted, "" where it has none."""
-    match fact:
-        case facts.Rescued(word) | facts.Refused(word) | facts.RejectedReply(word):
-            return word
-        case facts.Healed(word) | facts.Omitted(word):
-            return word
-        case facts.Repaired() | facts.Coerced() | facts.Renamed() | facts.Dropped():
-            return fact.name
-        case _:
-            return ""
+# the metric of each fact that is counted, and the field of its label
+_COUNTED: Mapping[type[Fact], tuple[Metric, str]] = {
+    facts.BrokeOff: (table.BROKEN_OFF, ""),
+    facts.Withheld: (table.WITHHELD, ""),
+    facts.Rescued: (table.RESCUES, "syntax"),
+    facts.Refused: (table.REFUSALS, "reason"),
+    facts.RejectedReply: (table.REJECTIONS, "defect"),
+    facts.Healed: (table.HEALINGS, "what"),
+    facts.Omitted: (table.OMISSIONS, "what"),
+    facts.Repaired: (table.REPAIRS, "name"),
+    facts.Coerced: (table.REPAIRS, "name"),
+    facts.Renamed: (table.REPAIRS, "name"),
+    facts.Dropped: (table.REPAIRS, "name"),
+}

@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,8 +22,7 @@ _SECONDS = 5.0
 _LARGEST = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerPlace:
+class WorkerPlace(NamedTuple):
     """Which of several workers it is, counted from 1, and the folder that all of them share."""
 
     number: int
@@ -37,7 +36,6 @@ class SharedCounts:
     place: WorkerPlace
 
     def publish(self, counted: ProcessCounts) -> None:
-        """Let the others know what this one has counted."""
         file = self._own()
         fresh = file.with_suffix(".new")
         with contextlib.suppress(OSError):  # the next second brings another one
@@ -45,7 +43,6 @@ class SharedCounts:
             fresh.replace(file)
 
     def others(self) -> tuple[ProcessCounts, ...]:
-        """Return what all others have counted so far."""
         own = self._own()
         files = self.place.folder.glob(f"{_PREFIX}*.json")
         read = (_read(file) for file in files if file != own)
@@ -89,7 +86,6 @@ class SiblingBoards:
 
     @contextlib.asynccontextmanager
     async def answering(self) -> AsyncGenerator[None]:
-        """Answer other workers while the block runs."""
         path = self._path(self._instance)
         server = await asyncio.start_unix_server(self._serve, path)
         try:

@@ -10,14 +10,14 @@ import logging
 import os
 import re
 from collections import OrderedDict, deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import msgspec
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonValue
 from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import Replay
@@ -100,7 +100,6 @@ class KeptExchanges:
             self._dropped.append(oldest)
 
     def leave_out(self, number: int) -> None:
-        """Note that an exchange was too large to be recorded."""
         self._too_large.append(number)
 
     def has(self, number: int) -> bool:
@@ -124,11 +123,7 @@ SETTING = "recording.path"
 Piece: TypeAlias = list[str | int | None]
 
 
-class _RecordedPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RecordedModel(_RecordedPart):
+class RecordedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was known of the model, and what the operator had decided about it."""
 
     names: tuple[str, ...]
@@ -140,7 +135,7 @@ class RecordedModel(_RecordedPart):
     replay: Replay | None = None
 
 
-class RecordedPolicy(_RecordedPart):
+class RecordedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the request was to be judged."""
 
     mode: Mode
@@ -154,14 +149,14 @@ class RecordedPolicy(_RecordedPart):
     most_failures: int = MOST_FAILURES
 
 
-class RecordedCall(_RecordedPart):
+class RecordedCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A call that the client got."""
 
     name: str
     arguments: str
 
 
-class RecordedAnswer(_RecordedPart):
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the client got."""
 
     text: str = ""
@@ -169,7 +164,7 @@ class RecordedAnswer(_RecordedPart):
     finish_reason: str | None = None
 
 
-class RecordedOutcome(_RecordedPart):
+class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What became of a call that Temper ran, in the words that the model read."""
 
     name: str
@@ -179,14 +174,14 @@ class RecordedOutcome(_RecordedPart):
     counted: bool = True
 
 
-class RecordedRound(_RecordedPart):
+class RecordedRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """So many of the `generations`, and what came of the calls of the last of them."""
 
     generations: int
     outcomes: tuple[RecordedOutcome, ...] = ()
 
 
-class RecordedRun(_RecordedPart):
+class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rounds of a request that had tools of the operator: those are `owned`.
 
     After `most_rounds` rounds of tools an answer was asked for, and `most_failed_rounds` in a row
@@ -199,7 +194,7 @@ class RecordedRun(_RecordedPart):
     rounds: tuple[RecordedRound, ...]
 
 
-class RecordedVerdict(_RecordedPart):
+class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the guardrails made of it; each attempt with the defect of its reply."""
 
     outcome: str | None
@@ -207,7 +202,7 @@ class RecordedVerdict(_RecordedPart):
     repairs: str
 
 
-class RecordedExchange(_RecordedPart):
+class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One request from its arrival to its answer; whatever its dialect, `request` is in chat's.
 
     Version 1 has no `run`.
@@ -219,7 +214,7 @@ class RecordedExchange(_RecordedPart):
     dialect: str = CHAT_DIALECT
     model: RecordedModel
     policy: RecordedPolicy
-    request: JsonObject
+    request: Mapping[str, object]
     generations: tuple[tuple[Piece, ...], ...]
     run: RecordedRun | None = None
     answer: RecordedAnswer
@@ -243,7 +238,7 @@ class Recording:
         self.kept = kept
         self._max_bytes = max_bytes
         self._redaction = Redaction(secrets)
-        self._is_over = path is None
+        self.is_over = path is None  # nothing more will be written to a file
         self._file: int | None = None
         if path is None:
             return
@@ -253,23 +248,16 @@ class Recording:
             problem = f"cannot write to {path}: {error.strerror}"
             raise InvalidConfiguration(SETTING, problem) from error
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will be written to a file."""
-        return self._is_over
-
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
         """Write an exchange without the secrets in it; `secrets` are those of this one."""
         redaction = self._redaction.with_secrets(*secrets)
-        plain: JsonValue = exchange.model_dump(mode="json")
-        line = json.dump(redaction.redact(plain)) + b"\n"
+        line = json.dump(redaction.redact(json.parse(msgspec.json.encode(exchange)))) + b"\n"
         if self.kept is not None:
             self.kept.keep(number, line)
         if self._file is not None:
             self._append(self._file, line)
 
     def leave_out(self, number: int) -> None:
-        """Note that the exchange of a request was too large to be recorded."""
         if self.kept is not None:
             self.kept.leave_out(number)
 
@@ -287,9 +275,9 @@ class Recording:
             self._end(error.strerror or "it cannot be written")
 
     def _end(self, reason: str) -> None:
-        if not self._is_over:
+        if not self.is_over:
             logger.warning("the recording ends here: %s", reason)
-        self._is_over = True
+        self.is_over = True
 
 
 def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
@@ -305,9 +293,9 @@ def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
 
 def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange:
     try:
-        return RecordedExchange.model_validate_json(line)
-    except ValidationError as error:
-        found = error.errors(include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in found["loc"]) or "the line"
-        problem = f"line {number} is not of a recording: {where}: {found['msg']}"
+        return msgspec.json.decode(line, type=RecordedExchange)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found, _, where = str(error).partition(" - at `$.")
+        place = where.rstrip("`") or "the line"
+        problem = f"line {number} is not of a recording: {place}: {found}"
         raise InvalidConfiguration(str(path), problem) from error

@@ -5,22 +5,20 @@ No model is asked and no tool is run: the recording has what they said. `replay`
 generations is not recorded, but made again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from itertools import count, pairwise
+from dataclasses import asdict, dataclass, fields
+from itertools import count, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+from msgspec import structs
 
-from proxy.context.compaction import NoCompaction
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgress
 from proxy.conversation.requests import Question, Request
-from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
@@ -28,25 +26,16 @@ from proxy.facts import Fact, ToolRan, last_defect, outcome, repairs, tries
 from proxy.guardrails.model_quirks import Quirks
 from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import Turn, TurnState
-from proxy.observability.exchange_recorder import ENDINGS, FAILED, event_of
-from proxy.observability.recording import (
-    Piece,
-    RecordedExchange,
-    RecordedModel,
-    RecordedOutcome,
-    RecordedPolicy,
-    RecordedRound,
-    RecordedRun,
-    read_recording,
-)
-from proxy.observability.sentences import escape
+from proxy.observability import recording
+from proxy.observability.exchange_recorder import ENDINGS, FAILED, answer_of, event_of
+from proxy.observability.recording import Piece, RecordedExchange, read_recording
+from proxy.observability.sentences import cut, escape
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
 
 if TYPE_CHECKING:  # nothing of runs is imported where there was none
-    from proxy.tool_rounds.executor import Outcome
     from proxy.tool_rounds.run import Run
 
 Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
@@ -71,11 +60,15 @@ class ReplayedTurns:
 
         Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
         """
-        request, run = decode_request(json.dump(self._exchange.request)), self._exchange.run
+        request, run = (
+            decode_request(msgspec.json.encode(self._exchange.request)),
+            self._exchange.run,
+        )
         try:
             if run is None:
-                turn = self._begin(request, _select_generations(self._exchange.generations))
-                yield from self._answers(turn, _select_generations(self._exchange.generations))
+                ((_, own),) = _parts(self._exchange)
+                for events in self._batches(self._begin(request, own), own):
+                    yield from events
             else:
                 yield from self._rounds(request, run)
         except GuardrailsExhausted as failure:
@@ -89,13 +82,11 @@ class ReplayedTurns:
 
     @property
     def unfinished(self) -> str:
-        turn = self._turns[-1]
-        is_over = (
-            self._run.stop is not None if self._run is not None else turn.state is TurnState.DONE
-        )
+        state, run = self._turns[-1].state, self._run
+        is_over = run.stop is not None if run is not None else state is TurnState.DONE
         if is_over or self._unfinished:
             return self._unfinished
-        return "asks again" if turn.state is TurnState.ASKING else "fails"
+        return "asks again" if state is TurnState.ASKING else "fails"
 
     @property
     def following(self) -> Question | None:
@@ -103,15 +94,14 @@ class ReplayedTurns:
         last = self._turns[-1:]
         return next((one.next_question() for one in last if one.state is TurnState.ASKING), None)
 
-    def _rounds(self, request: Request, recorded: RecordedRun) -> Iterator[ReplyEvent]:
+    def _rounds(self, request: Request, recorded: recording.RecordedRun) -> Iterator[ReplyEvent]:
         from proxy.tool_rounds.run import Ask, Run, RunState
         from proxy.tool_rounds.terms import RunTerms
 
         limits = recorded.most_rounds, recorded.most_failed_rounds
         terms = RunTerms(frozenset(recorded.owned), self._policy.workflow, *limits)
         run = self._run = Run(request, terms)
-        generations = self._exchange.generations
-        for part, own in _parts(recorded.rounds, generations):
+        for outcomes, own in _parts(self._exchange):
             if run.state is not RunState.READY:
                 return
             step = run.next_step()
@@ -120,34 +110,29 @@ class ReplayedTurns:
             for events in self._batches(turn, own):
                 is_end = bool(events) and isinstance(events[-1], ReplyFinished)
                 yield from run.receive(events, defect=last_defect(turn.facts) if is_end else None)
-            yield from self._results(run, part.outcomes)
+            yield from self._results(run, outcomes)
 
-    def _results(self, run: "Run", recorded: Sequence[RecordedOutcome]) -> Sequence[ReplyEvent]:
+    def _results(
+        self, run: "Run", recorded: Sequence[recording.RecordedOutcome]
+    ) -> Sequence[ReplyEvent]:
         """Give a run the recorded results of its calls; it stops if the calls are others."""
+        from proxy.tool_rounds.executor import Outcome, Status
         from proxy.tool_rounds.run import Execute, RunState
 
         step = run.next_step() if run.state is RunState.CALLED else None
         if not isinstance(step, Execute):
             return ()
-        if (outcomes := self._outcomes(step.calls, recorded)) is None:
+        made = [(call.name, call.arguments) for call in step.calls]
+        if made != [(one.name, one.arguments) for one in recorded]:
             self._unfinished = "calls other tools"
             return ()
-        return run.finish_round(outcomes)
-
-    def _outcomes(
-        self, calls: Sequence[ToolCall], recorded: Sequence[RecordedOutcome]
-    ) -> "tuple[Outcome, ...] | None":
-        """Return what became of calls then; None if they were others."""
-        from proxy.tool_rounds.executor import Outcome, Status
-
-        made = [(call.name, call.arguments) for call in calls]
-        if made != [(one.name, one.arguments) for one in recorded]:
-            return None
         number = 1 + max((one.round for one in self._ran), default=0)
         self._ran += [ToolRan("", one.name, one.status, number) for one in recorded]
-        return tuple(
-            Outcome(call, one.text, Status(one.status), counted=one.counted)
-            for call, one in zip(calls, recorded, strict=True)
+        return run.finish_round(
+            tuple(
+                Outcome(call, one.text, Status(one.status), counted=one.counted)
+                for call, one in zip(step.calls, recorded, strict=True)
+            )
         )
 
     def _begin(self, request: Request, heard: Generations, *, is_last: bool = False) -> Turn:
@@ -157,17 +142,13 @@ class ReplayedTurns:
             """Answer as it was recorded: this depended on everybody else's requests."""
             return not self._was_withheld or next(leave, None) is not None
 
+        def new_id() -> str:
+            return f"call_{next(self._numbers)}"
+
         plan = plan_request(request, self._policy)
-        turn = begin(plan, self._new_id, may_retry, NoCompaction(), is_last=is_last)
+        turn = begin(plan, new_id, may_retry, is_last=is_last)
         self._turns.append(turn)
         return turn
-
-    def _new_id(self) -> str:
-        return f"call_{next(self._numbers)}"
-
-    def _answers(self, turn: Turn, generations: Generations) -> Iterator[ReplyEvent]:
-        for events in self._batches(turn, generations):
-            yield from events
 
     def _batches(self, turn: Turn, generations: Generations) -> Iterator[Sequence[ReplyEvent]]:
         """Put each question of a turn to the recording, as long as it knows an answer."""
@@ -191,54 +172,30 @@ class ReplayedTurns:
 
 def lost_generations(exchange: RecordedExchange) -> int:
     """Count the generations that no turn is made of: those of prompts that proved too long."""
-    if exchange.run is None:
-        return len(exchange.generations) - len(_select_generations(exchange.generations))
-    parts = _parts(exchange.run.rounds, exchange.generations)
-    return len(exchange.generations) - sum(len(own) for _, own in parts)
+    return len(exchange.generations) - sum(len(own) for _, own in _parts(exchange))
 
 
 def _parts(
-    rounds: Sequence[RecordedRound], generations: Generations
-) -> Iterator[tuple[RecordedRound, Generations]]:
-    first = 0
-    for one in rounds:
-        yield one, _select_generations(generations[first : first + one.generations])
-        first += one.generations
+    exchange: RecordedExchange,
+) -> Iterator[tuple[Sequence[recording.RecordedOutcome], Generations]]:
+    """Return what became of each turn's calls, and its generations but for a prompt too long."""
+    run, left = exchange.run, exchange.generations
+    rounds = [(len(left), ())] if run is None else [(r.generations, r.outcomes) for r in run.rounds]
+    for number, outcomes in rounds:
+        own, left = left[:number], left[number:]
+        is_lost = bool(own) and own[0][-1:] == ([FAILED, "context_overflow"],)
+        yield outcomes, own[is_lost:]
 
 
-def _select_generations(generations: Generations) -> Generations:
-    """Return the generations of the turn that gave the answer, not one that proved too long."""
-    first = generations[0] if generations else ()
-    is_lost = first[-1:] == ([FAILED, "context_overflow"],)
-    return generations[is_lost:]
-
-
-def _quirks(recorded: RecordedModel, profiles: Sequence[Profile]) -> Quirks:
-    known = {profile.name: profile for profile in (*profiles, GENERIC)}
-    chosen = known.get(recorded.profile) if recorded.profile is not None else None
-    evidence = Evidence(
-        recorded.names, recorded.architecture, recorded.template, recorded.takes_tools
-    )
+def _quirks(recorded: recording.RecordedModel, profiles: Sequence[Profile]) -> Quirks:
+    chosen = next((one for one in (*profiles, GENERIC) if one.name == recorded.profile), None)
+    known = Evidence(**{one.name: getattr(recorded, one.name) for one in fields(Evidence)})
     overrides = Overrides(chosen, recorded.convention, recorded.replay)
-    return introduce("", evidence, profiles, overrides).quirks
+    return introduce("", known, profiles, overrides).quirks
 
 
-def _policy(recorded: RecordedPolicy, quirks: Quirks) -> Policy:
-    return Policy(
-        quirks,
-        recorded.text_policy,
-        recorded.attempts,
-        recorded.is_strict,
-        recorded.mode,
-        recorded.most_repeats,
-        recorded.most_rounds,
-        recorded.workflow or NO_RULES,
-        recorded.streams_calls,
-        recorded.most_failures,
-    )
-
-
-_LONGEST_SHOWN = 200
+def _policy(recorded: recording.RecordedPolicy, quirks: Quirks) -> Policy:
+    return Policy(quirks, **structs.asdict(recorded) | {"workflow": recorded.workflow or NO_RULES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,30 +223,6 @@ class Replayed:
         return "changed" if self.changes else "same"
 
 
-@dataclass(slots=True)
-class _Judged:
-    """What an exchange comes to, by name: the verdict and the answer."""
-
-    text: str = ""
-    calls: list[tuple[str, str]] = field(default_factory=list)
-    finish_reason: str | None = None
-    outcome: str = ""
-    attempts: str = ""
-    repairs: str = ""
-
-    def by_name(self) -> dict[str, str]:
-        values = {
-            "outcome": self.outcome,
-            "attempts": self.attempts,
-            "repairs": self.repairs,
-            "text": self.text,
-            "finish_reason": self.finish_reason or "",
-        }
-        for index, (name, arguments) in enumerate(self.calls):
-            values |= {f"calls.{index}.name": name, f"calls.{index}.arguments": arguments}
-        return values
-
-
 def replay_file(path: Path, folder: Path | None) -> list[Replayed]:
     """Judge all exchanges of a recording again, with our profiles and those in a folder.
 
@@ -311,10 +244,7 @@ def document(replayed: Sequence[Replayed]) -> JsonObject:
                 "id": one.id,
                 "model": one.model,
                 "status": one.status,
-                "changes": [
-                    {"what": change.what, "before": change.before, "now": change.now}
-                    for change in one.changes
-                ],
+                "changes": [asdict(change) for change in one.changes],
             }
             for one in replayed
         ],
@@ -326,7 +256,8 @@ def summary(replayed: Sequence[Replayed]) -> Iterator[str]:
     for one in replayed:
         yield escape(f"{one.id}  {one.model}: {one.status}")
         for change in one.changes:
-            yield f"    {change.what}: {_shorten(change.before)} -> {_shorten(change.now)}"
+            before, now = (cut(value) or "(nothing)" for value in (change.before, change.now))
+            yield f"    {change.what}: {before} -> {now}"
     count = sum(bool(one.changes) for one in replayed)
     yield f"{count} of {len(replayed)} changed"
 
@@ -336,7 +267,9 @@ def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
         return Replayed(exchange.id, model, is_complete=False)
-    before, now = _as_recorded(exchange).by_name(), _as_judged(exchange, profiles).by_name()
+    then = exchange.verdict.attempts[lost_generations(exchange) :]
+    verdict = structs.replace(exchange.verdict, attempts=then)
+    before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles))
     changes = tuple(
         Change(name, before.get(name, ""), now.get(name, ""))
         for name in dict.fromkeys((*before, *now))
@@ -357,52 +290,41 @@ def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> lis
     return [*turns.asked, following] if following is not None else turns.asked
 
 
-def _as_recorded(exchange: RecordedExchange) -> _Judged:
-    verdict, answer = exchange.verdict, exchange.answer
-    return _Judged(
-        answer.text,
-        [(call.name, call.arguments) for call in answer.calls],
-        answer.finish_reason,
-        verdict.outcome or "",
-        _format_attempts(verdict.attempts[lost_generations(exchange) :]),
-        verdict.repairs,
-    )
-
-
-def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judged:
-    judged, answer = _Judged(), ReplyInProgress()
-    turns = ReplayedTurns(exchange, profiles)
+def _judge(
+    exchange: RecordedExchange, profiles: Sequence[Profile]
+) -> tuple[recording.RecordedVerdict, recording.RecordedAnswer]:
+    answer, reason, turns = ReplyInProgress(), None, ReplayedTurns(exchange, profiles)
     try:
         for event in turns.events():
             answer.add(event)
             if isinstance(event, ReplyFinished):
-                judged.finish_reason = event.reason
+                reason = event.reason
     except InvalidRequest as error:
-        judged.outcome = f"refused: {error}"
-        return judged
-    whole, facts = answer.finish(""), turns.facts
-    judged.text = whole.text
-    judged.calls = [(call.name, str(call.arguments)) for call in whole.calls]
-    judged.outcome = turns.unfinished or outcome(facts).value
-    judged.attempts = _format_attempts([(one.kind, one.defect) for one in tries(facts)])
-    judged.repairs = repairs(facts)
-    return judged
+        refused = recording.RecordedVerdict(outcome=f"refused: {error}", attempts=(), repairs="")
+        return refused, recording.RecordedAnswer(finish_reason=reason)
+    facts = turns.facts
+    verdict = recording.RecordedVerdict(
+        outcome=turns.unfinished or outcome(facts).value,
+        attempts=tuple((one.kind, one.defect) for one in tries(facts)),
+        repairs=repairs(facts),
+    )
+    return verdict, answer_of(answer, reason)
 
 
-def _format_attempts(attempts: Sequence[tuple[str, str | None]]) -> str:
-    return ", ".join(f"{reason} ({defect or 'accepted'})" for reason, defect in attempts)
-
-
-def _shorten(value: str) -> str:
-    short = value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "..."
-    return escape(short) or "(nothing)"
-
-
-class ReplayedCall(msgspec.Struct):
-    """A call that the model wrote, as the backend read it."""
-
-    name: str
-    arguments: str = ""
+def _by_name(
+    verdict: recording.RecordedVerdict, answer: recording.RecordedAnswer
+) -> dict[str, str]:
+    tried = [f"{reason} ({defect or 'accepted'})" for reason, defect in verdict.attempts]
+    values = {
+        "outcome": verdict.outcome or "",
+        "attempts": ", ".join(tried),
+        "repairs": verdict.repairs,
+        "text": answer.text,
+        "finish_reason": answer.finish_reason or "",
+    }
+    for index, call in enumerate(answer.calls):
+        values |= {f"calls.{index}.name": call.name, f"calls.{index}.arguments": call.arguments}
+    return values
 
 
 class Nudge(msgspec.Struct, frozen=True):
@@ -415,10 +337,10 @@ class Nudge(msgspec.Struct, frozen=True):
 class Generation(msgspec.Struct, kw_only=True):
     """What the model wrote, and in `nudge` what it was told afterwards."""
 
-    text: str = ""
-    thoughts: str = ""
-    calls: list[ReplayedCall] = []
-    ending: str = ""
+    text: str
+    thoughts: str
+    calls: tuple[recording.RecordedCall, ...]
+    ending: str
     nudge: list[Nudge] = []
 
 
@@ -427,14 +349,14 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
 
     generations: list[Generation]
     text: str
-    calls: list[ReplayedCall]
+    calls: tuple[recording.RecordedCall, ...]
     finish_reason: str | None
-    request: JsonObject
+    request: Mapping[str, object]
     line: str
 
 
 def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
-    exchange = RecordedExchange.model_validate_json(line)
+    exchange = msgspec.json.decode(line, type=RecordedExchange)
     generations = [_generation(pieces) for pieces in exchange.generations]
     nudges = _nudges(exchange, profiles)
     for one, nudge in zip(reversed(generations[:-1]), reversed(nudges), strict=False):
@@ -443,7 +365,7 @@ def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
     return BeforeAfter(
         generations=generations,
         text=answer.text,
-        calls=[ReplayedCall(call.name, call.arguments) for call in answer.calls],
+        calls=answer.calls,
         finish_reason=answer.finish_reason,
         request=exchange.request,
         line=line.decode().rstrip("\n"),
@@ -451,22 +373,14 @@ def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
 
 
 def _generation(pieces: Sequence[Piece]) -> Generation:
-    made = Generation(calls=[], nudge=[])
+    reply, ending = ReplyInProgress(), ""
     for piece in pieces:
-        match piece:
-            case ["text", str(text)]:
-                made.text += text
-            case ["reasoning", str(text)]:
-                made.thoughts += text
-            case ["call", int(), _, str(name)]:
-                made.calls.append(ReplayedCall(name))
-            case ["arguments", int(index), str(text)] if index < len(made.calls):
-                made.calls[index].arguments += text
-            case [str(ending), str(detail)]:
-                made.ending = f"{ending}: {detail}"
-            case _:
-                pass
-    return made
+        if piece[0] in ENDINGS:
+            ending = f"{piece[0]}: {piece[1]}"
+        else:
+            reply.add(event_of(piece))
+    made, thoughts = answer_of(reply, None), reply.finish("").reasoning
+    return Generation(text=made.text, thoughts=thoughts, calls=made.calls, ending=ending)
 
 
 def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[list[Nudge]]:
@@ -481,8 +395,7 @@ def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[lis
 
 def _list_added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
     """Return the messages behind those that were asked before, but for the reply itself."""
-    shared = 0
-    while shared < min(len(before), len(after)) and before[shared] == after[shared]:
-        shared += 1
+    pairs = zip(before, after, strict=False)
+    shared = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
     added = (message for message in after[shared:] if message.role != "assistant")
     return [Nudge(message.role, message.text) for message in added]

@@ -7,7 +7,7 @@ are. Both are whole and small: whatever a client, a model or a tool wrote is cut
 import msgspec
 
 from proxy.context.prefix import PrefixBroken
-from proxy.facts import Compacted, Fact
+from proxy.facts import Compacted
 from proxy.observability.record import (
     RUNNING,
     WAITING,
@@ -52,29 +52,11 @@ class ToolRow(msgspec.Struct, frozen=True):
     waited: float = 0.0
 
 
-class ContextRow(msgspec.Struct, frozen=True):
-    """How the conversation went into the window, in tokens; see `facts.Compacted`."""
-
-    n_ctx: int
-    sent: int
-    client: int
-    tier: int
-    cleared: int
-    folded: int
-    epoch: int
-    is_new: bool
-    answer: int | None
-
-
-class Cache(msgspec.Struct, frozen=True):
-    """Where the prompt differs from the one before it: the message's number, None for tools."""
-
-    place: int | None
-    reason: str
-
-
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; `phase` is a word of `Stage`, or `over`, and `progress` a share of 1."""
+    """One request; `phase` is a word of `Stage`, or `over`, and `progress` a share of 1.
+
+    `cache` says where the prompt differs from the one before it.
+    """
 
     id: str
     request_id: str
@@ -97,8 +79,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     first_token: float | None
     queued: float | None
     tokens: Tokens
-    context: ContextRow | None
-    cache: Cache | None
+    context: Compacted | None
+    cache: PrefixBroken | None
     finish_reason: str | None
     backend: str | None
     trace: str | None
@@ -106,13 +88,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def row_of(
-    record: RequestRecord,
-    name: str,
-    *,
-    phase: str = OVER,
-    progress: float | None = None,
+    record: RequestRecord, name: str, *, phase: str = OVER, progress: float | None = None
 ) -> Row:
     """Make the row called `name` of a request that is over, or in an earlier `phase`."""
+    broken = record.prefix_broken
     return Row(
         id=name,
         request_id=cut(record.id),
@@ -135,8 +114,8 @@ def row_of(
         first_token=_or_none(record.first_token),
         queued=_or_none(record.queued),
         tokens=record.tokens,
-        context=_context(record.facts),
-        cache=_cache(record.prefix_broken),
+        context=next((one for one in record.facts if isinstance(one, Compacted)), None),
+        cache=broken and msgspec.structs.replace(broken, reason=cut(broken.reason, 400)),
         finish_reason=_cut(record.finish_reason),
         backend=_cut(record.backend),
         trace=f"{record.trace.trace_id:032x}" if record.trace is not None else None,
@@ -144,37 +123,21 @@ def row_of(
 
 
 def _attempt(attempt: AttemptRecord) -> AttemptRow:
-    how, told = attempt_sentence(attempt.kind), problem_sentence(attempt.defect, attempt.error)
-    begun, seconds = _round_seconds(attempt.begun), _round_seconds(attempt.seconds)
-    kind, defect, error = cut(attempt.kind), _cut(attempt.defect), _cut(attempt.error)
-    return AttemptRow(kind, begun, seconds, defect, error, how, told)
+    return AttemptRow(
+        kind=cut(attempt.kind),
+        begun=_round_seconds(attempt.begun),
+        seconds=_round_seconds(attempt.seconds),
+        defect=_cut(attempt.defect),
+        error=_cut(attempt.error),
+        how=attempt_sentence(attempt.kind),
+        told=problem_sentence(attempt.defect, attempt.error),
+    )
 
 
 def _tool(tool: ToolRecord) -> ToolRow:
     seconds = None if tool.status in (RUNNING, WAITING) else _round_seconds(tool.seconds)
     begun, waited = _round_seconds(tool.begun), _round_seconds(tool.waited)
     return ToolRow(cut(tool.server), cut(tool.name), begun, seconds, cut(tool.status), waited)
-
-
-def _context(happened: tuple[Fact, ...]) -> ContextRow | None:
-    for fact in happened:
-        if isinstance(fact, Compacted):
-            return ContextRow(
-                n_ctx=fact.window,
-                sent=fact.sent,
-                client=fact.client,
-                tier=fact.tier,
-                cleared=fact.cleared,
-                folded=fact.folded,
-                epoch=fact.epoch,
-                is_new=fact.is_new,
-                answer=fact.answer,
-            )
-    return None
-
-
-def _cache(broken: PrefixBroken | None) -> Cache | None:
-    return None if broken is None else Cache(broken.place, cut(broken.reason, 400))
 
 
 def _cut(text: str | None) -> str | None:

@@ -7,7 +7,7 @@ it can neither forge a line nor steer a terminal.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from json.encoder import encode_basestring_ascii
 
 import msgspec
 
@@ -19,63 +19,53 @@ from proxy.facts import Fact
 _MOST = 40  # sentences about one request
 
 # how an attempt was made
-ATTEMPTS: Mapping[str, str] = MappingProxyType(
-    {
-        "as_asked": "Asked as the client did.",
-        "raw": "Asked again, past the backend's own parser.",
-        "nudged": "Asked again, with a hint of what was wrong.",
-        "constrained": "Asked again, held to valid calls by a grammar.",
-        "answer": "Asked again, held to the form of the answer by a grammar.",
-    }
-)
+ATTEMPTS: Mapping[str, str] = {
+    "as_asked": "Asked as the client did.",
+    "raw": "Asked again, past the backend's own parser.",
+    "nudged": "Asked again, with a hint of what was wrong.",
+    "constrained": "Asked again, held to valid calls by a grammar.",
+    "answer": "Asked again, held to the form of the answer by a grammar.",
+}
 # what kept an attempt from giving a reply
-ERRORS: Mapping[str, str] = MappingProxyType(
-    {
-        "unavailable": "The backend could not be reached.",
-        "timed_out": "The backend took too long.",
-        "refused": "The backend refused the request.",
-        "nonsense": "The backend broke its own protocol.",
-        "context_overflow": "The prompt was longer than the window.",
-        "invalid_request": "The request could not be put to the backend.",
-        "loading": "The backend was still loading its model.",
-        "failed": "The attempt failed.",
-    }
-)
+ERRORS: Mapping[str, str] = {
+    "unavailable": "The backend could not be reached.",
+    "timed_out": "The backend took too long.",
+    "refused": "The backend refused the request.",
+    "nonsense": "The backend broke its own protocol.",
+    "context_overflow": "The prompt was longer than the window.",
+    "invalid_request": "The request could not be put to the backend.",
+    "loading": "The backend was still loading its model.",
+    "failed": "The attempt failed.",
+}
 # how a request ended, and what that means
-OUTCOMES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "clean": ("clean", "Nothing had to be done."),
-        "repaired": ("repaired", "Repaired without asking the model again."),
-        "retried": ("retried", "The model was asked again, and then it was right."),
-        "exhausted": ("gave up", "No attempt was good; the client got the most faithful reply."),
-        "failed": ("failed", "The client got an error."),
-        "left": ("client left", "The client left before the end, or was cancelled."),
-    }
-)
+OUTCOMES: Mapping[str, tuple[str, str]] = {
+    "clean": ("clean", "Nothing had to be done."),
+    "repaired": ("repaired", "Repaired without asking the model again."),
+    "retried": ("retried", "The model was asked again, and then it was right."),
+    "exhausted": ("gave up", "No attempt was good; the client got the most faithful reply."),
+    "failed": ("failed", "The client got an error."),
+    "left": ("client left", "The client left before the end, or was cancelled."),
+}
 # what a request is doing, by the words of `Stage`
-STAGES: Mapping[str, str] = MappingProxyType(
-    {
-        "receiving": "receiving the request",
-        "loading": "waiting for the model to load",
-        "queued": "waiting for a slot",
-        "reading": "reading the prompt",
-        "asked_again": "asked again",
-        "running_tool": "running a tool",
-        "waiting_for_person": "waits for a person",
-        "streaming": "streaming",
-        "over": "over",
-    }
-)
+STAGES: Mapping[str, str] = {
+    "receiving": "receiving the request",
+    "loading": "waiting for the model to load",
+    "queued": "waiting for a slot",
+    "reading": "reading the prompt",
+    "asked_again": "asked again",
+    "running_tool": "running a tool",
+    "waiting_for_person": "waits for a person",
+    "streaming": "streaming",
+    "over": "over",
+}
 # when a client left, by the words of `Phase`
-DEPARTURES: Mapping[str, str] = MappingProxyType(
-    {
-        "receiving": "while it was sending the request",
-        "queued": "while it waited for a slot",
-        "before_first_token": "before the first token",
-        "between_attempts": "while the model was asked again",
-        "streaming": "while the answer was streaming",
-    }
-)
+DEPARTURES: Mapping[str, str] = {
+    "receiving": "while it was sending the request",
+    "queued": "while it waited for a slot",
+    "before_first_token": "before the first token",
+    "between_attempts": "while the model was asked again",
+    "streaming": "while the answer was streaming",
+}
 
 
 def page_words() -> str:
@@ -118,7 +108,7 @@ def problem_sentence(defect: str | None, error: str | None) -> str:
     """Return what was wrong with an attempt, "" if nothing was."""
     if error is not None:
         return ERRORS.get(error, ERRORS["failed"])
-    return escape(facts.RejectedReply(defect).words().sentence) if defect is not None else ""
+    return sentences([facts.RejectedReply(defect)])[0] if defect is not None else ""
 
 
 def cut(text: str, longest: int = 200) -> str:
@@ -131,25 +121,15 @@ def escape(text: str) -> str:
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(
-        character
-        if character.isprintable() and character != "\\"
-        else character.encode("unicode_escape").decode()
-        for character in text
+        one if one.isprintable() and one != "\\" else one.encode("unicode_escape").decode()
+        for one in text
     )
 
 
 def visible_json(value: JsonValue) -> str:
     """Write a value as JSON on several lines, with escapes of JSON for all that is invisible."""
-    lines = msgspec.json.format(json.dump(value), indent=2).decode().split("\n")
-    return "\n".join(map(_visible, lines))
-
-
-def _visible(line: str) -> str:
-    if line.isprintable():
-        return line
-    return "".join(one if one.isprintable() else _json_escape(one) for one in line)
-
-
-def _json_escape(character: str) -> str:
-    units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    text = msgspec.json.format(json.dump(value), indent=2).decode()
+    return "".join(
+        one if one.isprintable() or one == "\n" else encode_basestring_ascii(one)[1:-1]
+        for one in text
+    )

@@ -12,7 +12,7 @@ development. Prompts, answers, arguments and results are in no span.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Timer
-from typing import TypeAlias
+from typing import ParamSpec, TypeAlias
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
@@ -23,16 +23,6 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    Tracer,
-)
 
 from proxy.conversation.tools import ToolCall
 from proxy.engine import Headers
@@ -46,28 +36,12 @@ from proxy.tool_rounds.executor import Outcome
 from proxy.tool_rounds.executor import Status as ToolStatus
 
 Attribute: TypeAlias = str | bool | int | float | Sequence[str]
-Read: TypeAlias = Callable[[RequestRecord], Attribute | None]
-ReadTool: TypeAlias = Callable[[ToolRecord], Attribute | None]
-ReadAttempt: TypeAlias = Callable[[RequestRecord, AttemptRecord], Attribute | None]
+Of = ParamSpec("Of")
 
 _OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
-_PROVIDER = "temper"
-
-# of the spans of runs, see `run_spans`
-OPERATION = "gen_ai.operation.name"
-AGENT = "gen_ai.agent.name"
-PROVIDER = "gen_ai.provider.name"
-MODEL = "gen_ai.request.model"
-INPUT_TOKENS = "gen_ai.usage.input_tokens"
-OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
-TOOL_NAME = "gen_ai.tool.name"
-TOOL_CALL = "gen_ai.tool.call.id"
-TOOL_TYPE = "gen_ai.tool.type"
-ERROR = "error.type"
-ROUND = "temper.round"
-STOP = "temper.stop"
-ROUNDS = "temper.rounds"
-DEFECT = "temper.attempt.defect"
+_NAME = "temper"
+_LONGEST_VALUE = 256
+_PATIENCE = 2.0  # seconds for a collector; spans are lost rather than an end delayed
 
 
 def operation(request: RequestRecord) -> str:
@@ -75,9 +49,9 @@ def operation(request: RequestRecord) -> str:
     return _OPERATIONS.get(request.path, "chat")
 
 
-REQUEST: Mapping[str, Read] = {
+REQUEST: Mapping[str, Callable[[RequestRecord], Attribute | None]] = {
     "gen_ai.operation.name": operation,
-    "gen_ai.provider.name": lambda _: _PROVIDER,
+    "gen_ai.provider.name": lambda _: _NAME,
     "gen_ai.request.model": lambda request: request.model,
     "gen_ai.request.stream": lambda request: request.stream,
     "gen_ai.response.finish_reasons": lambda request: (
@@ -103,7 +77,7 @@ REQUEST: Mapping[str, Read] = {
     "temper.left": lambda request: request.left.value if request.left else None,
 }
 
-ATTEMPT: Mapping[str, ReadAttempt] = {
+ATTEMPT: Mapping[str, Callable[[RequestRecord, AttemptRecord], Attribute | None]] = {
     "gen_ai.operation.name": lambda request, _: operation(request),
     "gen_ai.request.model": lambda request, _: request.model,
     "server.address": lambda request, _: urlsplit(request.backend or "").hostname,
@@ -111,10 +85,10 @@ ATTEMPT: Mapping[str, ReadAttempt] = {
     "error.type": lambda _, attempt: attempt.error,
     "temper.attempt.reason": lambda _, attempt: attempt.kind,
     "temper.attempt.defect": lambda _, attempt: attempt.defect,
-    ROUND: lambda _, attempt: attempt.round or None,
+    "temper.round": lambda _, attempt: attempt.round or None,
 }
 
-TOOL: Mapping[str, ReadTool] = {
+TOOL: Mapping[str, Callable[[ToolRecord], Attribute | None]] = {
     "gen_ai.operation.name": lambda _: "execute_tool",
     "gen_ai.tool.name": lambda tool: tool.name,
     "gen_ai.tool.call.id": lambda tool: tool.call_id,
@@ -123,15 +97,10 @@ TOOL: Mapping[str, ReadTool] = {
     "mcp.method.name": lambda _: "tools/call",
     "mcp.protocol.version": lambda tool: tool.protocol or None,
     "network.transport": lambda tool: tool.transport or None,
-    ROUND: lambda tool: tool.round,
+    "temper.round": lambda tool: tool.round,
     "temper.tool.server": lambda tool: tool.server,
     "temper.tool.status": lambda tool: tool.status,
 }
-
-
-_NAME = "temper"
-_LONGEST_VALUE = 256
-_PATIENCE = 2.0  # seconds for a collector; spans are lost rather than an end delayed
 
 
 def exporter_to(url: str) -> SpanExporter:
@@ -156,55 +125,42 @@ class Tracing:
         self._tracer = self._provider.get_tracer(_NAME)
 
     def take(self, record: RequestRecord) -> None:
-        request = record.trace
+        request, begun = record.trace, record.begun_at
         if request is None:
             return
-        found = {name: read(record) for name, read in REQUEST.items()}
         self._ids.trace_id, self._ids.span_id = request.trace_id, request.span_id
         span = self._tracer.start_span(
             f"POST {record.path}",
-            _context(request, request.parent_id) if request.parent_id is not None else Context(),
-            SpanKind.SERVER,
-            _drop_unknown(found),
-            start_time=_nanoseconds(record.begun_at),
+            Context() if request.parent_id is None else _context(request, request.parent_id),
+            trace.SpanKind.SERVER,
+            _read(REQUEST, record),
+            start_time=_nanoseconds(begun),
         )
-        for attempt in record.attempts:
-            found = {name: read(record, attempt) for name, read in ATTEMPT.items()}
-            name = f"{operation(record)} {record.model}"
-            self._write(name, attempt, found, arrived_at=record.begun_at, request=request)
-        for tool in record.tools:
-            found = {name: read(tool) for name, read in TOOL.items()}
-            name = f"execute_tool {tool.name}"
-            self._write(name, tool, found, arrived_at=record.begun_at, request=request)
-        if record.status >= CLIENT_LEFT + 1 or record.error is not None:
-            span.set_status(Status(trace.StatusCode.ERROR))
-        span.end(_nanoseconds(record.begun_at + record.seconds))
+        parts: list[tuple[str, AttemptRecord | ToolRecord, dict[str, Attribute]]] = [
+            (f"{operation(record)} {record.model}", one, _read(ATTEMPT, record, one))
+            for one in record.attempts
+        ]
+        parts += ((f"execute_tool {one.name}", one, _read(TOOL, one)) for one in record.tools)
+        within = _context(request, request.span_id)
+        for name, part, found in parts:
+            self._ids.span_id = part.span_id
+            at = begun + part.begun
+            child = self._tracer.start_span(
+                name, within, trace.SpanKind.CLIENT, found, start_time=_nanoseconds(at)
+            )
+            _end(child, at + part.seconds, is_failed=part.error is not None)
+        is_failed = record.status > CLIENT_LEFT or record.error is not None
+        _end(span, begun + record.seconds, is_failed=is_failed)
 
     def close(self) -> None:
         """Send what is left, if the collector takes it soon."""
         _shut_down(self._provider, self._exporter)
 
-    def _write(
-        self,
-        name: str,
-        part: AttemptRecord | ToolRecord,
-        found: Mapping[str, Attribute | None],
-        *,
-        arrived_at: float,
-        request: TraceContext,
-    ) -> None:
-        begun = arrived_at + part.begun
-        self._ids.span_id = part.span_id
-        span = self._tracer.start_span(
-            name,
-            _context(request, request.span_id),
-            SpanKind.CLIENT,
-            _drop_unknown(found),
-            start_time=_nanoseconds(begun),
-        )
-        if part.error is not None:
-            span.set_status(Status(trace.StatusCode.ERROR))
-        span.end(_nanoseconds(begun + part.seconds))
+
+def _end(span: trace.Span, moment: float, *, is_failed: bool) -> None:
+    if is_failed:
+        span.set_status(trace.Status(trace.StatusCode.ERROR))
+    span.end(_nanoseconds(moment))
 
 
 def _shut_down(provider: TracerProvider, exporter: SpanExporter) -> None:
@@ -215,8 +171,6 @@ def _shut_down(provider: TracerProvider, exporter: SpanExporter) -> None:
 
 
 class _GivenIds(IdGenerator):
-    """Gives the ids that were made when the request arrived."""
-
     trace_id = 0
     span_id = 0
 
@@ -231,20 +185,21 @@ class _GivenIds(IdGenerator):
 
 
 def _context(request: TraceContext, parent_id: int) -> Context:
-    flags = TraceFlags(TraceFlags.SAMPLED if request.is_sampled else TraceFlags.DEFAULT)
-    parent = SpanContext(request.trace_id, parent_id, is_remote=True, trace_flags=flags)
-    return trace.set_span_in_context(NonRecordingSpan(parent), Context())
+    kept = trace.TraceFlags.SAMPLED if request.is_sampled else trace.TraceFlags.DEFAULT
+    flags = trace.TraceFlags(kept)
+    parent = trace.SpanContext(request.trace_id, parent_id, is_remote=True, trace_flags=flags)
+    return trace.set_span_in_context(trace.NonRecordingSpan(parent), Context())
 
 
-def _drop_unknown(found: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
-    return {name: value for name, value in found.items() if value is not None}
+def _read(
+    table: Mapping[str, Callable[Of, Attribute | None]], *of: Of.args, **named: Of.kwargs
+) -> dict[str, Attribute]:
+    found = ((name, read(*of, **named)) for name, read in table.items())
+    return {name: value for name, value in found if value is not None}
 
 
 def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
-
-
-_CANCELLED = "cancelled"
 
 
 class RunTracing:
@@ -265,10 +220,10 @@ class RunTracing:
     def run(self, agent: str, model: str) -> Generator["RunSpans", None, None]:
         """Follow a run while the block goes on; what it does is within its span."""
         given = {
-            OPERATION: "invoke_agent",
-            PROVIDER: _NAME,
-            AGENT: agent,
-            MODEL: model,
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": _NAME,
+            "gen_ai.agent.name": agent,
+            "gen_ai.request.model": model,
         }
         with self._tracer.start_as_current_span(
             f"invoke_agent {agent}", attributes=given, record_exception=False
@@ -287,21 +242,26 @@ class RunTracing:
 class RunSpans:
     """The spans of one run."""
 
-    def __init__(self, tracer: Tracer, span: Span, model: str) -> None:
+    def __init__(self, tracer: trace.Tracer, span: trace.Span, model: str) -> None:
         self._tracer = tracer
         self._span = span
+        self._context = trace.set_span_in_context(span)
         self._model = model
-        self._calls: dict[str, Span] = {}
+        self._calls: dict[str, trace.Span] = {}
 
     @contextmanager
     def attempt(
         self, headers: Headers, number: int, defect: str | None
     ) -> Generator[Headers, None, None]:
+        given: dict[str, str | int] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": self._model,
+            "temper.round": number,
+        }
+        if defect is not None:
+            given["temper.attempt.defect"] = defect
         span = self._tracer.start_span(
-            f"chat {self._model}",
-            self._context(),
-            SpanKind.CLIENT,
-            self._question_attributes(number, defect),
+            f"chat {self._model}", self._context, trace.SpanKind.CLIENT, given
         )
         sent = dict(headers)
         inject(sent, trace.set_span_in_context(span))
@@ -315,52 +275,39 @@ class RunSpans:
 
     def tool_started(self, call: ToolCall, number: int) -> None:
         given: dict[str, str | int] = {
-            OPERATION: "execute_tool",
-            TOOL_NAME: call.name,
-            TOOL_CALL: call.id,
-            TOOL_TYPE: "function",
-            ROUND: number,
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.type": "function",
+            "temper.round": number,
         }
         self._calls[call.id] = self._tracer.start_span(
-            f"execute_tool {call.name}", self._context(), attributes=given
+            f"execute_tool {call.name}", self._context, attributes=given
         )
 
     def tool_finished(self, outcome: Outcome) -> None:
-        span = self._calls.pop(outcome.call.id, None)
-        if span is None:
+        if (span := self._calls.pop(outcome.call.id, None)) is None:
             return
         if outcome.is_failure:
-            is_late = outcome.status is ToolStatus.TIMED_OUT
-            _fail(span, "timeout" if is_late else "tool_error")
+            _fail(span, "timeout" if outcome.status is ToolStatus.TIMED_OUT else "tool_error")
         span.end()
 
     def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
         self._span.set_attributes(
             {
-                STOP: stop,
-                ROUNDS: rounds,
-                INPUT_TOKENS: tokens[0],
-                OUTPUT_TOKENS: tokens[1],
+                "temper.stop": stop,
+                "temper.rounds": rounds,
+                "gen_ai.usage.input_tokens": tokens[0],
+                "gen_ai.usage.output_tokens": tokens[1],
             }
         )
 
     def close(self) -> None:
         for span in self._calls.values():
-            _fail(span, _CANCELLED)
+            _fail(span, "cancelled")
             span.end()
 
-    def _context(self) -> Context:
-        return trace.set_span_in_context(self._span)
 
-    def _question_attributes(self, number: int, defect: str | None) -> dict[str, str | int]:
-        given: dict[str, str | int] = {
-            OPERATION: "chat",
-            MODEL: self._model,
-            ROUND: number,
-        }
-        return given if defect is None else {**given, DEFECT: defect}
-
-
-def _fail(span: Span, word: str) -> None:
-    span.set_attribute(ERROR, word)
-    span.set_status(Status(StatusCode.ERROR))
+def _fail(span: trace.Span, word: str) -> None:
+    span.set_attribute("error.type", word)
+    span.set_status(trace.Status(trace.StatusCode.ERROR))

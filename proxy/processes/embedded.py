@@ -28,7 +28,6 @@ _FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
 
 
 def arguments(command_line: Sequence[str]) -> argparse.Namespace:
-    """Read the flags, which mean what they mean for llama-server."""
     parser = argparse.ArgumentParser(prog="embedded llama-server")
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("-c", "--ctx-size", type=int, default=0)
@@ -43,14 +42,11 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-ctv", "--cache-type-v")
     for flag in _SAMPLING:
         parser.add_argument(flag, type=int if flag == "--top-k" else float)
-    parser.add_argument("--slots", action="store_true")
-    parser.add_argument("--metrics", action="store_true")
-    parser.add_argument("--jinja", action="store_true")
+    for flag in ("--slots", "--metrics", "--jinja", "--no-webui", "--context-shift"):
+        parser.add_argument(flag, action="store_true")
     parser.add_argument("--embedding", "--embeddings", action="store_true")
     parser.add_argument("--pooling", choices=("none", "mean", "cls", "last"))
-    parser.add_argument("--no-webui", action="store_true")
     parser.add_argument("--sleep-idle-seconds", type=int, default=-1)
-    parser.add_argument("--context-shift", action="store_true")
     parser.add_argument("--chat-template", default="")
     return parser.parse_args(command_line)
 
@@ -112,7 +108,6 @@ def list_devices() -> None:
 
 
 def tuning(options: argparse.Namespace) -> dict[str, object]:
-    """Translate what was asked for of GPU, attention, cache and embeddings."""
     from xllamacpp import ggml_type, llama_flash_attn_type, llama_pooling_type
 
     chosen: dict[str, object] = {}
@@ -131,7 +126,6 @@ def tuning(options: argparse.Namespace) -> dict[str, object]:
 
 
 def main() -> None:
-    """Serve as the command line says, with the key from the environment."""
     if sys.argv[1:] == [DEVICES_FLAG]:
         list_devices()
         return

@@ -1,7 +1,4 @@
-"""Servers of which not all can run at once: loads and stops them as `swapping` decides.
-
-It knows neither what the servers serve nor who asks.
-"""
+"""Servers of which not all can run at once: loads and stops them as `swapping` decides."""
 
 import asyncio
 import logging
@@ -13,7 +10,7 @@ from typing import Protocol
 
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import RestartState
-from proxy.processes.supervisor import ServerStatus
+from proxy.processes.supervisor import ServerStatus, now
 from proxy.processes.swapping import Orders, Presence, QueuePosition, SwapPlanner
 
 logger = logging.getLogger(__name__)
@@ -65,12 +62,11 @@ class Lease:
             said = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
         else:
             said = f"waiting for {name}"
-        ahead = self.ahead
-        others = f", {ahead} {'request' if ahead == 1 else 'requests'} ahead" if ahead else ""
-        return f"{said}{others}"
+        if not (ahead := self.ahead):
+            return said
+        return f"{said}, {ahead} {'request' if ahead == 1 else 'requests'} ahead"
 
     def late(self) -> BackendUnavailable:
-        """Return the error for a wait that took too long."""
         return BackendUnavailable(self._place.model, "is being loaded", loading=True)
 
     @property
@@ -117,7 +113,7 @@ class Fleet:
         if self._swapping.waiting >= self._most_waiting:
             raise QueueFull(self._swapping.waiting, _ADVICE_SECONDS)
         self._notice_a_fall(name)
-        place, orders = self._swapping.ask(name, _now())
+        place, orders = self._swapping.ask(name, now())
         lease = self._leases[place] = Lease(
             place, self._swapping, asyncio.get_running_loop().create_future()
         )
@@ -126,7 +122,7 @@ class Fleet:
             yield lease
         finally:
             del self._leases[place]
-            self._obey(self._swapping.leave(place, _now()))
+            self._obey(self._swapping.leave(place, now()))
 
     def preload(self, name: str) -> None:
         """Begin to load a model that nobody has asked for yet; a failure is logged."""
@@ -142,7 +138,7 @@ class Fleet:
             case Presence.LOADED | Presence.LOADING:
                 return Condition.LOADING
             case _:
-                has_failed = self._swapping.has_failed(name, _now())
+                has_failed = self._swapping.has_failed(name, now())
                 return Condition.FAILED if has_failed else Condition.UNLOADED
 
     def problem(self, name: str) -> str:
@@ -152,7 +148,6 @@ class Fleet:
         return str(failure) if has_failed else ""
 
     async def close(self) -> None:
-        """Stop everything; nothing is started any more."""
         self._is_closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -167,41 +162,36 @@ class Fleet:
         if status.state is RestartState.DOWN and self._swapping.presence(name) is Presence.LOADED:
             problem = f"stays down for a while: {status.reason}"
             self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
-            self._obey(self._swapping.note_failed(name, _now()))
+            self._obey(self._swapping.note_failed(name, now()))
 
     def _obey(self, orders: Orders) -> None:
         if self._is_closed:
             return
-        for place in orders.served:
-            self._tell(place, None)
-        for place in orders.refused:
-            self._tell(place, self._failures[place.model])
+        for place in (*orders.served, *orders.refused):
+            if place in self._leases:
+                failure = None if place.is_served else self._failures[place.model]
+                self._leases[place].settle(failure)
         for name in orders.stop:
-            loading = self._loading.pop(name, None)
-            if loading is not None:
+            if (loading := self._loading.pop(name, None)) is not None:
                 loading.cancel()
             self._run(self._stop(name))
         for name in orders.start:
             self._loading[name] = self._run(self._load(name))
         self._set_alarm()
 
-    def _tell(self, place: QueuePosition, failure: ProcessFailed | None) -> None:
-        if place in self._leases:
-            self._leases[place].settle(failure)
-
     async def _load(self, name: str) -> None:
-        begun = _now()
+        begun = now()
         logger.info("loading %s", name)
         try:
             await self._servers[name].ready()
         except ProcessFailed as failure:
             self._failures[name] = failure
-            del self._loading[name]
-            self._obey(self._swapping.note_failed(name, _now()))
+            note = self._swapping.note_failed
         else:
-            logger.info("%s was loaded in %.1f s", name, _now() - begun)
-            del self._loading[name]
-            self._obey(self._swapping.note_loaded(name, _now()))
+            logger.info("%s was loaded in %.1f s", name, now() - begun)
+            note = self._swapping.note_loaded
+        del self._loading[name]
+        self._obey(note(name, now()))
 
     async def _preload(self, name: str) -> None:
         try:
@@ -213,7 +203,7 @@ class Fleet:
     async def _stop(self, name: str) -> None:
         logger.info("unloading %s", name)
         await self._servers[name].stop()
-        self._obey(self._swapping.note_stopped(name, _now()))
+        self._obey(self._swapping.note_stopped(name, now()))
 
     def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -225,13 +215,7 @@ class Fleet:
         """Look again when a model will have been idle for too long."""
         if self._alarm is not None:
             self._alarm.cancel()
-        moment = self._swapping.next_look()
-        loop = asyncio.get_running_loop()
-        self._alarm = loop.call_at(moment, self._look) if moment is not None else None
-
-    def _look(self) -> None:
-        self._obey(self._swapping.look(_now()))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+            self._alarm = None
+        if (moment := self._swapping.next_look()) is not None:
+            loop = asyncio.get_running_loop()
+            self._alarm = loop.call_at(moment, lambda: self._obey(self._swapping.look(now())))

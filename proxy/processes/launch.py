@@ -58,18 +58,9 @@ class LaunchPlan:
         # by default slots share one pool, and whoever overfills it makes all of them fail
         size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
         address = ("--host", HOST, "--port", str(self.port))
-        options = ("--jinja", "--no-webui", "--slots", "--metrics")
         alias = ("-a", self.alias) if self.alias else ()
-        return (
-            *self.program,
-            *source,
-            *size,
-            *self._tuning(),
-            *address,
-            *options,
-            *alias,
-            *self.extra,
-        )
+        options = ("--jinja", "--no-webui", "--slots", "--metrics", *alias, *self.extra)
+        return (*self.program, *source, *size, *self._tuning(), *address, *options)
 
     def _tuning(self) -> tuple[str, ...]:
         """Return what differs from the server's own defaults: old builds do not know every word."""
@@ -115,10 +106,7 @@ def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
 
 
 def find_program(own: Path | None = None) -> tuple[str, ...]:
-    """Return the command of the llama-server to use, `own` if there is one.
-
-    Raises `LaunchFailed` if there is none.
-    """
+    """Return the command of the llama-server to use, `own` if given; raises `LaunchFailed`."""
     if own is not None:
         if own.is_file() and os.access(own, os.X_OK):
             return (str(own),)

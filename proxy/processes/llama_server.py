@@ -18,16 +18,9 @@ import httpx
 
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
-from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady, ProcessFailed
+from proxy.errors import LaunchFailed, NeverBecameReady, ProcessFailed
+from proxy.processes import launch
 from proxy.processes.failures import explain_failure
-from proxy.processes.launch import (
-    HOST,
-    NAME,
-    LaunchPlan,
-    cannot_download,
-    check_plan,
-    embedded_program,
-)
 from proxy.processes.process import LineListener, Process, RunningServer
 from proxy.processes.start_progress import StageListener, StartLog, StartProgress, StartStage
 
@@ -36,12 +29,12 @@ logger = logging.getLogger(__name__)
 _READY_SECONDS = 600.0  # a large model on a slow disk
 _LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 5.0
-_LISTENING = re.compile(rf"listening on http://{re.escape(HOST)}:(\d+)\s*(?:-|$)")
+_LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
 
 @asynccontextmanager
 async def start_llama_server(
-    plan: LaunchPlan,
+    plan: launch.LaunchPlan,
     *,
     ready_seconds: float = _READY_SECONDS,
     on_stage: StageListener = lambda _stage: None,
@@ -49,28 +42,13 @@ async def start_llama_server(
 ) -> AsyncGenerator[RunningServer]:
     """Start a server, yield it when it is ready, and stop it in the end.
 
-    Raises LaunchFailed if it ends before and NeverBecameReady after `ready_seconds`; both say why
-    and carry its last lines.
+    Raises LaunchFailed if it ends before, NeverBecameReady after `ready_seconds`; both say why.
     """
-    check_plan(plan)
-    name = plan.alias or str(plan.model)
-    on_stage(StartProgress(name, StartStage.STARTING))
-    try:
-        async with _start(plan, ready_seconds, on_stage, on_line) as server:
-            on_stage(StartProgress(name, StartStage.READY))
-            yield server
-    except ProcessFailed:
-        on_stage(StartProgress(name, StartStage.FAILED))
-        raise
-
-
-@asynccontextmanager
-async def _start(
-    plan: LaunchPlan, ready_seconds: float, on_stage: StageListener, on_line: LineListener
-) -> AsyncGenerator[RunningServer]:
+    launch.check_plan(plan)
     api_key = secrets.token_urlsafe(32)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     log = StartLog(plan.alias or str(plan.model))
+    is_ready = False
 
     def listen(line: str) -> None:
         if (said := _LISTENING.search(line)) and not port.done():
@@ -79,23 +57,27 @@ async def _start(
             on_stage(progress)
         on_line(line)
 
-    is_ready = False
-    process = await Process.start(
-        plan.command(),
-        name=NAME,
-        environment=environment(api_key),
-        listener=listen,
-        on_terminal=plan.downloads,
-    )
+    on_stage(log.progress)
     try:
-        becoming = _become_ready(port, api_key)
-        base_url = await _wait_until_ready(process, becoming, log, ready_seconds)
-        is_ready = True
-        server = RunningServer(base_url, api_key, process)
-        await _read_back(plan, server)
-        yield server
-    finally:
-        await process.stop()
+        process = await Process.start(
+            plan.command(),
+            name=launch.NAME,
+            environment=environment(api_key),
+            listener=listen,
+            on_terminal=plan.downloads,
+        )
+        try:
+            becoming = _become_ready(port, api_key)
+            base_url = await _wait_until_ready(process, becoming, log, ready_seconds)
+            is_ready = True
+            await _read_back(plan, server := RunningServer(base_url, api_key, process))
+            on_stage(StartProgress(log.progress.name, StartStage.READY))
+            yield server
+        finally:
+            await process.stop()
+    except ProcessFailed:
+        on_stage(StartProgress(log.progress.name, StartStage.FAILED))
+        raise
 
 
 def environment(api_key: str) -> dict[str, str]:
@@ -120,10 +102,7 @@ async def _wait_until_ready(
             is_over = ready.done() or exited.done()
             goes_on = downloads and log.progress != before and not is_over
         if exited.done():
-            cause = explain_failure(process.tail)
-            raise LaunchFailed(
-                process.name, cause.sentence, process.tail, is_lasting=cause.is_lasting
-            )
+            raise explain_failure(process.name, process.tail)
         if ready.done():
             return ready.result()
         problem = f"was not ready after {ready_seconds:g} seconds"
@@ -134,28 +113,21 @@ async def _wait_until_ready(
         await asyncio.gather(ready, exited, return_exceptions=True)
 
 
-async def _read_back(plan: LaunchPlan, server: RunningServer) -> None:
+async def _read_back(plan: launch.LaunchPlan, server: RunningServer) -> None:
     """Warn if the server has less than was planned: it caps silently what the model cannot do."""
     asked = LlamaServer(BackendClient(server.base_url, server.api_key))
-    try:
-        found = await asked.properties()
-    except BackendFailed as error:
-        logger.warning("%s does not tell its window: %s", NAME, error)
-        return
-    finally:
-        await asked.close()
-    if found.n_ctx < plan.context_tokens:
-        logger.warning(
-            "%s has a window of %d tokens for each slot instead of %d: %s takes no more",
-            NAME,
-            found.n_ctx,
-            plan.context_tokens,
-            plan.alias or plan.model,
-        )
+    name = plan.alias or str(plan.model)
+    window = (await asked.describe(name)).window
+    await asked.close()
+    if window is None:
+        logger.warning("%s does not tell its window", launch.NAME)
+    elif window < plan.context_tokens:
+        said = "%s has a window of %d tokens for each slot instead of %d: %s takes no more"
+        logger.warning(said, launch.NAME, window, plan.context_tokens, name)
 
 
 async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
-    base_url = f"http://{HOST}:{await port}"
+    base_url = f"http://{launch.HOST}:{await port}"
     async with httpx.AsyncClient(
         base_url=base_url, timeout=_ANSWER_SECONDS, trust_env=False
     ) as client:
@@ -169,7 +141,7 @@ async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
         granted = await _status(client, "/slots", api_key)
     if (refused, granted) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
         problem = f"is not what answers at {base_url}: its key is not honoured"
-        raise LaunchFailed(NAME, problem, is_lasting=True)
+        raise LaunchFailed(launch.NAME, problem, is_lasting=True)
     return base_url
 
 
@@ -191,8 +163,8 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
 
     What is there already is not downloaded again. Raises `LaunchFailed`.
     """
-    if program == embedded_program():
-        raise LaunchFailed(NAME, cannot_download(repository), is_lasting=True)
+    if program == launch.embedded_program():
+        raise LaunchFailed(launch.NAME, launch.cannot_download(repository), is_lasting=True)
     log = StartLog(repository)
     complete = asyncio.Event()
 
@@ -202,10 +174,10 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
         if log.path:
             complete.set()
 
-    on_stage(StartProgress(repository, StartStage.STARTING))
-    command = (*program, "-hf", repository, "--host", HOST, "--port", "0", *_SMALL)
+    on_stage(log.progress)
+    command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *_SMALL)
     process = await Process.start(
-        command, name=NAME, environment=environment(""), listener=listen, on_terminal=True
+        command, name=launch.NAME, environment=environment(""), listener=listen, on_terminal=True
     )
     waiting = asyncio.create_task(complete.wait())
     ended = asyncio.create_task(process.wait())
@@ -216,6 +188,5 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
         await process.stop()
         await asyncio.gather(waiting, ended, return_exceptions=True)
     if not complete.is_set():
-        cause = explain_failure(process.tail)
-        raise LaunchFailed(NAME, cause.sentence, process.tail, is_lasting=True)
+        raise explain_failure(launch.NAME, process.tail)
     return Path(log.path)

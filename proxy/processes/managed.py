@@ -2,22 +2,13 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Protocol, TypeAlias
 
-from proxy.backends.client import (
-    BackendModel,
-    Description,
-    Health,
-    PassthroughRequest,
-    Pieces,
-    ReplyEvents,
-)
+from proxy.backends.client import BackendModel, Description, Health, LateBackend, Part, Put
 from proxy.backends.llama_server import LlamaServer
-from proxy.conversation.replies import EventSink
-from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendUnavailable, ProcessFailed
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
@@ -27,7 +18,6 @@ _NOTICED_SECONDS = 5.0  # it takes milliseconds, and more where the machine is b
 _LOOK_SECONDS = 0.02
 
 Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]
-Part = TypeVar("Part")
 
 
 class Supervised(Protocol):
@@ -44,7 +34,7 @@ class Supervised(Protocol):
         """Return where it answers, as soon as it does; raises `ProcessFailed` if it is down."""
 
 
-class Managed:
+class Managed(LateBackend):
     """A backend for a managed server, wherever that is after its latest start.
 
     Until the server is ready, be it for the first time or again after a crash, questions wait for
@@ -75,7 +65,6 @@ class Managed:
 
     @property
     def restarts(self) -> int:
-        """How often the server was started again since it was wanted."""
         return self._server.status.restarts
 
     @property
@@ -94,56 +83,49 @@ class Managed:
         if self._connected is not None:
             await self._connected[1].close()
 
-    def lease(self) -> "ReadyWait | None":
+    def lease(self) -> "Managed | None":
         """Claim the server for a request; None if there is nothing to wait for, or no use."""
-        is_settled = self._server.status.state in (RestartState.READY, RestartState.DOWN)
-        return None if is_settled else ReadyWait(self)
+        return None if self.is_granted else self
+
+    @property
+    def is_granted(self) -> bool:
+        return self._server.status.state in (RestartState.READY, RestartState.DOWN)
+
+    @property
+    def news(self) -> str:
+        return f"{'restarting' if self._is_restarting else 'loading'} {self.name}"
+
+    async def wait_until_granted(self) -> None:
+        await self.until_ready()
 
     async def until_ready(self, patience: float | None = None) -> ServerAddress:
-        """Wait for the server, its restart too, until a moment of the event loop's clock.
-
-        Raises `BackendUnavailable`, also if the server stays down.
-        """
+        """Wait until a moment of the loop's clock; raises `BackendUnavailable` then and if down."""
         try:
             async with asyncio.timeout_at(patience):
                 return await self._server.ready()
         except TimeoutError as error:
-            raise self.explain_delay() from error
+            raise self.late() from error
         except ProcessFailed as failure:
             problem = f"is down: {self._server.status.reason or failure}"
             raise BackendUnavailable(self.name, problem, is_managed=True) from failure
 
-    def explain_delay(self) -> BackendUnavailable:
-        """Return the error for a wait that took too long."""
-        status = self._server.status
-        if not self.is_restarting:
+    def late(self) -> BackendUnavailable:
+        if not self._is_restarting:
             return BackendUnavailable(self.name, "is loading its model", loading=True)
-        problem = f"is being restarted: {status.reason}"
-        return BackendUnavailable(self.name, problem, is_managed=True, retry_after=_seconds(status))
+        return self._fails(f"is being restarted: {self._server.status.reason}")
 
     @property
-    def is_restarting(self) -> bool:
-        """Whether it has ended and is not being started yet."""
+    def _is_restarting(self) -> bool:
         return self._server.status.state is RestartState.WAITING
 
-    def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
-    ) -> ReplyEvents:
-        return self._ask_when_ready(lambda server: server.ask(question, headers, sink))
-
-    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        return self._ask_when_ready(lambda server: server.relay(passage, headers))
-
-    async def _ask_when_ready(
-        self, ask: Callable[[LlamaServer], AsyncGenerator[Part, None]]
-    ) -> AsyncGenerator[Part, None]:
+    async def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
         """Ask the server as soon as it is ready, and its successor if it could not be reached."""
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
             address = await self.until_ready(patience)
             server = await self._at(address)
             try:
-                async with aclosing(ask(server)) as parts:
+                async with aclosing(put(server)) as parts:
                     async for part in parts:
                         yield part
             except BackendUnavailable as error:
@@ -152,19 +134,9 @@ class Managed:
             else:
                 return
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        backend = await self._if_ready()
-        return None if backend is None else await backend.count(question, headers)
-
-    async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
-    ) -> tuple[int, ...] | None:
-        backend = await self._if_ready()
-        return None if backend is None else await backend.count_texts(texts, headers)
-
     async def models(self) -> tuple[BackendModel, ...]:
         """List the model; this starts nothing."""
-        backend = await self._if_ready()
+        backend = await self._present()
         if backend is not None:
             try:
                 return await backend.models()
@@ -173,8 +145,7 @@ class Managed:
         return (BackendModel(self._planned.names[0], {}),)
 
     async def describe(self, model: str) -> Description:
-        """Describe the model, as planned if the server does not say; never raises."""
-        backend = await self._if_ready()
+        backend = await self._present()
         if backend is not None:
             described = await backend.describe(model)
             if not described.is_provisional:
@@ -182,30 +153,31 @@ class Managed:
         return replace(self._planned, is_provisional=True)
 
     async def health(self) -> Health:
-        if self._server.status.state is RestartState.DOWN:
+        if self.is_down:
             return Health.UNREACHABLE
-        backend = await self._if_ready()
+        backend = await self._present()
         is_ready = backend is not None and await backend.health() is Health.READY
         return Health.READY if is_ready else Health.LOADING
 
     async def _is_gone(self, address: ServerAddress) -> bool:
         """Wait for the owner to notice the end of a server, which takes milliseconds."""
-        loop = asyncio.get_running_loop()
-        late = loop.time() + self._notice_wait
-        while (found := self._server.status.address) is not None and _is_same(found, address):
-            if loop.time() >= late:
+        clock = asyncio.get_running_loop().time
+        late = clock() + self._notice_wait
+        # each start has a key of its own
+        while (found := self._server.status.address) and found.api_key == address.api_key:
+            if clock() >= late:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)
         return True
 
-    async def _if_ready(self) -> LlamaServer | None:
+    async def _present(self) -> LlamaServer | None:
         address = self._server.status.address
         return None if address is None else await self._at(address)
 
     async def _at(self, address: ServerAddress) -> LlamaServer:
         """Return the connections to the server of this moment; those to its predecessor go."""
         before = self._connected
-        if before is not None and _is_same(before[0], address):
+        if before is not None and before[0].api_key == address.api_key:
             return before[1]
         backend = self._connect(address)
         self._connected = (address, backend)
@@ -214,47 +186,14 @@ class Managed:
         return backend
 
     def _explain(self, error: BackendUnavailable) -> BackendUnavailable:
-        """Tell a client what happened to a server that left it alone.
-
-        Its end is noticed here and by its owner within milliseconds, in any order.
-        """
+        """Tell a client what happened to a server that left it alone."""
         if error.loading:
             return error
-        status = self._server.status
-        if status.state is RestartState.DOWN:
-            problem = f"{error.problem} and stays down: {status.reason}"
+        if self.is_down:
+            problem = f"{error.problem} and stays down: {self._server.status.reason}"
             return BackendUnavailable(self.name, problem, is_managed=True)
-        problem = f"{error.problem}; it is started again"
-        return BackendUnavailable(self.name, problem, is_managed=True, retry_after=_seconds(status))
+        return self._fails(f"{error.problem}; it is started again")
 
-
-@dataclass(frozen=True, slots=True)
-class ReadyWait:
-    """A request's wait for a managed server to be ready."""
-
-    _backend: Managed
-
-    @property
-    def is_granted(self) -> bool:
-        return self._backend.lease() is None
-
-    @property
-    def news(self) -> str:
-        doing = "restarting" if self._backend.is_restarting else "loading"
-        return f"{doing} {self._backend.name}"
-
-    async def wait_until_granted(self) -> None:
-        """Wait until the server can be used; raises `BackendUnavailable` if it stays down."""
-        await self._backend.until_ready()
-
-    def late(self) -> BackendUnavailable:
-        return self._backend.explain_delay()
-
-
-def _is_same(one: ServerAddress, other: ServerAddress) -> bool:
-    """Return whether both are of the same start: each has a key of its own."""
-    return one.api_key == other.api_key
-
-
-def _seconds(status: ServerStatus) -> int:
-    return max(1, math.ceil(status.retry_after or 0))
+    def _fails(self, problem: str) -> BackendUnavailable:
+        wait = max(1, math.ceil(self._server.status.retry_after or 0))
+        return BackendUnavailable(self.name, problem, is_managed=True, retry_after=wait)

@@ -26,17 +26,14 @@ _LARGEST_MANIFEST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model in the cache of the program `owner`; `size` is in bytes.
-
-    `problem` tells why it cannot be used, if that is so.
-    """
+    """A model in the cache of the program `owner`."""
 
     owner: str
     name: str
     path: Path
-    size: int
+    size: int  # bytes
     quantisation: str = ""
-    problem: str = ""
+    problem: str = ""  # why it cannot be used
 
 
 def list_cached_models(
@@ -75,11 +72,9 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
     for path in _files_in(folder):
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
             continue
-        one = _describe(owner, folder, path)
         whole = path.with_name(_PART.sub("", path.stem))
-        parts.setdefault(whole, []).append(one)
-    for each in parts.values():
-        yield _in_one(each)
+        parts.setdefault(whole, []).append(_describe(owner, folder, path))
+    yield from map(_in_one, parts.values())
 
 
 def _in_one(parts: list[CachedModel]) -> CachedModel:
@@ -122,12 +117,12 @@ def _files_in(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         depth = len(Path(place).relative_to(folder).parts)
-        if (told.st_dev, told.st_ino) in seen or depth >= _DEEPEST:
-            folders.clear()
-        if (told.st_dev, told.st_ino) in seen:
+        is_known = (told.st_dev, told.st_ino) in seen
+        goes_on = not is_known and depth < _DEEPEST
+        folders[:] = sorted(one for one in folders if one != "blobs") if goes_on else []
+        if is_known:
             continue
         seen.add((told.st_dev, told.st_ino))
-        folders[:] = sorted(one for one in folders if one != "blobs")
         for name in sorted(names):
             files += 1
             if files > _MOST_FILES:
@@ -136,7 +131,6 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 def _ollama_models(folder: Path) -> Iterator[CachedModel]:
-    """List the models whose manifests lie in Ollama's folder."""
     manifests = folder / "manifests"
     for path in _files_in(manifests):
         names = path.relative_to(manifests).parts[1:]  # behind the registry
@@ -168,7 +162,6 @@ def _blob(layer: dict[str, object]) -> str:
 
 
 def _object_in(path: Path) -> dict[str, object]:
-    """Read an object of JSON; an empty one where there is none."""
     try:
         if path.stat().st_size > _LARGEST_MANIFEST:
             return {}

@@ -120,10 +120,7 @@ _PART = re.compile(r"-\d{5}-of-(?P<count>\d{5})\.gguf$")
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """Names, architecture and chat template of a model; "" where the file does not say.
-
-    Its `shape` is what decides on the memory that it needs.
-    """
+    """A model's names, architecture, template, "" if unknown, and the shape of its memory."""
 
     names: tuple[str, ...]
     architecture: str = ""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import proxy
 from proxy.errors import LaunchFailed
@@ -90,7 +89,12 @@ class PseudoTerminal:
             try:
                 return os.read(self._own, size)
             except BlockingIOError:
-                await _readable(loop, self._own)
+                ready = asyncio.Event()
+                loop.add_reader(self._own, ready.set)
+                try:
+                    await ready.wait()
+                finally:
+                    loop.remove_reader(self._own)
             except OSError as error:
                 if error.errno == errno.EIO:  # nobody has the other end open any longer
                     return b""
@@ -98,15 +102,6 @@ class PseudoTerminal:
 
     def close(self) -> None:
         os.close(self._own)
-
-
-async def _readable(loop: asyncio.AbstractEventLoop, file: int) -> None:
-    ready = asyncio.Event()
-    loop.add_reader(file, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(file)
 
 
 logger = logging.getLogger(__name__)
@@ -131,13 +126,6 @@ class ServerAddress:
     api_key: str = field(repr=False)
 
 
-class Output(Protocol):
-    """What a child writes, as it comes."""
-
-    async def read(self, size: int, /) -> bytes:
-        """Return the next bytes, at least one, or none at the end."""
-
-
 class Process:
     """A running child; make one with `start`."""
 
@@ -145,7 +133,7 @@ class Process:
         self,
         name: str,
         child: asyncio.subprocess.Process,
-        ends: tuple[Output, Callable[[], None]],
+        ends: tuple[asyncio.StreamReader | PseudoTerminal, Callable[[], None]],
         *,
         listener: LineListener,
         grace_seconds: float,
@@ -181,10 +169,20 @@ class Process:
         with ExitStack() as opened:
             reading_end, lifeline = os.pipe()
             opened.callback(os.close, lifeline)
-            terminal = _open_terminal(opened) if on_terminal else None
-            written_to = terminal.child if terminal is not None else asyncio.subprocess.PIPE
+            terminal = PseudoTerminal() if on_terminal else None
+            if terminal is not None:
+                opened.callback(terminal.close)
             try:
-                child = await _start_child(command, environment or {}, (reading_end, written_to))
+                child = await asyncio.create_subprocess_exec(
+                    *python_module("proxy.processes.parent_death", "-S"),
+                    str(os.getpid()),
+                    *command,
+                    stdin=reading_end,
+                    stdout=terminal.child if terminal is not None else asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                    start_new_session=True,  # a Ctrl-C in the terminal is for us alone
+                    env={**os.environ, **(environment or {}), "PYTHONPATH": _PACKAGE_ROOT},
+                )
             except OSError as problem:
                 sentence = f"could not be started: {problem}"
                 raise LaunchFailed(name, sentence, is_lasting=True) from problem
@@ -248,28 +246,6 @@ class Process:
         if self._child.returncode is None:  # afterwards the number may be another process's
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-
-
-async def _start_child(
-    command: tuple[str, ...], environment: Mapping[str, str], ends: tuple[int, int]
-) -> asyncio.subprocess.Process:
-    reading_end, written_to = ends
-    return await asyncio.create_subprocess_exec(
-        *python_module("proxy.processes.parent_death", "-S"),
-        str(os.getpid()),
-        *command,
-        stdin=reading_end,
-        stdout=written_to,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,  # a Ctrl-C in the terminal is for us alone
-        env={**os.environ, **environment, "PYTHONPATH": _PACKAGE_ROOT},
-    )
-
-
-def _open_terminal(opened: ExitStack) -> PseudoTerminal:
-    terminal = PseudoTerminal()
-    opened.callback(terminal.close)
-    return terminal
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,6 @@
 Pure: the clock, in seconds, and chance, from 0 to 1, are passed in.
 """
 
-# STOPPED --begin--> STARTING --become_ready--> READY
-#                     |    ^                      |
-#                   fail  begin                 fail
-#                     v    |                      |
-#                    WAITING <--------------------+
-#
-# fail leads to DOWN instead when no restart would help, or when the server failed too often; stop
-# leads from everywhere to STOPPED.
-
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
@@ -27,14 +18,10 @@ class RestartState(Enum):
     DOWN = "down"
 
 
+# `fail` leads to DOWN when no restart would help, or when the server failed too often
 _MOVES = {
     RestartState.STOPPED: {RestartState.STARTING},
-    RestartState.STARTING: {
-        RestartState.READY,
-        RestartState.WAITING,
-        RestartState.DOWN,
-        RestartState.STOPPED,
-    },
+    RestartState.STARTING: {*RestartState} - {RestartState.STARTING},
     RestartState.READY: {RestartState.WAITING, RestartState.DOWN, RestartState.STOPPED},
     RestartState.WAITING: {RestartState.STARTING, RestartState.STOPPED},
     RestartState.DOWN: {RestartState.STOPPED},
@@ -65,14 +52,10 @@ class Restarts:
 
     def __init__(self, policy: RestartPolicy) -> None:
         self._policy = policy
-        self._state = RestartState.STOPPED
+        self.state = RestartState.STOPPED
         self._ready_since: float | None = None
         self._served = 0.0
         self._failures: deque[float] = deque(maxlen=policy.most_failures)
-
-    @property
-    def state(self) -> RestartState:
-        return self._state
 
     def begin(self) -> None:
         self._move(RestartState.STARTING)
@@ -101,11 +84,11 @@ class Restarts:
 
     def stop(self) -> None:
         """Note that it was stopped; all failures are forgotten."""
-        if self._state is not RestartState.STOPPED:
+        if self.state is not RestartState.STOPPED:
             self._move(RestartState.STOPPED)
         self._failures.clear()
         self._ready_since = None
 
     def _move(self, state: RestartState) -> None:
-        assert state in _MOVES[self._state], (self._state, state)  # noqa: S101 - an illegal move
-        self._state = state
+        assert state in _MOVES[self.state], (self.state, state)  # noqa: S101 - an illegal move
+        self.state = state

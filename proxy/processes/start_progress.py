@@ -25,14 +25,11 @@ class StartStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StartProgress:
-    """How far the start of a server for the model `name` has come.
-
-    `share` tells how much of the stage is over, from 0 to 1, where the server says so.
-    """
+    """How far the start of a server for the model `name` has come."""
 
     name: str
     stage: StartStage
-    share: float | None = None
+    share: float | None = None  # of the stage, from 0 to 1, where the server says so
 
 
 StageListener: TypeAlias = Callable[[StartProgress], None]

@@ -1,7 +1,4 @@
-"""One server, looked after: started when it is wanted, again when it fails, stopped on demand.
-
-It knows no particular server: a function starts one and returns when it is ready.
-"""
+"""One server, looked after: started when it is wanted, again when it fails, stopped on demand."""
 
 # One owner task at a time, from the first wish until the stop, holds `_alone` and is the only one
 # who starts, waits and gives up. A stop cancels it, and so stops what it had started; its successor
@@ -68,15 +65,11 @@ class Supervisor:
         self._start = start
         self._restarts = Restarts(policy)
         self._on_change = on_change
-        self._status = ServerStatus()
+        self.status = ServerStatus()
         self._owner: asyncio.Task[None] | None = None
         self._alone = asyncio.Lock()
         self._readiness: asyncio.Future[RunningServer | ProcessFailed]
         self._is_closed = False
-
-    @property
-    def status(self) -> ServerStatus:
-        return self._status
 
     async def ready(self) -> RunningServer:
         """Return the server as soon as it is ready; one that is stopped is started.
@@ -113,28 +106,25 @@ class Supervisor:
     async def _look_after(self) -> None:
         async with self._alone:
             try:
-                await self._keep_going()
+                while True:
+                    self._restarts.begin()
+                    self._publish(replace(self.status, address=None, retry_after=None))
+                    waiting = self._report_failure(await self._serve())
+                    if waiting is None:
+                        return
+                    await asyncio.sleep(waiting)
+                    self.status = replace(self.status, restarts=self.status.restarts + 1)
             except asyncio.CancelledError:
                 self._reset()
                 raise
-
-    async def _keep_going(self) -> None:
-        while True:
-            self._restarts.begin()
-            self._publish(replace(self._status, address=None, retry_after=None))
-            waiting = self._report_failure(await self._serve())
-            if waiting is None:
-                return
-            await asyncio.sleep(waiting)
-            self._status = replace(self._status, restarts=self._status.restarts + 1)
 
     async def _serve(self) -> ProcessFailed:
         """Start the server and wait for its end; returns why it ended."""
         try:
             async with self._start() as server:
-                self._restarts.become_ready(_now())
+                self._restarts.become_ready(now())
                 address = ServerAddress(server.base_url, server.api_key)
-                self._publish(replace(self._status, address=address))
+                self._publish(replace(self.status, address=address))
                 self._settle(server)
                 exit_code = await server.process.wait()
                 # from here on it is ready for nobody, however long the rest takes
@@ -147,8 +137,8 @@ class Supervisor:
     def _report_failure(self, failure: ProcessFailed) -> float | None:
         """Report a failure; returns the seconds until the next start, None for never."""
         chance = random.random()  # noqa: S311 - no secret depends on it
-        waiting = self._restarts.fail(_now(), chance, is_lasting=failure.is_lasting)
-        told = replace(self._status, address=None, reason=str(failure), log=failure.log)
+        waiting = self._restarts.fail(now(), chance, is_lasting=failure.is_lasting)
+        told = replace(self.status, address=None, reason=str(failure), log=failure.log)
         self._publish(replace(told, retry_after=waiting))
         if waiting is None:
             tried = f" after {told.restarts} restarts" if told.restarts else ""
@@ -163,8 +153,8 @@ class Supervisor:
         self._publish(ServerStatus())
 
     def _publish(self, status: ServerStatus) -> None:
-        self._status = replace(status, state=self._restarts.state, since=_now())
-        self._on_change(self._status)
+        self.status = replace(status, state=self._restarts.state, since=now())
+        self._on_change(self.status)
 
     def _settle(self, found: RunningServer | ProcessFailed) -> None:
         if not self._readiness.done():
@@ -177,7 +167,7 @@ class Supervisor:
             self._settle(ExitedUnexpectedly(self.name, "is no longer looked after"))
 
 
-def _now() -> float:
+def now() -> float:
     return asyncio.get_running_loop().time()
 
 
@@ -186,21 +176,17 @@ class RemoteStatus:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._status = ServerStatus()
+        self.status = ServerStatus()
         self._news = asyncio.Event()
 
-    @property
-    def status(self) -> ServerStatus:
-        return self._status
-
     def note(self, status: ServerStatus) -> None:
-        self._status = status
+        self.status = status
         self._news.set()
         self._news = asyncio.Event()
 
     async def ready(self) -> ServerAddress:
-        while (address := self._status.address) is None:
-            if self._status.state is RestartState.DOWN:
-                raise NeverBecameReady(self.name, f"is down: {self._status.reason}")
+        while (address := self.status.address) is None:
+            if self.status.state is RestartState.DOWN:
+                raise NeverBecameReady(self.name, f"is down: {self.status.reason}")
             await self._news.wait()
         return address

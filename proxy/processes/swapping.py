@@ -65,17 +65,17 @@ class QueuePosition:
     is_served: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Orders:
     """What has to be done now: models to start and to stop, and places to tell of their fate.
 
     Those `served` may use their model; those `refused` will not get it, as it cannot be loaded.
     """
 
-    start: tuple[str, ...] = ()
-    stop: tuple[str, ...] = ()
-    served: tuple[QueuePosition, ...] = ()
-    refused: tuple[QueuePosition, ...] = ()
+    start: list[str] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)
+    served: list[QueuePosition] = field(default_factory=list)
+    refused: list[QueuePosition] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
@@ -91,19 +91,6 @@ class _ModelState:
     def move(self, presence: Presence) -> None:
         assert presence in _MOVES[self.presence], (self.presence, presence)  # noqa: S101 - illegal
         self.presence = presence
-
-
-@dataclass(slots=True)
-class _OrderDraft:
-    """Orders in the making."""
-
-    start: list[str] = field(default_factory=list)
-    stop: list[str] = field(default_factory=list)
-    served: list[QueuePosition] = field(default_factory=list)
-    refused: list[QueuePosition] = field(default_factory=list)
-
-    def orders(self) -> Orders:
-        return Orders(tuple(self.start), tuple(self.stop), tuple(self.served), tuple(self.refused))
 
 
 class SwapPlanner:
@@ -139,7 +126,6 @@ class SwapPlanner:
         return len(self._line)
 
     def ahead(self, place: QueuePosition) -> int:
-        """Count the requests that have waited for longer, for whichever model."""
         return self._line.index(place) if place in self._line else 0
 
     def in_the_way_of(self, name: str) -> tuple[str, ...]:
@@ -153,9 +139,9 @@ class SwapPlanner:
     def ask(self, name: str, now: float) -> tuple[QueuePosition, Orders]:
         place = QueuePosition(name)
         if self.has_failed(name, now):
-            return place, Orders(refused=(place,))
+            return place, Orders(refused=[place])
         self._line.append(place)
-        return place, self._decide(_OrderDraft(), now)
+        return place, self._decide(Orders(), now)
 
     def leave(self, place: QueuePosition, now: float) -> Orders:
         """Give a place back, served or not; one that was refused has none."""
@@ -165,47 +151,46 @@ class SwapPlanner:
             member.used = now
         elif place in self._line:
             self._line.remove(place)
-        return self._decide(_OrderDraft(), now)
+        return self._decide(Orders(), now)
 
     def note_loaded(self, name: str, now: float) -> Orders:
         """Note that a model can be used: whoever waits for it gets it."""
-        draft = _OrderDraft()
+        orders = Orders()
         member = self._members[name]
         member.move(Presence.LOADED)
         member.used, member.failed = now, None
         for place in self._waiting_for(name):
-            self._serve(place, draft)
-        return self._decide(draft, now)
+            self._serve(place, orders)
+        return self._decide(orders, now)
 
     def note_failed(self, name: str, now: float) -> Orders:
         """Note that a model cannot be loaded, or is gone for good: whoever waits is refused."""
         member = self._members[name]
         member.failed = now
-        draft = _OrderDraft(refused=self._waiting_for(name))
+        orders = Orders(refused=self._waiting_for(name))
         self._line = [place for place in self._line if place.model != name]
-        self._stop(member, draft)
-        return self._decide(draft, now)
+        self._stop(member, orders)
+        return self._decide(orders, now)
 
     def note_stopped(self, name: str, now: float) -> Orders:
-        """Note that a model has given its memory back."""
         self._members[name].move(Presence.STOPPED)
-        return self._decide(_OrderDraft(), now)
+        return self._decide(Orders(), now)
 
     def look(self, now: float) -> Orders:
         """Stop what has been idle for too long."""
-        draft = _OrderDraft()
+        orders = Orders()
         for member in self._members.values():
             expiry = self._expiry(member)
             if expiry is not None and expiry <= now:
-                self._stop(member, draft)
-        return self._decide(draft, now)
+                self._stop(member, orders)
+        return self._decide(orders, now)
 
     def next_look(self) -> float | None:
         """Return when the next model that nobody uses will have been idle for too long."""
         expiries = map(self._expiry, self._members.values())
         return min((moment for moment in expiries if moment is not None), default=None)
 
-    def _decide(self, draft: _OrderDraft, now: float) -> Orders:
+    def _decide(self, orders: Orders, now: float) -> Orders:
         """Go through the line once, oldest first."""
         claimed: set[str] = set()
         is_blocked = False
@@ -213,23 +198,23 @@ class SwapPlanner:
             member = self._members[place.model]
             if member.presence is Presence.LOADED:
                 if place.model not in claimed:
-                    self._serve(place, draft)
+                    self._serve(place, orders)
             elif member.presence is Presence.STOPPING:
                 is_blocked = True
             elif member.presence is Presence.STOPPED and not is_blocked:
-                claimed = self._bring_in(member, draft, now)
+                claimed = self._bring_in(member, orders, now)
                 is_blocked = member.presence is Presence.STOPPED
-        return draft.orders()
+        return orders
 
-    def _bring_in(self, newcomer: _ModelState, draft: _OrderDraft, now: float) -> set[str]:
+    def _bring_in(self, newcomer: _ModelState, orders: Orders, now: float) -> set[str]:
         """Start a model if there is room, else make some; returns the names of what has to go."""
         if self._fits(newcomer):
-            self._start(newcomer, draft, now)
+            self._start(newcomer, orders, now)
             return set()
         going = self._in_the_way_of(newcomer)
         if all(map(self._is_idle, going)):
             for member in going:
-                self._stop(member, draft)
+                self._stop(member, orders)
         return {member.model.name for member in going}
 
     def _in_the_way_of(self, newcomer: _ModelState) -> list[_ModelState]:
@@ -276,17 +261,17 @@ class SwapPlanner:
     def _waiting_for(self, name: str) -> list[QueuePosition]:
         return [place for place in self._line if place.model == name]
 
-    def _serve(self, place: QueuePosition, draft: _OrderDraft) -> None:
+    def _serve(self, place: QueuePosition, orders: Orders) -> None:
         self._line.remove(place)
         place.is_served = True
         self._members[place.model].users += 1
-        draft.served.append(place)
+        orders.served.append(place)
 
-    def _start(self, member: _ModelState, draft: _OrderDraft, now: float) -> None:
+    def _start(self, member: _ModelState, orders: Orders, now: float) -> None:
         member.move(Presence.LOADING)
         member.used = now
-        draft.start.append(member.model.name)
+        orders.start.append(member.model.name)
 
-    def _stop(self, member: _ModelState, draft: _OrderDraft) -> None:
+    def _stop(self, member: _ModelState, orders: Orders) -> None:
         member.move(Presence.STOPPING)
-        draft.stop.append(member.model.name)
+        orders.stop.append(member.model.name)

@@ -58,7 +58,6 @@ def renders_tools(template: str) -> bool:
 
 
 def knows_thoughts(template: str) -> bool:
-    """Return whether a chat template has a place for thoughts."""
     return _THOUGHTS.search(template) is not None
 
 

@@ -25,10 +25,8 @@ from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
-from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling
-from proxy.profiles.recognition import literal_length
+from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling, Text, Texts
 
-_SHORTEST_LITERAL = 2
 _KNOWN_SYNTAXES = tuple(syntax.name for syntax in SYNTAXES)
 
 Convention = Literal["hermes", "mistral", "gemma", "llama3", "react", "json"]
@@ -41,138 +39,71 @@ def _check_syntax(name: str) -> str:
     return name
 
 
-def _check_pattern(pattern: str) -> str:
-    if literal_length(pattern) < _SHORTEST_LITERAL:
-        raise ValueError("should hold at least two characters that are no wildcards")
-    return pattern
-
-
-Text = Annotated[str, StringConstraints(min_length=1)]
-Url = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
-Texts = tuple[Text, ...]
-Temperature = Annotated[float, Field(ge=0, le=2)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Penalty = Annotated[float, Field(ge=-2, le=2)]
+def _check_source(sampling: Sampling) -> Sampling:
+    if sampling != Sampling() and not sampling.source:
+        raise ValueError("values need a source: the address where they are published")
+    return sampling
 
 
 class _ProfileSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class _Match(_ProfileSection):
-    names: tuple[Annotated[Text, AfterValidator(_check_pattern)], ...] = Field(
-        default=(),
-        description='globs for names of models; case is ignored, and " ", "_" and "-" are the same',
-    )
-    architectures: Texts = Field(default=(), description="values of GGUF's general.architecture")
-    templates: Texts = Field(
-        default=(), description="strings that all stand in the family's chat templates"
-    )
-
-
 class _CallsSection(_ProfileSection):
-    syntaxes: tuple[Annotated[str, AfterValidator(_check_syntax)], ...] = Field(
-        default=(), description="rescue syntaxes to try first, in this order"
-    )
-    parallel: bool = Field(
-        default=True, description="whether the model can make several calls in one reply"
-    )
-    tools: Describer = Field(
-        default="template",
-        description="what describes the tools: the chat template, or a convention of ours",
-    )
-    fallback: Convention = Field(
-        default="hermes",
-        description="convention for chat templates that turn out not to describe tools",
-    )
-    aliases: dict[Text, Text] = Field(
-        default={}, description="names that the model writes, and the tools it may mean"
-    )
+    # rescue syntaxes to try first, in this order
+    syntaxes: tuple[Annotated[str, AfterValidator(_check_syntax)], ...] = ()
+    parallel: bool = True  # whether the model can make several calls in one reply
+    tools: Describer = "template"  # what describes them: the chat template, or a convention of ours
+    fallback: Convention = "hermes"  # for chat templates that turn out not to describe tools
+    aliases: dict[Text, Text] = {}  # names that the model writes, and the tools it may mean
 
 
 class _Answers(_ProfileSection):
-    text_policy: TextPolicy = Field(
-        default=TextPolicy.AUTO, description="what prose is worth while tools are offered"
-    )
-    respond: bool = Field(
-        default=True, description="whether text_policy auto offers the tool for answers"
-    )
+    text_policy: TextPolicy = TextPolicy.AUTO  # what prose is worth while tools are offered
+    respond: bool = True  # whether text_policy auto offers the tool for answers
 
 
 class _ReasoningSection(_ProfileSection):
-    replay: Replay = Field(
-        default=Replay.FULL,
-        description="which earlier thoughts the model wants back; last: since the user spoke",
-    )
+    replay: Replay = Replay.FULL  # the earlier thoughts it wants back; last: since the user spoke
 
 
 class _TemplateSection(_ProfileSection):
-    developer: bool = Field(default=True, description="whether it knows the role developer")
-    system: SystemRole = Field(
-        default=SystemRole.ANYWHERE, description="where system messages have an effect"
-    )
-    alternates: bool = Field(
-        default=False, description="whether it demands user and assistant in turns"
-    )
-    control_tokens: Texts = Field(default=(), description="strings that structure its prompts")
+    developer: bool = True  # whether it knows the role developer
+    system: SystemRole = SystemRole.ANYWHERE  # where system messages have an effect
+    alternates: bool = False  # whether it demands user and assistant in turns
+    control_tokens: Texts = ()  # strings that structure its prompts
 
 
 class _Launch(_ProfileSection):
-    flags: Texts = Field(default=(), description="what llama-server needs for this family")
-
-
-class _SamplingSection(_ProfileSection):
-    temperature: Temperature | None = Field(default=None, description="as published")
-    top_p: Share | None = Field(default=None, description="as published")
-    top_k: Annotated[int, Field(ge=0)] | None = Field(default=None, description="as published")
-    min_p: Share | None = Field(default=None, description="as published")
-    repeat_penalty: Annotated[float, Field(gt=0, le=2)] | None = Field(
-        default=None, description="as published, where it is often named repetition_penalty"
-    )
-    presence_penalty: Penalty | None = Field(default=None, description="as published")
-    source: Url | None = Field(default=None, description="where the values are published")
-
-    @model_validator(mode="after")
-    def _has_a_source(self) -> Self:
-        if self.model_fields_set and self.source is None:
-            raise ValueError("values need a source: the address where they are published")
-        return self
+    flags: Texts = ()  # what llama-server needs for this family
 
 
 class _StateSection(_ProfileSection):
-    resets: bool = Field(
-        default=False, description="whether its state cannot be rolled back (Mamba and the like)"
-    )
+    resets: bool = False  # whether its state cannot be rolled back (Mamba and the like)
 
 
 class _File(_ProfileSection):
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")] = Field(
-        description="name of the family; that of the file without .toml"
-    )
-    title: Text = Field(description="the family as people write it")
-    sources: Annotated[tuple[Url, ...], Field(min_length=1)] = Field(
-        description="addresses of the facts: model cards, chat templates, documentation"
-    )
-    match: _Match = Field(description="how the family is recognised")
-    calls: _CallsSection = Field(default=_CallsSection(), description="how it calls tools")
-    answers: _Answers = Field(default=_Answers(), description="how it answers")
-    reasoning: _ReasoningSection = Field(default=_ReasoningSection(), description="how it thinks")
-    template: _TemplateSection = Field(
-        default=_TemplateSection(), description="what its chat template takes"
-    )
-    launch: _Launch = Field(default=_Launch(), description="how to start a server for it")
-    sampling: _SamplingSection = Field(
-        default=_SamplingSection(), description="the sampling it was made for"
-    )
-    state: _StateSection = Field(
-        default=_StateSection(), description="what it keeps between requests"
-    )
+    # of the family; that of the file without .toml
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    title: Text  # the family as people write it
+    # addresses of the facts: model cards, chat templates, documentation
+    sources: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=r"^https://\S+$")], ...], Field(min_length=1)
+    ]
+    match: Matching
+    calls: _CallsSection = _CallsSection()
+    answers: _Answers = _Answers()
+    reasoning: _ReasoningSection = _ReasoningSection()
+    template: _TemplateSection = _TemplateSection()  # what its chat template takes
+    launch: _Launch = _Launch()
+    sampling: Annotated[Sampling, AfterValidator(_check_source)] = Sampling()
+    state: _StateSection = _StateSection()  # what it keeps between requests
 
     @model_validator(mode="after")
     def _can_be_found(self) -> Self:
         if self.name == GENERIC.name:
             raise ValueError("the name generic is taken by the profile for unknown models")
-        if not (self.match.names or self.match.architectures or self.match.templates):
+        if self.match == Matching():
             raise ValueError("match needs names, architectures or templates")
         return self
 
@@ -228,7 +159,7 @@ def _describe(error: ValidationError) -> str:
     for found in error.errors(include_context=False, include_url=False):
         field = ".".join(str(part) for part in found["loc"]) or "the file"
         message = found["msg"].removeprefix("Value error, ").replace("Input should", "should")
-        if found["type"] == "extra_forbidden":
+        if found["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
             message = "there is no such key; correct its spelling or remove it"
         elif found["type"] == "missing":
             message = "is missing; add it"
@@ -237,23 +168,9 @@ def _describe(error: ValidationError) -> str:
 
 
 def _profile(read: _File) -> Profile:
-    values = read.sampling.model_dump(exclude={"source"})
-    return Profile(
-        name=read.name,
-        title=read.title,
-        quirks=_quirks(read),
-        matching=Matching(read.match.names, read.match.architectures, read.match.templates),
-        fallback_convention=read.calls.fallback,
-        launch_flags=read.launch.flags,
-        sampling=Sampling(**values, source=read.sampling.source or ""),
-        sources=read.sources,
-    )
-
-
-def _quirks(read: _File) -> Quirks:
     convention = read.calls.tools
     template = read.template
-    return Quirks(
+    quirks = Quirks(
         syntaxes=read.calls.syntaxes,
         text_policy=read.answers.text_policy,
         convention="" if convention == "template" else convention,
@@ -265,4 +182,14 @@ def _quirks(read: _File) -> Quirks:
         resets_state=read.state.resets,
         aliases=read.calls.aliases,
         offers_respond=read.answers.respond,
+    )
+    return Profile(
+        name=read.name,
+        title=read.title,
+        quirks=quirks,
+        matching=read.match,
+        fallback_convention=read.calls.fallback,
+        launch_flags=read.launch.flags,
+        sampling=read.sampling,
+        sources=read.sources,
     )

@@ -14,11 +14,11 @@ What is equally strong is a defect of the profiles, which a test looks for; the 
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from fnmatch import fnmatchcase
 
-from proxy.profiles.profile import GENERIC, Profile
+from proxy.profiles.profile import GENERIC, Profile, literal_length
 
 _SEPARATORS = re.compile(r"[/\\]")
 _ALIKE = str.maketrans({" ": "-", "_": "-"})
@@ -41,14 +41,6 @@ class Evidence:
     takes_tools: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Recognition:
-    """A profile and the reason for it, one phrase for people."""
-
-    profile: Profile
-    reason: str
-
-
 class MatchKind(IntEnum):
     """What a match rests on, the weakest first."""
 
@@ -58,22 +50,23 @@ class MatchKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileMatch:
-    """A profile that fits; `strength` is kind, nearness to the end of a path, literal length."""
+class Recognition:
+    """A profile and the reason for it, one phrase for people.
 
-    strength: tuple[MatchKind, int, int]
-    recognition: Recognition
+    The `strength` of a match is its kind, the nearness to the end of a path, the literal length.
+    """
+
+    profile: Profile
+    reason: str
+    strength: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)
 
 
 def recognise(evidence: Evidence, profiles: Iterable[Profile]) -> Recognition:
-    """Return the profile that fits best, or the generic one."""
-    found = candidates(evidence, profiles)
-    if not found:
-        return Recognition(GENERIC, "nothing known matches; generic profile")
-    return found[0].recognition
+    generic = Recognition(GENERIC, "nothing known matches; generic profile")
+    return next(iter(candidates(evidence, profiles)), generic)
 
 
-def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[ProfileMatch, ...]:
+def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[Recognition, ...]:
     """Return the best match of every profile that fits, the strongest first."""
     best = [
         max(found, key=lambda one: one.strength)
@@ -83,11 +76,7 @@ def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[Profile
     return tuple(sorted(best, key=lambda one: one.strength, reverse=True))
 
 
-def literal_length(pattern: str) -> int:
-    return len(re.sub(r"\[[^\]]*\]|[*?]", "", pattern))
-
-
-def _matches(evidence: Evidence, profile: Profile) -> Iterator[ProfileMatch]:
+def _matches(evidence: Evidence, profile: Profile) -> Iterator[Recognition]:
     for name in evidence.names:
         yield from _matches_by_name(name, profile)
     marks = profile.matching.templates
@@ -95,20 +84,20 @@ def _matches(evidence: Evidence, profile: Profile) -> Iterator[ProfileMatch]:
         quoted = " and ".join(f'"{mark}"' for mark in marks)
         reason = f"its chat template contains {quoted}"
         strength = (MatchKind.TEMPLATE, 0, sum(map(len, marks)))
-        yield ProfileMatch(strength, Recognition(profile, reason))
+        yield Recognition(profile, reason, strength)
     if evidence.architecture and evidence.architecture in profile.matching.architectures:
         reason = f'its architecture is "{evidence.architecture}"'
-        yield ProfileMatch((MatchKind.ARCHITECTURE, 0, 0), Recognition(profile, reason))
+        yield Recognition(profile, reason, (MatchKind.ARCHITECTURE, 0, 0))
 
 
-def _matches_by_name(name: str, profile: Profile) -> Iterator[ProfileMatch]:
+def _matches_by_name(name: str, profile: Profile) -> Iterator[Recognition]:
     for distance, part in enumerate(_parts(name)):
         plain = _plain(part).removesuffix(_FILE_ENDING)
         for pattern in profile.matching.names:
             if fnmatchcase(plain, _plain(pattern)):
                 strength = (MatchKind.NAME, -distance, literal_length(pattern))
                 reason = f'name "{part}" matches "{pattern}"'
-                yield ProfileMatch(strength, Recognition(profile, reason))
+                yield Recognition(profile, reason, strength)
 
 
 def _parts(name: str) -> list[str]:

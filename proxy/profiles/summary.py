@@ -11,11 +11,13 @@ from proxy.profiles.recognition import Recognition
 def summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
     """Describe a model line by line: a word, and what there is to say about it."""
     profile = recognition.profile
+    describer = f"in the prompt, as {quirks.convention}" if quirks.convention else ""
+    respond = "" if quirks.offers_respond else ", respond is not offered"
     lines = {
         "profile": f"{profile.name} ({profile.title}): {recognition.reason}",
         "calls": _calls(quirks),
-        "tools": _tools(quirks),
-        "prose": _prose(quirks),
+        "tools": f"described {describer or 'by the chat template'}",
+        "prose": f"{quirks.text_policy.value}{respond}",
         "thoughts": f"replayed: {quirks.replay.value}",
         "template": _template(quirks.template),
         "sampling": _sampling(profile.sampling),
@@ -52,21 +54,10 @@ def document(recognition: Recognition, quirks: Quirks) -> JsonObject:
     }
 
 
-def _prose(quirks: Quirks) -> str:
-    offered = "" if quirks.offers_respond else ", respond is not offered"
-    return f"{quirks.text_policy.value}{offered}"
-
-
 def _calls(quirks: Quirks) -> str:
     first = ", ".join(quirks.syntaxes)
     tried = f"{first}, then every other syntax" if first else "every syntax"
     return f"{tried}; {'several' if quirks.calls_in_parallel else 'one'} at once"
-
-
-def _tools(quirks: Quirks) -> str:
-    if not quirks.convention:
-        return "described by the chat template"
-    return f"described in the prompt, as {quirks.convention}"
 
 
 def _template(template: Template) -> str:

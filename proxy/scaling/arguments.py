@@ -47,7 +47,6 @@ class Arguments:
 
     @property
     def file(self) -> Path:
-        """The file of settings."""
         return Path(self.config) if self.config else DEFAULT_FILE
 
 
@@ -63,10 +62,11 @@ def read_arguments(given: Mapping[str, object]) -> Arguments:
             meant = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
             raise InvalidConfiguration(str(name), f"is not an argument{meant}")
     texts = {name: str(value).strip() for name, value in given.items() if value is not None}
+    replicas = texts.get("replicas", "1")
     return Arguments(
         config=texts.get("config", ""),
         revision=texts.get("revision", ""),
-        replicas=_replicas(texts.get("replicas", "1")),
+        replicas="auto" if replicas == "auto" else _count("replicas", replicas),
         most=_count("most", texts.get("most", "4")),
         cpus=_amount("cpus", texts.get("cpus", "1")),
         gpus=_amount("gpus", texts.get("gpus", "0")),
@@ -139,10 +139,6 @@ def deployment_options(
     if affinity == "session" and not is_behind_haproxy:
         options["request_router_config"] = {"request_router_class": _BY_SESSION}
     return options
-
-
-def _replicas(text: str) -> Replicas:
-    return "auto" if text == "auto" else _count("replicas", text)
 
 
 def _affinity(text: str | None) -> Affinity | None:

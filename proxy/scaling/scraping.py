@@ -14,7 +14,7 @@ import psutil
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.errors import error_response, not_found
-from proxy.api.routes.metrics import METRICS_PATH
+from proxy.api.routes.monitoring import METRICS_PATH
 from proxy.api.server import listen, serving
 from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
@@ -29,7 +29,6 @@ class MetricsOnly:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection; there is no life to follow here."""
         if scope["type"] != "http":
             return
         is_metrics = scope["path"] == METRICS_PATH

@@ -18,12 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.api.hosted import Hosted
 from proxy.errors import TemperError
-from proxy.scaling.arguments import (
-    check_settings,
-    deployment_options,
-    fingerprint,
-    read_arguments,
-)
+from proxy.scaling.arguments import check_settings, deployment_options, fingerprint, read_arguments
 from proxy.scaling.scraping import serve_metrics
 from proxy.settings import load_settings
 

@@ -6,8 +6,8 @@ those of a run to one turn after the other. `services` are the models by name; o
 `context_fitting` keeps conversations inside the window.
 
 `assembly` translates the settings into terms of requests and of services. `opening` opens what
-they name, or finds a server that runs already: `managed_server` looks after a llama-server,
-`window_size` says how large its window gets, `model_set` opens several models. `inventory` lists
-what could be asked, for `temper models`. `tool_hosting` is what requests get of the operator's
-tools, `late_tools` keeps their servers going, `tool_inventory` lists them.
+they name, or finds a server that runs already: `managed_server` looks after a llama-server, and
+says how large its window gets. `inventory` lists what could be asked, for `temper models`.
+`tool_hosting` is what requests get of the operator's tools, `late_tools` keeps their servers going,
+`tool_inventory` lists them.
 """

@@ -113,7 +113,9 @@ class Admission:
         """Wait for a turn; raises `QueueFull`."""
         place = self.line.join(key)
         if place is None:
-            raise QueueFull(self.line.waiting, self._advice())
+            rounds = self.line.waiting / max(1, self.line.served)  # until the queue has room again
+            seconds = max(1, math.ceil(rounds * self._usual_seconds))
+            raise QueueFull(self.line.waiting, min(_LONGEST_ADVICE, seconds))
         if not place.is_served:
             turn = self._turns[place] = asyncio.Event()
             try:
@@ -134,11 +136,6 @@ class Admission:
     def _call(self, places: list[SlotRequest]) -> None:
         for place in places:
             self._turns[place].set()
-
-    def _advice(self) -> int:
-        """Estimate in how many seconds the queue has room again."""
-        rounds = self.line.waiting / max(1, self.line.served)
-        return min(_LONGEST_ADVICE, max(1, math.ceil(rounds * self._usual_seconds)))
 
 
 class Slot:

@@ -17,7 +17,6 @@ from proxy.profiles.profile import GENERIC, Profile
 from proxy.serving.context_fitting import ContextPolicy, FittingMode, Strategy
 from proxy.serving.services import ServiceOptions
 from proxy.settings import Settings
-from proxy.settings.sections import Guardrails as GuardrailsSettings
 from proxy.settings.sections import Profile as ProfileSettings
 from proxy.state.tried_models import TriedModels, cache_folder
 
@@ -62,9 +61,11 @@ def service_options_of(settings: Settings) -> ServiceOptions:
 
 def policy_of(settings: Settings) -> Policy:
     guardrails = settings.guardrails
+    is_decided = "text_policy" in guardrails.model_fields_set
     return Policy(
         mode=Mode(guardrails.mode),
-        text_policy=_text_policy(guardrails),
+        # None leaves it to the profile, as nobody said anything
+        text_policy=TextPolicy(guardrails.text_policy) if is_decided else None,
         attempts=guardrails.max_attempts,
         is_strict=guardrails.strict,
         most_repeats=guardrails.max_repeats,
@@ -80,20 +81,9 @@ def workflows_of(settings: Settings) -> dict[str, Workflow]:
     return {name: workflow_of(rules) for name, rules in settings.workflows.items()}
 
 
-def _text_policy(settings: GuardrailsSettings) -> TextPolicy | None:
-    """Read what prose is worth; None leaves it to the profile, as nobody said anything."""
-    is_decided = "text_policy" in settings.model_fields_set
-    return TextPolicy(settings.text_policy) if is_decided else None
-
-
-def _budget(settings: Settings) -> BudgetMode:
-    """Decide how much of a running server's window counts; one we start is given what it gets."""
-    is_ours = settings.model.source is not None
-    return BudgetMode.BACKEND if is_ours else BudgetMode(settings.context.budget)
-
-
 def _context(everything: Settings) -> ContextPolicy:
     settings = everything.context
+    is_ours = everything.model.source is not None
     is_left_out = Part.COMPACTION.value in everything.guardrails.without
     rules = Rules(
         has_failed,
@@ -107,5 +97,6 @@ def _context(everything: Settings) -> ContextPolicy:
         Strategy(settings.strategy),
         settings.window_tokens or None,
         rules,
-        _budget(everything),
+        # a running server's window counts in part; one that we start is given what it gets
+        BudgetMode.BACKEND if is_ours else BudgetMode(settings.budget),
     )

@@ -8,16 +8,16 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
-from proxy.context.message_sizes import MessageSizes, countable
+from proxy.context.compaction import Compaction, Fitted, Reported, unchanged
+from proxy.context.message_sizes import MessageSizes, countable, remember
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
 from proxy.context.shortening import TextCache
@@ -36,7 +36,7 @@ from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.length import ReplyLength
-from proxy.inference.preparation import RequestPlan
+from proxy.inference.preparation import RequestPlan, fit
 from proxy.inference.turn import CUT_OFF
 from proxy.profiles.known_model import KnownModel
 
@@ -54,8 +54,6 @@ _CUT = (
 )
 
 Headers: TypeAlias = dict[str, str]
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 class FittingMode(Enum):
@@ -104,7 +102,7 @@ class ContextPolicy:
 
 
 class Fitting:
-    """Makes the compaction of one request after the other, for one backend."""
+    """Fits one request after the other into the window, for one backend."""
 
     def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
         self._backend = backend
@@ -113,18 +111,18 @@ class Fitting:
         self._books: OrderedDict[str, TokenBook] = OrderedDict()
         self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
 
-    async def compaction(
+    async def fit(
         self,
         plan: RequestPlan,
         known: KnownModel,
         headers: Headers,
         mode: FittingMode | None = None,
-    ) -> Compaction:
-        """Choose what is done to a conversation; nothing where no window is known."""
+    ) -> Fitted:
+        """Fit a conversation, where a window is known; raises `ContextOverflow` if nothing does."""
         await self._weigh(plan.messages)
         mode = mode or self._policy.mode
         if mode is FittingMode.OFF or known.window is None:
-            return NoCompaction()
+            return Fitted(plan.messages)
         book = self._book(known.model)
         window = self._policy.window(known.window, book.doubt)
         room = window.budget(plan.request.reserved).room
@@ -136,30 +134,34 @@ class Fitting:
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
         is_sure = expected.guessed <= guessable
         if is_far and is_sure:
-            return Unchanged(expected.tokens, window.size)
+            return unchanged(plan.messages, expected.tokens, window.size)
         await self._count(book, plan, headers)
         if is_far:
-            return Unchanged(book.estimate(asked.messages, asked.tools), window.size)
+            size = book.estimate(asked.messages, asked.tools)
+            return unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window)
         if mode is FittingMode.REPORT or plan.is_untouchable:
-            return Reported(chosen)
-        return await self._count_cuts(chosen, plan, book, headers)
+            return fit(plan, Reported(chosen))
+        return await self._fit_counted(chosen, plan, book, headers)
 
-    async def _count_cuts(
+    async def _fit_counted(
         self, chosen: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
-    ) -> Compaction:
-        """Have everything counted that a cut depends on: what it has written too.
+    ) -> Fitted:
+        """Fit it with everything counted that a cut depends on: what it has written too.
 
         That is new only right after a cut. It may move the cut, which then writes something else.
         """
         for _ in range(_MOST_ROUNDS):
-            with book.note_guesses() as guessed:
-                made, sent = _try_fit(chosen, plan)
-            if not book.knows(plan.tools):
-                return made
-            if not await self._learn(book, (*sent, *guessed), headers):
-                return made
-        return chosen
+            fitted = None
+            with book.note_guesses() as guessed, suppress(ContextOverflow):
+                fitted = fit(plan, chosen)
+            sent = fitted.messages if fitted is not None else ()
+            if book.knows(plan.tools) and await self._learn(book, (*sent, *guessed), headers):
+                continue
+            if fitted is not None:
+                return fitted
+            break
+        return fit(plan, chosen)
 
     async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
         """Count the prompt of a question, by estimate where the backend cannot."""
@@ -179,14 +181,16 @@ class Fitting:
 
     def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
         """Tell, and log, where a session's prompt does not go on from the one before it."""
-        key = hash((model, _first_words(plan.messages)))
+        # what tells one session from another: the user's first message
+        begin = next((one.text for one in plan.messages if one.role == "user"), "")
+        key = hash((model, begin))
         now = trace(plan.messages, plan.prompt_format.tools)
         before = self._sessions.pop(key, None)
         broken = compare(before, now) if before is not None else None
         if broken is not None:
             where = "the tools" if broken.place is None else f"message {broken.place}"
             logger.info("the prompt cache broke at %s: %s", where, broken.reason)
-        _remember(self._sessions, key, now, _MOST_SESSIONS)
+        remember(self._sessions, key, now, _MOST_SESSIONS)
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
@@ -215,17 +219,8 @@ class Fitting:
 
     def _book(self, model: str) -> TokenBook:
         book = self._books.pop(model, None) or TokenBook(sizes=self._sizes)
-        _remember(self._books, model, book, _MOST_MODELS)
+        remember(self._books, model, book, _MOST_MODELS)
         return book
-
-
-def _try_fit(chosen: Compaction, plan: RequestPlan) -> tuple[Compaction, tuple[Message, ...]]:
-    """Fit a conversation; returns what need not be done again, and what is sent, if it fits."""
-    try:
-        fitted = chosen.fit(plan.messages, plan.tools, plan.request.reserved)
-    except ContextOverflow:
-        return chosen, ()
-    return AlreadyFitted(fitted), fitted.messages
 
 
 class _LearningBackend(BackendWrapper):
@@ -281,14 +276,3 @@ def _usage_in(batch: Sequence[ReplyEvent]) -> tuple[int, UsageReported] | None:
         if isinstance(event := batch[place], UsageReported):
             return place, event
     return None
-
-
-def _remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
-    kept[key] = value
-    if len(kept) > most:
-        kept.popitem(last=False)
-
-
-def _first_words(messages: tuple[Message, ...]) -> str:
-    """Return what tells one session from another: the user's first message."""
-    return next((one.text for one in messages if one.role == "user"), "")

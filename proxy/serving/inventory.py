@@ -1,7 +1,7 @@
 """The models that could be asked, each with its profile: what `temper models` shows."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import BackendFailed, InvalidRequest, LaunchFailed, ProcessFailed
@@ -11,15 +11,19 @@ from proxy.hardware.summary import Prospect
 from proxy.processes.launch import check_model_file, find_program
 from proxy.profiles import summary
 from proxy.profiles.files import load_profiles
-from proxy.profiles.known_model import KnownModel
+from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Recognition
 from proxy.serving.assembly import overrides_of
 from proxy.serving.known_models import KnownModels
-from proxy.serving.managed_server import introduce_file, model_file
-from proxy.serving.model_set import overrides_for, settings_of
-from proxy.serving.opening import nothing_to_serve, open_backend, server_urls
-from proxy.serving.window_size import usable_by
+from proxy.serving.managed_server import introduce_file, model_file, usable_by
+from proxy.serving.opening import (
+    nothing_to_serve,
+    open_backend,
+    overrides_for,
+    server_urls,
+    settings_of,
+)
 from proxy.settings import Settings
 
 
@@ -59,8 +63,16 @@ async def list_models(settings: Settings) -> tuple[Listed, ...]:
         profiles = load_profiles(settings.profile.folder)
         each = (_one_of_several(settings, name, profiles) for name in settings.models)
         return tuple(await asyncio.gather(*each))
-    found, prospect = await _models_of(settings), prospect_of(settings)
-    return tuple(Listed(one.model, one, prospect) for one in found)
+    profiles = load_profiles(settings.profile.folder)
+    overrides = overrides_of(settings.profile, profiles)
+    if not server_urls(settings):
+        if settings.model.source is None:
+            raise nothing_to_serve()
+        return (_in_file(settings, overrides),)
+    async with open_backend(settings, lambda _stage: None) as backend:
+        known = KnownModels(backend, profiles, overrides)
+        found = [await known.look_up(model.id) for model in await backend.models()]
+    return tuple(Listed(one.model, one) for one in found)
 
 
 async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Listed:
@@ -68,10 +80,7 @@ async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile
     overrides = overrides_for(settings, name, profiles)
     try:
         if not server_urls(own):
-            if served.path is not None:
-                check_model_file(served.path)
-            known = introduce_file(own, own.model, model_file(own.model), overrides)
-            return Listed(name, known, prospect_of(own))
+            return replace(_in_file(own, overrides), name=name)
         async with open_backend(own, lambda _stage: None) as backend:
             await backend.models()  # which reports whether it answers
             models = KnownModels(backend, profiles, overrides)
@@ -80,19 +89,12 @@ async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile
         return Listed(name, problem=str(error))
 
 
-async def _models_of(settings: Settings) -> tuple[KnownModel, ...]:
-    if not server_urls(settings):
-        own = settings.model
-        if own.source is None:
-            raise nothing_to_serve()
-        if own.path is not None:
-            check_model_file(own.path)
-        return (introduce_file(settings, own, model_file(own)),)
-    profiles = load_profiles(settings.profile.folder)
-    overrides = overrides_of(settings.profile, profiles)
-    async with open_backend(settings, lambda _stage: None) as backend:
-        known = KnownModels(backend, profiles, overrides)
-        return tuple([await known.look_up(model.id) for model in await backend.models()])
+def _in_file(settings: Settings, overrides: Overrides) -> Listed:
+    own = settings.model
+    if own.path is not None:
+        check_model_file(own.path)
+    known = introduce_file(settings, own, model_file(own), overrides)
+    return Listed(known.model, known, prospect_of(settings))
 
 
 def prospect_of(settings: Settings) -> Prospect | None:

@@ -49,12 +49,12 @@ class KnownModels:
         self._entries: dict[str, _KnownEntry] = {}
         self._looking: dict[str, asyncio.Task[KnownModel]] = {}
 
-    async def look_up(self, model: str) -> KnownModel:
+    async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
         """Return what is known of the model that a request names; asks the backend at times."""
         entry = self._entries.get(model)
         if entry is None:
             return await self._look_for_all(model)
-        if self._clock() < entry.until:
+        if self._clock() < entry.until and not is_afresh:
             return entry.known
         # requests that come meanwhile use the old entry
         entry.until = self._clock() + _SOON
@@ -100,20 +100,13 @@ class KnownModels:
             lacks=described.lacks,
             identity=described.identity or (*described.names, model)[0],
         )
-        self._remember(_KnownEntry(known, described, self._clock() + lasting), entry)
-        return known
-
-    def _remember(self, entry: _KnownEntry, before: _KnownEntry | None) -> None:
-        if before is None or before.known.recognition != entry.known.recognition:
-            _log(entry.known)
+        if entry is None or entry.known.recognition != known.recognition:
+            profile, reason = known.recognition.profile, known.recognition.reason
+            if profile.name == GENERIC.name:
+                logger.info("model %r: %s ('temper models' tells more)", model, reason)
+            else:
+                logger.info("model %r: profile %s (%s)", model, profile.name, reason)
         if len(self._entries) >= _MOST_MODELS:
             self._entries.clear()
-        self._entries[entry.known.model] = entry
-
-
-def _log(known: KnownModel) -> None:
-    profile, reason = known.recognition.profile, known.recognition.reason
-    if profile.name == GENERIC.name:
-        logger.info("model %r: %s ('temper models' tells more)", known.model, reason)
-    else:
-        logger.info("model %r: profile %s (%s)", known.model, profile.name, reason)
+        self._entries[model] = _KnownEntry(known, described, self._clock() + lasting)
+        return known

@@ -3,8 +3,6 @@
 The settings may be read again: `under` is called with whatever they are then.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from proxy.settings import Settings
@@ -41,18 +39,9 @@ class LateTools:
         self._confirmations = hosting.confirmations  # who waits for a person goes on waiting
         return hosting if specs else None
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         if self._fleet is not None:
             await self._fleet.close()
-
-
-@asynccontextmanager
-async def late_tools() -> AsyncGenerator[LateTools, None]:
-    tools = LateTools()
-    try:
-        yield tools
-    finally:
-        await tools.close()
 
 
 def examine_tools(settings: Settings) -> None:

@@ -1,15 +1,40 @@
-"""A managed llama-server for a model: its launch plan, supervisor and connection."""
+"""A managed llama-server for a model: its window, launch plan, supervisor and connection.
+
+The window of a model that Temper starts or Ollama loads is as configured, or what fits.
+"""
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from proxy.backends.client import Backend, Description
 from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama_models import Fitting
 from proxy.backends.transport import AUTHORIZATION, BackendClient, Timeouts
-from proxy.processes.launch import NAME, LaunchPlan, check_plan, find_program, sampling_flags
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from proxy.hardware.fit import (
+    STEP,
+    CacheType,
+    Caching,
+    Memory,
+    largest_window,
+    ollama_default_window,
+)
+from proxy.hardware.shape import shape_of
+from proxy.hardware.summary import amount
+from proxy.processes.launch import (
+    NAME,
+    LaunchPlan,
+    check_model_file,
+    check_plan,
+    find_program,
+    sampling_flags,
+    uses_devices,
+)
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.managed import Managed, Supervised
 from proxy.processes.model_file import ModelFile, read_model_file
@@ -20,10 +45,9 @@ from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.recognition import Evidence
 from proxy.serving.assembly import overrides_of
-from proxy.serving.window_size import is_measured, plan_window
-from proxy.settings import Settings
+from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Backend as BackendSettings
-from proxy.settings.sections import Model as ModelSettings
+from proxy.settings.sections import Context, Model
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +55,7 @@ logger = logging.getLogger(__name__)
 @asynccontextmanager
 async def keep_going(
     settings: Settings,
-    own: ModelSettings,
+    own: Model,
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor, None]:
@@ -54,14 +78,11 @@ async def keep_going(
 
 def supervisor(
     settings: Settings,
-    own: ModelSettings,
+    own: Model,
     on_stage: StageListener = lambda _stage: None,
     on_change: StatusListener = lambda _status: None,
 ) -> Supervisor:
-    """Prepare a server for a model; it is started by whoever waits for it.
-
-    Raises `LaunchFailed` if it cannot be started anyway.
-    """
+    """Prepare a server that is started by whoever waits for it; raises `LaunchFailed`."""
     plan = launch_plan(settings, own)
     check_plan(plan)
     logger.info("%s: %s", server_name(own), plan)
@@ -74,7 +95,7 @@ def supervisor(
 
 @asynccontextmanager
 async def connect_managed(
-    settings: Settings, own: ModelSettings, server: Supervised
+    settings: Settings, own: Model, server: Supervised
 ) -> AsyncGenerator[Backend, None]:
     """Speak to a managed server, wherever it is."""
     file = model_file(own)
@@ -102,10 +123,7 @@ def connection_to(
     key_header: str = AUTHORIZATION,
     usual: Mapping[str, str] | None = None,
 ) -> BackendClient:
-    """Connect to a server, as patiently as the operator wants it.
-
-    The operator's headers come before the `usual` ones of its kind.
-    """
+    """Connect to a server; the operator's headers come before the `usual` ones of its kind."""
     timeouts = Timeouts(
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
@@ -122,10 +140,7 @@ def connection_to(
 
 
 def settle_window(settings: Settings) -> Settings:
-    """Put a number where the window of our model is left to what fits; once that is done, nothing.
-
-    Raises `InvalidConfiguration` if no window fits.
-    """
+    """Put a number where our model's window is to be what fits; raises `InvalidConfiguration`."""
     own = settings.model
     if own.source is None or not is_measured(settings.context):
         return settings
@@ -135,11 +150,8 @@ def settle_window(settings: Settings) -> Settings:
     return settings.model_copy(update={"model": model, "context": context})
 
 
-def launch_plan(settings: Settings, own: ModelSettings) -> LaunchPlan:
-    """Plan a start as the model's profile wants it: what it needs, and its makers' sampling.
-
-    Raises `LaunchFailed` if there is no program for it.
-    """
+def launch_plan(settings: Settings, own: Model) -> LaunchPlan:
+    """Plan a start as the model's profile wants it; raises `LaunchFailed` without a program."""
     assert own.source is not None  # noqa: S101 - there is a model to start a server for
     profile = introduce_file(settings, own, model_file(own)).recognition.profile
     return LaunchPlan(
@@ -157,12 +169,11 @@ def launch_plan(settings: Settings, own: ModelSettings) -> LaunchPlan:
     )
 
 
-def server_name(own: ModelSettings) -> str:
-    """Return what a server is called in headers, logs and errors."""
+def server_name(own: Model) -> str:
     return f"{NAME}/{alias_of(own)}"
 
 
-def alias_of(own: ModelSettings) -> str:
+def alias_of(own: Model) -> str:
     """Return the name that clients use: by default that of the file or of the repository."""
     if own.alias is not None:
         return own.alias
@@ -172,7 +183,7 @@ def alias_of(own: ModelSettings) -> str:
 
 
 def introduce_file(
-    settings: Settings, own: ModelSettings, file: ModelFile, overrides: Overrides | None = None
+    settings: Settings, own: Model, file: ModelFile, overrides: Overrides | None = None
 ) -> KnownModel:
     """Give a model its profile, by what its file tells and the operator has decided."""
     profiles = load_profiles(settings.profile.folder)
@@ -182,7 +193,83 @@ def introduce_file(
     return introduce(file.names[0], evidence, profiles, overrides)
 
 
-def model_file(own: ModelSettings) -> ModelFile:
+def model_file(own: Model) -> ModelFile:
     """Tell what is known of a model beforehand; of one to download that is its name."""
     source = own.source
     return read_model_file(source) if isinstance(source, Path) else ModelFile((source or "",))
+
+
+def is_measured(context: Context) -> bool:
+    return context.budget in {"full", "fast"}
+
+
+def plan_window(model: Model, context: Context, file: ModelFile) -> int:
+    """Return the window of one slot; measures the memory only where the budget depends on it.
+
+    Raises InvalidConfiguration if no window fits and LaunchFailed for what is no model at all.
+    """
+    if not is_measured(context):
+        return model.context_tokens
+    if model.path is not None:
+        check_model_file(model.path)
+    from proxy.hardware.snapshot import snapshot  # 50 ms that most starts need not wait for
+
+    memory = usable_by(find_program(model.server), snapshot())
+    return fit_window(model, context, file, memory)
+
+
+def usable_by(program: tuple[str, ...], memory: Memory) -> Memory:
+    """Leave out the devices if the program was built without support for any."""
+    return memory if not memory.devices or uses_devices(program) else memory.without_devices()
+
+
+def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
+    """Return how to find the window of an Ollama's models, if it is the hardware's to decide.
+
+    Only for an Ollama on this machine: of another one's memory nothing is known. `fast` asks for
+    the same window as `full` and uses half of it.
+    """
+    is_near = is_loopback(urlsplit(url).hostname or "")
+    return ollama_window if is_near and settings.context.budget in {"full", "fast"} else None
+
+
+def ollama_window(told: JsonObject, size: int) -> int | None:
+    """Find the largest window for a model of an Ollama, by its `model_info`; None leaves it be."""
+    from proxy.hardware.snapshot import snapshot
+
+    return window_within(told, size, snapshot())
+
+
+def window_within(told: JsonObject, size: int, memory: Memory) -> int | None:
+    """Find the largest window that fits, not below what Ollama chooses on its own."""
+    own_keys = f"{told.get('general.architecture')}."
+    # lists are left out, and one of them may be that of the numbers of heads
+    is_cut = any(name.startswith(own_keys) and value in (None, []) for name, value in told.items())
+    shape = shape_of(told, size)
+    if shape is None or is_cut:
+        return None
+    own = ollama_default_window(sum(device.total for device in memory.devices))
+    least = min(own, shape.trained_context)
+    return max(least, largest_window(shape, memory, Caching()).window)
+
+
+def fit_window(model: Model, context: Context, file: ModelFile, memory: Memory) -> int:
+    """Return the largest window that fits, half of it for `fast`; raises InvalidConfiguration."""
+    if file.shape is None:
+        raise InvalidConfiguration(
+            "context.budget",
+            f"{context.budget!r} needs to know what the model needs, and {file.names[0]} does not "
+            "say; set model.context_tokens and budget = 'backend'",
+        )
+    keys, values = CacheType[model.cache_type_k.upper()], CacheType[model.cache_type_v.upper()]
+    fit = largest_window(file.shape, memory, Caching(model.slots, keys, values))
+    if not fit.window:
+        raise InvalidConfiguration(
+            "context.budget",
+            f"no window fits: {file.names[0]} needs {amount(fit.need.total)} and "
+            f"{amount(fit.room)} can be used; take a smaller quantisation, or budget = 'backend'",
+        )
+    window = fit.window if context.budget == "full" else max(STEP, fit.window // 2 // STEP * STEP)
+    window = min(window, context.window_tokens or window)
+    logger.info("a window of %d tokens for each of %d slots was chosen", window, model.slots)
+    return window

@@ -1,10 +1,10 @@
-"""Opens what the settings name: each kind of backend in a function of its own.
+"""Opens what the settings name: each kind of backend, and several models that share the memory.
 
 Anthropic's language is imported only when it is used, because imports delay every start.
 """
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -23,15 +23,30 @@ from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.backends.transport import BackendClient
 from proxy.errors import InvalidConfiguration
+from proxy.hardware.fit import CacheType, Caching, need
+from proxy.processes.fleet import Fleet
 from proxy.processes.managed import Supervised
+from proxy.processes.model_file import size_of
 from proxy.processes.process import ServerAddress
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
-from proxy.serving.managed_server import connect_managed, connection_to, keep_going, settle_window
-from proxy.serving.model_set import open_models
+from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
+from proxy.profiles.known_model import Overrides
+from proxy.profiles.profile import Profile
+from proxy.serving.assembly import overrides_of
+from proxy.serving.managed_server import (
+    connect_managed,
+    connection_to,
+    keep_going,
+    model_file,
+    ollama_fitting,
+    settle_window,
+    supervisor,
+)
 from proxy.serving.services import ServiceOptions, Services
-from proxy.serving.window_size import ollama_fitting
 from proxy.settings import Settings
+from proxy.settings.models import ServedModel
+from proxy.settings.sections import Address
 from proxy.settings.sections import Ollama as OllamaSettings
 
 
@@ -49,8 +64,7 @@ async def open_services(
     it: then it is `remote`.
     """
     if settings.models:
-        several = open_models(settings, serving, lambda own: open_backend(own, on_stage))
-        async with several as services:
+        async with open_models(settings, serving, on_stage) as services:
             yield services
     else:
         async with open_backend(settle_window(settings), on_stage, remote=remote) as backend:
@@ -63,25 +77,23 @@ async def open_backend(
 ) -> AsyncGenerator[Backend, None]:
     """Connect to the server that is configured, or look after one for the model that is."""
     urls = server_urls(settings)
-    if len(urls) == 1:
-        kind = _connect_to_server(settings, urls[0])
-    elif urls:
-        kind = _connect_to_servers(settings, urls)
-    elif settings.model.source is None:
-        raise nothing_to_serve()
-    elif remote is not None:
-        kind = connect_managed(settings, settings.model, remote)
-    else:
-        kind = _start_server(settings, on_stage)
-    async with kind as backend:
-        yield backend
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        if len(urls) == 1:
+            yield await enter(_connect_to_server(settings, urls[0]))
+        elif urls:
+            yield await enter(_connect_to_servers(settings, urls))
+        elif settings.model.source is None:
+            raise nothing_to_serve()
+        else:
+            own, server = settings.model, remote
+            if server is None:
+                server = await enter(keep_going(settings, own, on_stage))
+            yield await enter(connect_managed(settings, own, server))
 
 
 def server_urls(settings: Settings) -> tuple[str, ...]:
-    """Return where the running servers are, if there are any.
-
-    An Ollama is somewhere always, and Anthropic's API where it is.
-    """
+    """Return where the running servers are; an Ollama and Anthropic's API are always somewhere."""
     is_ollama = (
         settings.backend.kind == EngineKind.OLLAMA.value or settings.ollama.model is not None
     )
@@ -95,7 +107,6 @@ def server_urls(settings: Settings) -> tuple[str, ...]:
 
 
 def names_nothing(settings: Settings) -> bool:
-    """Return whether an operator has named nothing to serve."""
     return not (server_urls(settings) or settings.models or settings.model.source)
 
 
@@ -133,14 +144,6 @@ def nothing_to_serve() -> InvalidConfiguration:
 
 
 @asynccontextmanager
-async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
-    named = settings.backend.kind
-    kind = None if named == "auto" else EngineKind(named)
-    async with _connect(settings, address_of(settings, url), kind) as backend:
-        yield backend
-
-
-@asynccontextmanager
 async def _connect_to_servers(
     settings: Settings, urls: Sequence[str]
 ) -> AsyncGenerator[Backend, None]:
@@ -156,21 +159,10 @@ async def _connect_to_servers(
 
 
 @asynccontextmanager
-async def _start_server(
-    settings: Settings, on_stage: StageListener
-) -> AsyncGenerator[Backend, None]:
-    async with (
-        keep_going(settings, settings.model, on_stage) as server,
-        connect_managed(settings, settings.model, server) as backend,
-    ):
-        yield backend
-
-
-@asynccontextmanager
-async def _connect(
-    settings: Settings, found: ServerAddress, kind: EngineKind | None
-) -> AsyncGenerator[Backend, None]:
+async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
     """Speak to a server as its kind wants it; without one it is recognised."""
+    named, found = settings.backend.kind, address_of(settings, url)
+    kind = None if named == "auto" else EngineKind(named)
     connection = _connection(settings, found, kind)
     ollamas: list[Ollama] = []
 
@@ -259,3 +251,101 @@ def with_backend(settings: Settings, found: FoundServer | None) -> Settings:
         return settings
     named = {"url": found.url, "kind": found.kind.value}
     return settings.model_copy(update={"backend": settings.backend.model_copy(update=named)})
+
+
+_MB = 2**20
+
+
+@asynccontextmanager
+async def open_models(
+    settings: Settings, serving: ServiceOptions, on_stage: StageListener
+) -> AsyncGenerator[Services, None]:
+    """Open every model of `[models.NAME]`; those with a file are loaded when they are asked for.
+
+    Raises `InvalidConfiguration` and `LaunchFailed` if one of them cannot be served anyway.
+    """
+    each = {name: settings_of(settings, name) for name in settings.models}
+    servers = {
+        name: supervisor(own, own.model)
+        for name, own in each.items()
+        if own.model.source is not None
+    }
+    fleet = Fleet(servers, _swapping(settings, servers), most_waiting=serving.max_waiting)
+    services = []
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(fleet.close)
+        for name, own in each.items():
+            served, server = settings.models[name], servers.get(name)
+            kind = (
+                open_backend(own, on_stage)
+                if server is None
+                else connect_managed(own, own.model, server)
+            )
+            service = serving.service(
+                await stack.enter_async_context(kind),
+                name=name,
+                aliases=tuple(served.aliases),
+                overrides=overrides_for(settings, name, serving.profiles),
+                upstream=served.upstream_model or "",
+                fleet=None if server is None else fleet,
+            )
+            services.append(replace(service, parallel=served.parallel_requests or service.parallel))
+            if served.preload:
+                fleet.preload(name)
+        yield Services(services, serving.patterns)
+
+
+def settings_of(settings: Settings, name: str) -> Settings:
+    """Return the settings of somebody who serves one of several models alone."""
+    served = settings.models[name]
+    address = {field: getattr(served, field) for field in Address.model_fields}
+    thinking = settings.profile.thinking if served.thinking == "auto" else served.thinking
+    profile = {"name": served.profile or settings.profile.name, "thinking": thinking}
+    changed = {
+        "backend": settings.backend.model_copy(update=address),
+        "model": served.model_copy(update={"alias": name}),
+        "profile": settings.profile.model_copy(update=profile),
+        "models": {},
+    }
+    return settings.model_copy(update=changed)
+
+
+def overrides_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Overrides:
+    """Return the operator's overrides of one model's profile; raises `InvalidConfiguration`."""
+    has_own = settings.models[name].profile is not None
+    setting = f"models.{name}.profile" if has_own else "profile.name"
+    return overrides_of(settings_of(settings, name).profile, profiles, setting)
+
+
+def memory_of(served: ServedModel) -> int:
+    """Return a model's memory in bytes: what the operator says, or else what it needs.
+
+    That is its weights, the cache of all its slots and what it computes in; where the file does
+    not tell, it is the size of the file, and 0 for a model that is still to be downloaded.
+    """
+    if served.memory_mb or served.path is None:
+        return served.memory_mb * _MB
+    shape = model_file(served).shape
+    if shape is None:
+        return size_of(served.path)
+    keys, values = CacheType[served.cache_type_k.upper()], CacheType[served.cache_type_v.upper()]
+    window = min(served.context_tokens, shape.trained_context)
+    return need(shape, window, Caching(served.slots, keys, values)).total
+
+
+def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlanner:
+    budget = settings.swapping
+    memory = {name: memory_of(settings.models[name]) for name in servers}
+    for name, needed in memory.items():
+        if 0 < budget.memory_mb * _MB < needed:
+            problem = (
+                f"it takes {-(-needed // _MB)} MB with its window, and swapping.memory_mb is "
+                f"{budget.memory_mb}: raise that, take less with models.{name}.context_tokens or "
+                f"slots, or say with models.{name}.memory_mb what it really takes"
+            )
+            raise InvalidConfiguration(f"models.{name}.path", problem)
+    models = [
+        LoadableModel(name, memory[name], settings.models[name].ttl_seconds or None)
+        for name in servers
+    ]
+    return SwapPlanner(models, Budget(budget.memory_mb * _MB or None, budget.max_loaded or None))

@@ -1,6 +1,7 @@
 """From a request that was read to the turn that answers it: addressed, planned and fitted."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
@@ -23,45 +24,6 @@ from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.context_fitting import FittingMode
 from proxy.serving.services import Service, Services
-
-
-@dataclass(frozen=True, slots=True)
-class Ordering:
-    """The rules of all models, each by one of the model's names.
-
-    A rule holds if a client that asked by its name would get the same model.
-    """
-
-    services: Services
-    rules: Mapping[str, Workflow] = field(default_factory=dict)
-
-    async def rules_for(
-        self, request: Request, service: Service, known: KnownModel
-    ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
-        """Return the rules that the model can keep, and which it cannot with what is offered."""
-        if not self.rules or not request.tools or request.workflow != NO_RULES:
-            return NO_RULES, ()
-        rules = await self._rules_of(request.model, service, known)
-        offered = [tool.name for tool in request.tools]
-        rules, missing = drop_infeasible(rules, offered, list_completed_calls(request.messages))
-        return rules, tuple(map(RuleSkipped, missing))
-
-    async def _rules_of(self, model: str, service: Service, known: KnownModel) -> Workflow:
-        if model in self.rules:
-            return self.rules[model]
-        for name, rules in self.rules.items():
-            if self._leads_to(service, name):
-                other = known if service.name else await service.look_up(name)
-                if other.identity == known.identity:
-                    return rules
-        return NO_RULES
-
-    def _leads_to(self, service: Service, name: str) -> bool:
-        try:
-            return self.services.find(name) is service
-        except UnknownModel:
-            return False
-
 
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
@@ -97,15 +59,6 @@ class PreparedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RelayRequest:
-    """A request that is passed on, the service of its model, and the headers that travel too."""
-
-    passage: PassthroughRequest
-    service: Service
-    headers: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class RequestPreparation:
     """Prepares requests; `workflows` are the operator's rules of order, by the names of models."""
 
@@ -119,19 +72,15 @@ class RequestPreparation:
         request = service.address_to_backend(self.services.rename(decoded.request))
         return ParsedRequest(request, service, decoded)
 
-    def relay(self, passage: PassthroughRequest, upstream: dict[str, str]) -> RelayRequest:
-        """Find the service of a request that is not ours to judge; raises `UnknownModel`."""
+    def relay(self, passage: PassthroughRequest) -> tuple[PassthroughRequest, Service]:
+        """Find the service of a request that is passed on; raises `UnknownModel`."""
         service = self.services.find(passage.model)
-        addressed = service.address_to_backend(self.services.rename(passage))
-        return RelayRequest(addressed, service, upstream)
+        return service.address_to_backend(self.services.rename(passage)), service
 
     async def prepare(
         self, parsed: ParsedRequest, sender: Sender, upstream: dict[str, str]
     ) -> PreparedRequest:
-        """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds.
-
-        The headers of `upstream` travel to the backend.
-        """
+        """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds."""
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
         if decoded.blindness and known.is_blind:
@@ -139,9 +88,10 @@ class RequestPreparation:
         thinking = request.thinking.or_else(known.overrides.thinking)
         if thinking is not request.thinking:
             request = structs.replace(request, thinking=thinking)
+        rules, skipped = NO_RULES, tuple[RuleSkipped, ...]()
         # where prose is asked for, as for a summary, no step can be due before it
-        workflows = {} if decoded.accepts_prose else self.workflows
-        rules, skipped = await Ordering(self.services, workflows).rules_for(request, service, known)
+        if not decoded.accepts_prose:
+            rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
         plan = plan_request(request, structs.replace(policy, quirks=known.quirks, workflow=rules))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
@@ -151,6 +101,29 @@ class RequestPreparation:
         mode = _compaction_for(sender, decoded)
         return PreparedRequest(plan, decoded.answering, service, known, headers, mode)
 
+    async def rules_for(
+        self, request: Request, service: Service, known: KnownModel
+    ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
+        """Return the rules that the model can keep, and which it cannot with what is offered."""
+        if not self.workflows or not request.tools or request.workflow != NO_RULES:
+            return NO_RULES, ()
+        rules = await self._workflow_of(request.model, service, known)
+        offered = [tool.name for tool in request.tools]
+        rules, missing = drop_infeasible(rules, offered, list_completed_calls(request.messages))
+        return rules, tuple(map(RuleSkipped, missing))
+
+    async def _workflow_of(self, model: str, service: Service, known: KnownModel) -> Workflow:
+        """Return the rules under a name with which a client would get the same model."""
+        if model in self.workflows:
+            return self.workflows[model]
+        for name, rules in self.workflows.items():
+            with suppress(UnknownModel):
+                if self.services.find(name) is service:
+                    other = known if service.name else await service.look_up(name)
+                    if other.identity == known.identity:
+                        return rules
+        return NO_RULES
+
     async def turn(
         self, prepared: PreparedRequest, may_retry: MayRetry, *, is_last: bool = False
     ) -> Turn:
@@ -158,11 +131,11 @@ class RequestPreparation:
 
         In the last turn of a run tools may no longer be called.
         """
-        compaction = await prepared.service.fitting.compaction(
+        fitted = await prepared.service.fitting.fit(
             prepared.plan, prepared.known, prepared.headers, prepared.mode
         )
         new_id = prepared.answering.new_call_id
-        return begin(prepared.plan, new_id, may_retry, compaction, is_last=is_last)
+        return begin(prepared.plan, new_id, may_retry, fitted, is_last=is_last)
 
     async def shorter(
         self,
@@ -180,7 +153,6 @@ class RequestPreparation:
         return turn if turn.is_shortened else None
 
     async def count(self, prepared: PreparedRequest) -> int:
-        """Count the tokens of a request as it would be sent."""
         question = (await self.turn(prepared, lambda: False)).next_question()
         assert question is not None  # noqa: S101 - every turn begins with one
         return await prepared.service.fitting.count(question, prepared.known, prepared.headers)

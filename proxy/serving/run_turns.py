@@ -82,5 +82,4 @@ class RunTurns:
         return turn
 
     def note(self, batch: Sequence[ReplyEvent]) -> None:
-        """Note what was let out of the last turn."""
         self._is_seen = self._is_seen or any(isinstance(one, TextDelta) for one in batch)

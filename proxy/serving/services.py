@@ -103,25 +103,23 @@ class Service:
     def title(self) -> str:
         return self.name or "default"
 
-    async def look_up(self, model: str) -> KnownModel:
+    async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
         """Return what is known of the model that a request names; an alias is the model itself."""
-        return await self.models.look_up(self.upstream or self.name or model)
+        name = self.upstream or self.name or model
+        return await self.models.look_up(name, is_afresh=is_afresh)
 
     async def offers(self) -> tuple[BackendModel, ...]:
-        """List what can be asked for here and how it does; nothing is loaded for it.
-
-        Raises `BackendFailed` if only the backend could tell.
-        """
+        """List what can be asked for, loading nothing; raises `BackendFailed`."""
         if self.name:
             told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
             condition = await self.condition()
             told["status"] = {"value": condition.value, "failed": condition is Condition.FAILED}
-            return (BackendModel(self.name, {**told, **await self._describe_known()}),)
+            return (BackendModel(self.name, {**told, **await self.describe()}),)
         served = await self.backend.models()
         if len(served) != 1:  # a catalogue, in which every entry would cost a question
             return served
         only = served[0]
-        return (BackendModel(only.id, {**await self._describe_known(only.id), **only.details}),)
+        return (BackendModel(only.id, {**await self.describe(only.id), **only.details}),)
 
     async def condition(self) -> Condition:
         if self.fleet is not None:
@@ -141,8 +139,8 @@ class Service:
             return await self.backend.healths()
         return {self.name or self.backend.name: await self.health()}
 
-    async def _describe_known(self, model: str = "") -> JsonObject:
-        known = await self.look_up(model)
+    async def describe(self, model: str = "") -> JsonObject:
+        known = await self.look_up(model, is_afresh=True)
         told: JsonObject = {"capabilities": [*known.capabilities]}
         if known.window is not None:
             told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
@@ -217,7 +215,6 @@ class Services:
         return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
 
     async def models(self) -> tuple[BackendModel, ...]:
-        """List the models that can be asked for; loads none."""
         offered = await asyncio.gather(*(one.offers() for one in self._services))
         return tuple(chain.from_iterable(offered))
 
@@ -227,7 +224,8 @@ class Services:
         offered = await service.offers()
         for one in offered:
             if one.id in (model, service.name):
-                return one
+                known = {} if "capabilities" in one.details else await service.describe(one.id)
+                return BackendModel(one.id, {**known, **one.details})
         raise UnknownModel(model, tuple(one.id for one in offered))
 
     async def identify(self, model: str) -> tuple[Service, KnownModel]:

@@ -71,7 +71,8 @@ def hosting_of(
     settings: Tools, source: ToolSource, confirmations: Confirmations | None = None
 ) -> ToolHosting:
     """Translate who gets which tools, and how far; who waits in `confirmations` goes on."""
-    hosted = {kind: _target(target) for kind, target in settings.hosted.items()}
+    targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
+    hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
     policy = OfferPolicy(Offering(settings.offer), frozenset(settings.owners), hosted)
     limits = CallLimits(settings.parallel, settings.call_seconds, settings.result_chars)
     return ToolHosting(
@@ -90,11 +91,6 @@ def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
         if find_spec("mcp") is None:
             raise InvalidConfiguration(f"mcp.{name}", _MISSING)
     return tuple(_spec(name, server) for name, server in settings.mcp.items())
-
-
-def _target(written: str) -> tuple[str, str]:
-    server, _, tool = written.partition(".")
-    return server, tool
 
 
 def _spec(name: str, server: ToolServer) -> ServerSpec:

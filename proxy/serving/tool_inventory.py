@@ -67,7 +67,6 @@ class InspectedServer:
 
 
 async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
-    """Start every tool server, ask for its tools, and end it."""
     from proxy.mcp.fleet import open_fleet
 
     async with open_fleet(specs_of(settings)) as fleet:
@@ -94,13 +93,10 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
         if tool not in tools:
             problem = f"has no tool {tool!r}; there are: {', '.join(tools)}"
             raise InvalidConfiguration(f"mcp.{name}", problem)
-        ended = await fleet.call(tools[tool], arguments, _limits(settings), {})
+        own = settings.tools
+        limits = CallLimits(1, own.call_seconds, own.result_chars)
+        ended = await fleet.call(tools[tool], arguments, limits, {})
         return ended.text, ended.error is None
-
-
-def _limits(settings: Settings) -> CallLimits:
-    own = settings.tools
-    return CallLimits(1, own.call_seconds, own.result_chars)
 
 
 def _inspect(server: "McpServer") -> InspectedServer:

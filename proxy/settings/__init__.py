@@ -4,15 +4,15 @@ Only `cli`, `api` and `serving` read settings; everything below them receives va
 knows what a setting is used for, and no message or representation ever shows a secret.
 
 `Settings` stands here. Its parts are in `sections`, of several models in `models`, of tool servers
-in `tool_servers`, of what replicas share in `shared_state`, made of kinds of `values`;
-`sources` says where each value comes from.
+in `tool_servers`, made of kinds of `values`; `sources` says where each value comes from.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -20,24 +20,8 @@ from proxy.conversation import workflows
 from proxy.dialects.temper_options import WorkflowRules, workflow_of
 from proxy.errors import InvalidConfiguration
 from proxy.settings import models as served_models
-from proxy.settings import sources
+from proxy.settings import sections, sources
 from proxy.settings.models import Contradiction, ServedModel, Swapping
-from proxy.settings.sections import (
-    Backend,
-    Context,
-    Guardrails,
-    Logging,
-    Metrics,
-    Model,
-    Ollama,
-    Profile,
-    Recording,
-    Responses,
-    Server,
-    Tracing,
-    Ui,
-)
-from proxy.settings.shared_state import State, state_contradictions
 from proxy.settings.sources import Given, Layer, Names
 from proxy.settings.tool_servers import (
     Tools,
@@ -45,7 +29,7 @@ from proxy.settings.tool_servers import (
     tool_server_contradictions,
     unanswerable_questions,
 )
-from proxy.settings.values import RequiredName
+from proxy.settings.values import RequiredName, setting
 from proxy.settings.values import is_loopback as is_loopback
 
 DEFAULT_FILE = Path("temper.toml")
@@ -64,33 +48,31 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
     )
 
-    server: Server = Server()
-    backend: Backend = Backend()
-    ollama: Ollama = Ollama()
-    model: Model = Model()
+    server: sections.Server = sections.Server()
+    backend: sections.Backend = sections.Backend()
+    ollama: sections.Ollama = sections.Ollama()
+    model: sections.Model = sections.Model()
     swapping: Swapping = Swapping()
-    guardrails: Guardrails = Guardrails()
-    responses: Responses = Responses()
-    state: State = State()
-    context: Context = Context()
-    profile: Profile = Profile()
-    logging: Logging = Logging()
-    metrics: Metrics = Metrics()
-    ui: Ui = Ui()
-    tracing: Tracing = Tracing()
-    recording: Recording = Recording()
+    guardrails: sections.Guardrails = sections.Guardrails()
+    responses: sections.Responses = sections.Responses()
+    state: sections.State = sections.State()
+    context: sections.Context = sections.Context()
+    profile: sections.Profile = sections.Profile()
+    logging: sections.Logging = sections.Logging()
+    metrics: sections.Metrics = sections.Metrics()
+    ui: sections.Ui = sections.Ui()
+    tracing: sections.Tracing = sections.Tracing()
+    recording: sections.Recording = sections.Recording()
     tools: Tools = Tools()
-    mcp: dict[str, ToolServer] = Field(
-        default={}, description="MCP servers whose tools Temper runs, by name"
+    mcp: dict[str, ToolServer] = setting({}, "MCP servers whose tools Temper runs, by name")
+    models: dict[str, ServedModel] = setting(
+        {}, "several models, each in a section of its own, by name"
     )
-    models: dict[str, ServedModel] = Field(
-        default={}, description="several models, each in a section of its own, by name"
+    aliases: dict[str, RequiredName] = setting(
+        {}, "the model that is meant by a name or a pattern such as claude-*"
     )
-    aliases: dict[str, RequiredName] = Field(
-        default={}, description="the model that is meant by a name or a pattern such as claude-*"
-    )
-    workflows: dict[str, WorkflowRules] = Field(
-        default={}, description="rules of order for the tools of a model, by the model's name"
+    workflows: dict[str, WorkflowRules] = setting(
+        {}, "rules of order for the tools of a model, by the model's name"
     )
 
     @classmethod
@@ -192,12 +174,13 @@ def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
         }
     for name, message in wrong.items():
         plain = message.removeprefix("Value error, ").replace("Input should", "should")
-        problems.append(given[name].problem(name, plain + _quote(name, given[name])))
+        is_shown = not _may_hold_secret(name, given[name])
+        quote = f", not {given[name].value!r}" if is_shown else ""
+        problems.append(given[name].problem(name, plain + quote))
     return _check({name: given[name] for name in given if name not in wrong}, problems)
 
 
 def _word(found: ErrorDetails) -> str:
-    """Say what is wrong with a value, and where within it."""
     message = found["msg"].replace("Extra inputs are not permitted", "there is no such option")
     within = ".".join(map(str, found["loc"][_depth(found) :]))
     return f"{within}: {message}" if within else message
@@ -208,10 +191,6 @@ def _depth(found: ErrorDetails) -> int:
     return 3 if found["loc"][0] in _NAMES.tables else 2
 
 
-def _quote(name: str, given: Given) -> str:
-    return "" if _may_hold_secret(name, given) else f", not {given.value!r}"
-
-
 def _may_hold_secret(name: str, given: Given) -> bool:
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
     return is_secret or given.is_confidential or "@" in str(given.value)
@@ -219,81 +198,74 @@ def _may_hold_secret(name: str, given: Given) -> bool:
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Find settings that are fine alone and wrong together; the first name gets the blame."""
-    if settings.backend.url is not None and settings.backend.urls:
-        yield (
-            ("backend.urls", "backend.url"),
-            "cannot be combined with backend.url: name all servers here, or only one there",
-        )
-    if settings.model.source is not None:
-        yield from _two_servers(settings)
-    if settings.model.path is not None and settings.model.hf_repo is not None:
-        yield (
-            ("model.hf_repo", "model.path"),
-            "cannot be combined with model.path: name a file or a repository to download",
-        )
+    yield from _rival_servers(settings)
     yield from served_models.contradictions(settings.models, settings.swapping)
-    yield from _rivals_of_models(settings)
-    yield from served_models.find_misnamed_aliases(settings.models, settings.aliases)
+    if settings.models:
+        yield from _rivals_of_models(settings)
+        rules, aliases = settings.workflows, settings.aliases
+        yield from served_models.find_misnamed(settings.models, rules, aliases)
     yield from _rules_nobody_can_keep(settings)
-    yield from tool_server_contradictions(
-        settings.tools,
-        settings.mcp,
-        settings.server.workers,
-        has_key_file=settings.server.api_keys_file is not None,
-    )
+    yield from tool_server_contradictions(settings.tools, settings.mcp, settings.server)
     yield from unanswerable_questions(settings.mcp, settings.server, settings.ui)
-    yield from _windows_that_cannot_be(settings)
+    yield from _unusable_sizes(settings)
+    yield from _state_contradictions(settings.state)
+    server = settings.server
+    if server.api_key is None and server.api_keys_file is None and not is_loopback(server.host):
+        problem = (
+            f"{server.host} can be reached from other machines, so a key is required: "
+            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1"
+        )
+        yield ("server.host", "server.api_key"), problem
+
+
+def _state_contradictions(state: sections.State) -> Iterator[Contradiction]:
+    if state.url is None or state.secret is not None:
+        return
+    parts = urlsplit(state.url.get_secret_value())
+    if parts.scheme != "unix" and not is_loopback(parts.hostname or ""):
+        problem = (
+            "leads to another machine, so a secret is required that seals what is kept there: "
+            "set state.secret (TEMPER_STATE__SECRET)"
+        )
+        yield ("state.url", "state.secret"), problem
+
+
+def _rival_servers(settings: Settings) -> Iterator[Contradiction]:
+    """Find what names more than one server, or one beside the one that is started for a model."""
+    if settings.backend.url is not None and settings.backend.urls:
+        problem = "name all servers here, or only one there"
+        yield ("backend.urls", "backend.url"), f"cannot be combined with backend.url: {problem}"
+    named = "model.path" if settings.model.path is not None else "model.hf_repo"
+    rule = f"cannot be combined with {named}: Temper either uses"
+    if settings.model.source is not None and settings.backend.addresses:
+        problem = f"{rule} a running server or starts one for a model; remove one of the two"
+        yield ("backend.url", named), problem
+    if settings.model.source is not None and settings.ollama.model is not None:
+        problem = f"{rule} an Ollama or starts a server for a model; remove one of the two"
+        yield ("ollama.model", named), problem
+    if settings.model.path is not None and settings.model.hf_repo is not None:
+        problem = "cannot be combined with model.path: name a file or a repository to download"
+        yield ("model.hf_repo", "model.path"), problem
+
+
+def _unusable_sizes(settings: Settings) -> Iterator[Contradiction]:
+    context = settings.context
+    if context.low >= context.high:
+        problem = f"must be below context.high, which is {context.high:g}"
+        yield ("context.low", "context.high"), problem
+    if context.budget == "manual" and not context.window_tokens:
+        problem = "'manual' needs a number of tokens: set context.window_tokens"
+        yield ("context.budget", "context.window_tokens"), problem
     if settings.responses.path is not None and settings.responses.store == "off":
-        yield (
-            ("responses.path", "responses.store"),
-            "cannot be combined with responses.store = 'off': remove one of the two",
-        )
-    yield from state_contradictions(settings.state)
-    yield from _check_replicas(settings)
-    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
-    if not has_key and not is_loopback(settings.server.host):
-        yield (
-            ("server.host", "server.api_key"),
-            f"{settings.server.host} can be reached from other machines, so a key is required: "
-            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
-        )
-
-
-def _check_replicas(settings: Settings) -> Iterator[Contradiction]:
+        problem = "cannot be combined with responses.store = 'off': remove one of the two"
+        yield ("responses.path", "responses.store"), problem
     starts = [settings.model, *settings.models.values()]
     if settings.backend.replicas > 1 and any(model.source is not None for model in starts):
         problem = "must be 1 where Temper starts the server itself: nobody shares that one"
         yield ("backend.replicas", "model"), problem
 
 
-def _windows_that_cannot_be(settings: Settings) -> Iterator[Contradiction]:
-    if settings.context.low >= settings.context.high:
-        yield (
-            ("context.low", "context.high"),
-            f"must be below context.high, which is {settings.context.high:g}",
-        )
-    if settings.context.budget == "manual" and not settings.context.window_tokens:
-        yield (
-            ("context.budget", "context.window_tokens"),
-            "'manual' needs a number of tokens: set context.window_tokens",
-        )
-
-
-def _two_servers(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Find what names another server beside the one that is started for a model."""
-    named = "model.path" if settings.model.path is not None else "model.hf_repo"
-    rule = f"cannot be combined with {named}: Temper either uses"
-    if settings.backend.addresses:
-        problem = f"{rule} a running server or starts one for a model; remove one of the two"
-        yield ("backend.url", named), problem
-    if settings.ollama.model is not None:
-        problem = f"{rule} an Ollama or starts a server for a model; remove one of the two"
-        yield ("ollama.model", named), problem
-
-
 def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
-    if not settings.models:
-        return
     for rival, is_given, how in (
         ("backend.url", bool(settings.backend.addresses), ""),
         ("model.path", settings.model.source is not None, ""),
@@ -311,9 +283,8 @@ def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
     for name, rules in settings.workflows.items():
         for place, problem in workflows.contradictions(workflow_of(rules)):
             yield (f"workflows.{name}",), f"{place}: {problem}"
-    if settings.models:
-        yield from served_models.find_misnamed_rules(settings.models, settings.workflows)
-    elif settings.model.source is not None or settings.ollama.model is not None:
+    is_one_model = settings.model.source is not None or settings.ollama.model is not None
+    if is_one_model and not settings.models:
         first, *others = settings.workflows or ("",)
         for name in others:
             problem = f"all names lead to the same model, and workflows.{first} has its rules"

@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -54,18 +54,15 @@ class Names:
         section, owner, own = parts(name)
         return f"{section}.*.{own}" if section in self.tables and owner else name
 
-    def is_secret(self, name: str) -> bool:
-        return self.generic(name) in self.secrets
-
     def secret_of(self, name: str) -> str | None:
         """Return the secret that is in the file that a setting names, None if it names none."""
         secret = name.removesuffix("_file")
-        return secret if secret != name and self.is_secret(secret) else None
+        return secret if secret != name and self.generic(secret) in self.secrets else None
 
     @property
-    def secret_files(self) -> tuple[str, ...]:
-        """The names that hold the path of a secret's file."""
-        return tuple(f"{name}_file" for name in self.secrets)
+    def all(self) -> tuple[str, ...]:
+        """All that may be given: settings, the paths of secrets' files, and sections."""
+        return (*self.settings, *(f"{name}_file" for name in self.secrets), *self.sections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,6 @@ class Given:
     is_variable: bool = False
 
     def problem(self, name: str, problem: str) -> InvalidConfiguration:
-        """Say what is wrong with it, and where it was given."""
         return InvalidConfiguration(name, f"{problem} ({self.origin})")
 
 
@@ -109,7 +105,8 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
         if text and name_of_variable.startswith(PREFIX):
             name = name_of_variable.removeprefix(PREFIX).lower().replace("__", ".")
             is_decoded = any(known.startswith(f"{name}.") for known in values)
-            if not is_decoded and not _is_service_address(name_of_variable, text):
+            is_address = text.startswith(("tcp://", "udp://", "sctp://"))
+            if not (is_decoded or is_address or _SERVICE_ADDRESS.match(name_of_variable)):
                 values.setdefault(name, text)
     return {
         name: Given(value, f"environment variable {variable(name)}", is_variable=True)
@@ -118,7 +115,6 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
 
 
 def flag_layer(flags: Mapping[str, Mapping[str, object]], names: Names) -> Layer:
-    """Take the flags that were given: those that are not None."""
     return {
         name: Given(value, "command line")
         for name, value in _flatten(flags, names)
@@ -189,20 +185,16 @@ def _flatten(sections: Mapping[str, object], names: Names) -> Iterator[tuple[str
             yield section, values
 
 
-def _is_service_address(name: str, text: str) -> bool:
-    return bool(_SERVICE_ADDRESS.match(name)) or text.startswith(("tcp://", "udp://", "sctp://"))
-
-
 def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
     if name in names.sections:
         return given.problem(name, "is a section, not a setting")
     section, owner, last = parts(name)
     if section in names.tables and not owner:
         return given.problem(name, "should be a section with settings of its own")
-    known, generic = _list_names(names), names.generic(name)
+    generic = names.generic(name)
     namesakes = [one for one in names.settings if one.endswith(f".{last or name}")]
-    near = difflib.get_close_matches(generic, known, 1, _NEAR) or namesakes
-    near = near or difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(generic, names.all, 1, _NEAR) or namesakes
+    near = near or difflib.get_close_matches(name, names.all, 1)
     if not near:
         return given.problem(name, "is not a setting")
     nearest = near[0].replace("*", owner or "NAME")
@@ -216,43 +208,38 @@ def _is_foreign(name: str, names: Names) -> bool:
     One without its section is no setting, but without a secret the server would be open.
     """
     is_in_section = parts(name)[0] in names.sections
-    is_secret = any(one.endswith(f".{name}") for one in (*names.secrets, *names.secret_files))
-    is_near = bool(difflib.get_close_matches(names.generic(name), _list_names(names), 1, _NEAR))
+    secret = name.removesuffix("_file")
+    is_secret = any(one.endswith(f".{secret}") for one in names.secrets)
+    is_near = bool(difflib.get_close_matches(names.generic(name), names.all, 1, _NEAR))
     return not (is_in_section or is_secret or is_near)
-
-
-def _list_names(names: Names) -> tuple[str, ...]:
-    return (*names.settings, *names.secret_files, *names.sections)
 
 
 def _expand(name: str, given: Given) -> Given:
     """Replace `${VAR}` in a text, and in every text of a list or a table."""
     if not given.is_template:
         return given
-
-    read: list[str] = []
+    is_confidential = False
 
     def content(found: re.Match[str]) -> str:
+        nonlocal is_confidential
         value = os.environ.get(found[1], "") if found[0].endswith("}") else ""
         if not value:
             raise given.problem(name, f"the environment variable in {found[0]} is not set")
-        read.append(value)
+        is_confidential = True
         return value
 
-    plain = _fill(given.value, content)
-    return Given(plain, given.origin, is_confidential=bool(read))
+    def fill(value: object) -> object:
+        match value:
+            case str():
+                return _REFERENCE.sub(content, value)
+            case list():
+                return [fill(one) for one in value]
+            case dict():
+                return {key: fill(one) for key, one in value.items()}
+            case _:
+                return value
 
-
-def _fill(value: object, content: Callable[[re.Match[str]], str]) -> object:
-    match value:
-        case str():
-            return _REFERENCE.sub(content, value)
-        case list():
-            return [_fill(one, content) for one in value]
-        case dict():
-            return {key: _fill(one, content) for key, one in value.items()}
-        case _:
-            return value
+    return Given(fill(given.value), given.origin, is_confidential=is_confidential)
 
 
 def _secret_from_file(name: str, given: Given) -> Given:

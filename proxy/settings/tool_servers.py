@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import StringConstraints
 
-from proxy.settings.models import Contradiction
+from proxy.settings.models import Contradiction, find_shared
 from proxy.settings.sections import Section, Server, Ui
 from proxy.settings.values import (
     Count,
@@ -15,6 +15,7 @@ from proxy.settings.values import (
     Seconds,
     ToolServerHeaders,
     ToolServerUrl,
+    setting,
 )
 
 ALL = "*"
@@ -24,81 +25,75 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 class Tools(Section):
     """Who may use the tools of [mcp.NAME], and how far a request may go with them."""
 
-    offer: Literal["asked", "toolless", "always"] = Field(
-        default="asked",
-        description="to whom tools are offered: asked (requests that name a server), toolless "
-        "(also those without tools) or always",
+    offer: Literal["asked", "toolless", "always"] = setting(
+        "asked",
+        "to whom tools are offered: asked (requests that name a server), toolless (also those "
+        "without tools) or always",
     )
-    owners: list[str] = Field(
-        default=[], description="whose keys may use them, by the names of api_keys_file; [] is all"
+    owners: list[str] = setting(
+        [], "whose keys may use them, by the names of api_keys_file; [] is all"
     )
-    rounds: Count = Field(
-        default=10, ge=1, description="rounds of calls in one request; then the model has to answer"
+    rounds: Count = setting(
+        10, "rounds of calls in one request; then the model has to answer", ge=1
     )
-    parallel: Count = Field(default=8, ge=1, description="calls of one reply that run at once")
-    call_seconds: Seconds = Field(default=60, description="how long a call may take, in seconds")
-    result_chars: Count = Field(
-        default=16_000, ge=100, description="longest result that the model gets, in characters"
+    parallel: Count = setting(8, "calls of one reply that run at once", ge=1)
+    call_seconds: Seconds = setting(60, "how long a call may take, in seconds")
+    result_chars: Count = setting(
+        16_000, "longest result that the model gets, in characters", ge=100
     )
-    narrate: bool = Field(
-        default=False, description="tell people who watch of each call, in a line of reasoning"
+    narrate: bool = setting(False, "tell people who watch of each call, in a line of reasoning")
+    confirm_seconds: Seconds = setting(
+        60, "how long a call that needs a person's yes waits for it, in seconds; then it is refused"
     )
-    confirm_seconds: Seconds = Field(
-        default=60,
-        description="how long a call that needs a person's yes waits for it, in seconds; then it "
-        "is refused",
-    )
-    hosted: dict[str, str] = Field(
-        default={},
-        description="tools that clients expect to be hosted, by what does it: web_search = "
-        "'SERVER.TOOL'",
+    hosted: dict[str, str] = setting(
+        {}, "tools that clients expect to be hosted, by what does it: web_search = 'SERVER.TOOL'"
     )
 
 
 class ToolServer(Section):
     """One MCP server: a program that Temper starts, or an address."""
 
-    url: ToolServerUrl = Field(
-        default=None, description="address of a running MCP server (streamable HTTP)"
+    url: ToolServerUrl = setting(None, "address of a running MCP server (streamable HTTP)")
+    headers: ToolServerHeaders = setting({}, "headers that Temper sends to it, e.g. authorization")
+    command: list[str] = setting(
+        [], "program to start, with its arguments; it speaks over its pipes"
     )
-    headers: ToolServerHeaders = Field(
-        default={}, description="headers that Temper sends to it, e.g. authorization"
+    env: Environment = setting({}, "environment variables for the program")
+    cwd: str = setting("", "working directory of the program")
+    tools: list[str] = setting([], 'which of its tools are offered; ["*"] is all, [] none')
+    ask: list[str] = setting(
+        [], 'which of these need a person\'s yes at the dashboard, each time; ["*"] is all'
     )
-    command: list[str] = Field(
-        default=[], description="program to start, with its arguments; it speaks over its pipes"
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = setting(
+        "", "put before the names of its tools"
     )
-    env: Environment = Field(default={}, description="environment variables for the program")
-    cwd: str = Field(default="", description="working directory of the program")
-    tools: list[str] = Field(
-        default=[], description='which of its tools are offered; ["*"] is all, [] none'
-    )
-    ask: list[str] = Field(
-        default=[],
-        description='which of these need a person\'s yes at the dashboard, each time; ["*"] is all',
-    )
-    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = Field(
-        default="", description="put before the names of its tools"
-    )
-    digest: str = Field(
-        default="",
-        description="of the definitions you looked at (temper tools prints it); others are not "
-        "offered",
+    digest: str = setting(
+        "", "of the definitions you looked at (temper tools prints it); others are not offered"
     )
 
 
 def tool_server_contradictions(
-    tools: Tools, servers: Mapping[str, ToolServer], workers: int, *, has_key_file: bool
+    tools: Tools, servers: Mapping[str, ToolServer], own: Server
 ) -> Iterator[Contradiction]:
     """Find what is wrong with tool servers that are fine as far as each setting goes."""
     for name, server in servers.items():
         yield from _wrong_within(f"mcp.{name}", name, server)
-        if server.command and workers > 1:
+        yield from _find_misnamed_tools(f"mcp.{name}", server)
+        if server.command and own.workers > 1:
             problem = "must be 1 with a command: each worker would start the program again"
             yield ("server.workers", f"mcp.{name}.command"), problem
-    yield from _names_in_common(servers)
+    offered = [
+        (one.prefix + tool, name)
+        for name, one in servers.items()
+        for tool in one.tools
+        if tool != ALL
+    ]
+    for shared, name, owner in find_shared(offered):
+        problem = f"mcp.{owner} has a tool {shared!r} too: set a prefix"
+        yield (f"mcp.{name}.tools", f"mcp.{owner}.tools"), problem
     for kind, target in tools.hosted.items():
         yield from _misleading(kind, target, servers)
-    if tools.owners and not has_key_file:
+    if tools.owners and own.api_keys_file is None:
         problem = "needs server.api_keys_file: without it keys have no names"
         yield ("tools.owners", "server.api_keys_file"), problem
 
@@ -137,7 +132,6 @@ def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contr
     for own, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
         if is_given and not server.command:
             yield (f"{section}.{own}", command), f"needs {command}: Temper starts no program"
-    yield from _find_misnamed_tools(section, server)
 
 
 def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
@@ -152,21 +146,9 @@ def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradic
             yield (f"{section}.ask", f"{section}.tools"), problem
 
 
-def _names_in_common(servers: Mapping[str, ToolServer]) -> Iterator[Contradiction]:
-    """Find tools of two servers that the model could not tell apart."""
-    owners: dict[str, str] = {}
-    for name, server in servers.items():
-        for tool in server.tools:
-            owner = owners.setdefault(server.prefix + tool, name)
-            if owner != name and tool != ALL:
-                problem = f"mcp.{owner} has a tool {server.prefix + tool!r} too: set a prefix"
-                yield (f"mcp.{name}.tools", f"mcp.{owner}.tools"), problem
-
-
 def _misleading(
     kind: str, target: str, servers: Mapping[str, ToolServer]
 ) -> Iterator[Contradiction]:
-    """Find a hosted tool that leads nowhere."""
     server, _, tool = target.partition(".")
     if not tool:
         yield ("tools.hosted",), f"{kind}: {target!r} is not of the form SERVER.TOOL"

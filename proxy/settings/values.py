@@ -2,10 +2,11 @@
 
 import ipaddress
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
-from urllib.parse import urlsplit
+from typing import Annotated, Literal, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +16,21 @@ from pydantic import (
     StringConstraints,
     ValidationInfo,
 )
+
+Value = TypeVar("Value")
+
+
+def setting(
+    default: Value,
+    description: str,
+    *,
+    ge: int | None = None,
+    le: int | None = None,
+    min_length: int | None = None,
+) -> Value:
+    """Declare a setting: each has a default, and says in its bounds what it takes."""
+    return Field(default, description=description, ge=ge, le=le, min_length=min_length)
+
 
 # what llama-server is told by Temper itself, and what to do instead of telling it once more
 _OWN_ARGUMENTS = {
@@ -48,13 +64,9 @@ def _not_our_own(arguments: list[str]) -> list[str]:
 def _auto_or_a_number(value: object) -> object:
     if value == "auto":
         return value
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = -1
-    if number < 0 or isinstance(value, bool):
+    if not str(value).strip().isdecimal():
         raise ValueError("should be auto or a number of layers")
-    return number
+    return int(str(value))
 
 
 def _with_flash_attention(kind: str, others: ValidationInfo[None]) -> str:
@@ -64,10 +76,27 @@ def _with_flash_attention(kind: str, others: ValidationInfo[None]) -> str:
     return kind
 
 
-def usable_repository(name: str) -> str:
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name):
-        raise ValueError("should be like owner/name or owner/name:Q4_K_M")
-    return name
+def _matches(pattern: str, problem: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(problem)
+        return text
+
+    return check
+
+
+usable_repository = _matches(
+    r"[\w.-]+/[\w.-]+(:[\w.-]+)?", "should be like owner/name or owner/name:Q4_K_M"
+)
+_usable_origin = _matches(
+    r"https?://[^/*?#@\s]+", "should be an origin like https://chat.example.com, without a path"
+)
+
+
+def _usable_key(key: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"[!-~]+", key.get_secret_value()):
+        raise ValueError("may contain only visible ASCII characters, as it travels in a header")
+    return key
 
 
 CacheType: TypeAlias = Literal[
@@ -78,7 +107,7 @@ Layers = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_a_number)]
 Arguments = Annotated[list[str], AfterValidator(_not_our_own)]
 
 
-def not_a_truth_value(value: object) -> object:
+def _not_a_truth_value(value: object) -> object:
     """Refuse true and false where a number is due; pydantic would read them as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("should be a number")
@@ -93,11 +122,6 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def none_if_empty(value: object) -> object:
-    """Let "" say that there is none."""
-    return None if value == "" else value
-
-
 def _usable_url(url: str, remedy: str = "use backend.api_key") -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -107,19 +131,7 @@ def _usable_url(url: str, remedy: str = "use backend.api_key") -> str:
     if parts.query or parts.fragment:
         raise ValueError("must not have a query or a fragment")
     _ = parts.port  # raises ValueError when it is out of range
-    return url.rstrip("/")
-
-
-def _origin(url: str) -> str:
-    if not re.fullmatch(r"https?://[^/*?#@\s]+", url):
-        raise ValueError("should be an origin like https://chat.example.com, without a path")
     return url
-
-
-def _usable_key(key: SecretStr) -> SecretStr:
-    if not re.fullmatch(r"[!-~]+", key.get_secret_value()):
-        raise ValueError("may contain only visible ASCII characters, as it travels in a header")
-    return key
 
 
 # what makes a message, and what Temper sends itself
@@ -128,26 +140,14 @@ _OWN_HEADERS = re.compile(
     "proxy-authenticate|proxy-authorization|te|trace(parent|state)|trailer|transfer-encoding|"
     "upgrade|x-request-id|x-temper-prefix"
 )
-
-
 # what a client of MCP sends itself
 _OWN_HEADERS_OF_MCP = re.compile(f"{_OWN_HEADERS.pattern}|accept|last-event-id|mcp-.*")
-
-
-def _usable_tool_server_url(url: str) -> str:
-    """Refuse what is no address; a last slash counts for these servers."""
-    _usable_url(url, remedy="use headers")
-    return url
 
 
 def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     if "authorization" in map(str.lower, headers):
         raise ValueError("Authorization belongs into api_key")
     return _sendable(headers, _OWN_HEADERS)
-
-
-def _usable_tool_server_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    return _sendable(headers, _OWN_HEADERS_OF_MCP)
 
 
 def _sendable(headers: dict[str, SecretStr], own: re.Pattern[str]) -> dict[str, SecretStr]:
@@ -172,37 +172,71 @@ def _usable_environment(variables: dict[str, SecretStr]) -> dict[str, SecretStr]
     return variables
 
 
+_MOST_SECRETS, _SHORTEST_SECRET = 2, 16
+_STATE_SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
+_STATE_OPTIONS = {"namespace", "ssl_ca_certs"}
+
+
+def _usable_state_url(url: SecretStr) -> SecretStr:
+    """Refuse what is no address of a store; it may hold a password, so no message shows it."""
+    parts = urlsplit(url.get_secret_value())
+    is_socket = parts.scheme == "unix"
+    if parts.scheme not in _STATE_SCHEMES or not (parts.path if is_socket else parts.hostname):
+        raise ValueError("should be an address like valkey://127.0.0.1:6379, rediss:// or unix://")
+    _ = parts.port  # raises ValueError when it is out of range
+    if not is_socket and not re.fullmatch(r"/?|/\d+", parts.path):
+        raise ValueError("may have the number of a database as its path, and nothing else")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - _STATE_OPTIONS - ({"db"} if is_socket else set())):
+        raise ValueError(f"has no option {unknown[0]!r}; there are namespace and ssl_ca_certs")
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,64}", options.get("namespace", "temper")):
+        raise ValueError("may have a namespace of 1 to 64 letters, digits, and . _ : -")
+    return url
+
+
+def _usable_secrets(secrets: SecretStr) -> SecretStr:
+    """Refuse what could be guessed, and more than a new secret and the one before."""
+    given = secrets.get_secret_value().split()
+    if not 1 <= len(given) <= _MOST_SECRETS or min(map(len, given)) < _SHORTEST_SECRET:
+        raise ValueError(
+            f"should be one secret of at least {_SHORTEST_SECRET} characters, or two with a space "
+            "between: the new one and the one before"
+        )
+    return secrets
+
+
+_IN_MCP = partial(_sendable, own=_OWN_HEADERS_OF_MCP)
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_usable_headers)]
-ToolServerHeaders = Annotated[dict[str, SecretStr], AfterValidator(_usable_tool_server_headers)]
+ToolServerHeaders = Annotated[dict[str, SecretStr], AfterValidator(_IN_MCP)]
 Environment = Annotated[dict[str, SecretStr], AfterValidator(_usable_environment)]
-Origin = Annotated[str, AfterValidator(_origin)]
-Count = Annotated[int, BeforeValidator(not_a_truth_value)]
-Seconds = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
-Patience = Annotated[float, BeforeValidator(not_a_truth_value), Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, le=1)]
-Key = Annotated[
-    Annotated[SecretStr, AfterValidator(_usable_key)] | None, BeforeValidator(none_if_empty)
+Origin = Annotated[str, AfterValidator(_usable_origin)]
+
+_NUMBER = BeforeValidator(_not_a_truth_value)
+Count = Annotated[int, _NUMBER]
+Seconds = Annotated[float, _NUMBER, Field(gt=0, allow_inf_nan=False)]
+Patience = Annotated[float, _NUMBER, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, _NUMBER, Field(gt=0, le=1)]
+
+# "" says that there is none
+OrNone: TypeAlias = Annotated[
+    Value | None, BeforeValidator(lambda value: None if value == "" else value)
 ]
-OneUrl = Annotated[str, AfterValidator(_usable_url)]
-Url = Annotated[OneUrl | None, BeforeValidator(none_if_empty)]
-ToolServerUrl = Annotated[
-    Annotated[str, AfterValidator(_usable_tool_server_url)] | None, BeforeValidator(none_if_empty)
-]
-Collector = Annotated[
-    Annotated[str, AfterValidator(partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS"))]
-    | None,
-    BeforeValidator(none_if_empty),
-]
-File = Annotated[
-    Annotated[Path, AfterValidator(Path.expanduser)] | None, BeforeValidator(none_if_empty)
-]
-Repository = Annotated[
-    Annotated[str, AfterValidator(usable_repository)] | None, BeforeValidator(none_if_empty)
-]
+Key = OrNone[Annotated[SecretStr, AfterValidator(_usable_key)]]
+_AT_MCP = partial(_usable_url, remedy="use headers")
+_AT_COLLECTOR = partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS")
+_BARE = AfterValidator(lambda url: url.rstrip("/"))
+OneUrl = Annotated[str, AfterValidator(_usable_url), _BARE]
+Url = OrNone[OneUrl]
+ToolServerUrl = OrNone[Annotated[str, AfterValidator(_AT_MCP)]]  # a last slash counts there
+Collector = OrNone[Annotated[str, AfterValidator(_AT_COLLECTOR), _BARE]]
+File = OrNone[Annotated[Path, AfterValidator(Path.expanduser)]]
+StateUrl = OrNone[Annotated[SecretStr, AfterValidator(_usable_state_url)]]
+Secrets = OrNone[Annotated[SecretStr, AfterValidator(_usable_secrets)]]
+Repository = OrNone[Annotated[str, AfterValidator(usable_repository)]]
 RequiredName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)
 ]
-Name = Annotated[RequiredName | None, BeforeValidator(none_if_empty)]
+Name = OrNone[RequiredName]
 
 _UNIT = r"\d+(\.\d+)?(ms|s|m|h)"
 Duration = Annotated[str, StringConstraints(pattern=rf"^(-?\d+|({_UNIT})+)?$")]

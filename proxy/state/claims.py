@@ -17,6 +17,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -79,7 +80,7 @@ class OwnClaim:
     entropy: Entropy = field(repr=False)
 
     async def renew(self) -> bool:
-        """Renew the claim; return whether it is still ours."""
+        """Return whether the claim, which is renewed, is still ours."""
         return await self.store.renew(self.place.name, self.value, self.times.claim)
 
     async def finish(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
@@ -89,27 +90,23 @@ class OwnClaim:
         """
         answer = KeptAnswer(self.claimed.replica, self.claimed.fingerprint, headers, body)
         final = self.place.seal(_encode(answer), self.entropy(NONCE_BYTES))
+        finish = partial(self.store.finish, self.place.name, self.value, final, self.times.answer)
         for _ in range(round(self.times.claim / self.times.renewal) - 1):
             with suppress(StateUnavailable):
-                return await self._finish(final)
+                return await finish()
             await asyncio.sleep(self.times.renewal)
-        return await self._finish(final)
+        return await finish()
 
     async def release(self) -> None:
-        """Release the key for the next request."""
         await self.store.release(self.place.name, self.value)
 
     @asynccontextmanager
     async def hold(self) -> AsyncGenerator[None]:
-        """Renew the claim while the block runs."""
         renewing = asyncio.create_task(self._keep_renewing())
         try:
             yield
         finally:
             renewing.cancel()
-
-    async def _finish(self, final: bytes) -> bool:
-        return await self.store.finish(self.place.name, self.value, final, self.times.answer)
 
     async def _keep_renewing(self) -> None:
         is_ours = True
@@ -120,23 +117,15 @@ class OwnClaim:
         logger.warning("a claim of a key has run out: another replica may answer it as well")
 
 
+@dataclass(frozen=True, slots=True)
 class Claims:
     """Claims keys for a `replica`, by names that say whose keys they are."""
 
-    def __init__(
-        self,
-        store: Store,
-        sealing: Sealing,
-        replica: str,
-        times: ClaimTimes | None = None,
-        *,
-        entropy: Entropy = os.urandom,
-    ) -> None:
-        self._store = store
-        self._sealing = sealing
-        self._replica = replica
-        self._times = times or ClaimTimes()
-        self._entropy = entropy
+    _store: Store
+    _sealing: Sealing
+    _replica: str
+    _times: ClaimTimes = ClaimTimes()
+    entropy: Entropy = field(default=os.urandom, repr=False)
 
     async def settle(
         self, name: Name, fingerprint: bytes, is_wanted: Callable[[], bool] = lambda: True
@@ -164,13 +153,12 @@ class Claims:
         """Claim a key or find its answer; None while another replica has it. Raises as `settle`."""
         place, *earlier = self._sealing.places("key", *name)
         for one in earlier:
-            sealed = await self._store.look_up(one.name)
-            if (held := _open(one, sealed)) is not None:
+            if (held := _open(one, await self._store.look_up(one.name))) is not None:
                 return _answer_in(held, fingerprint)
         claim = Claim(self._replica, fingerprint)
-        value = place.seal(_encode(claim), self._entropy(NONCE_BYTES))
+        value = place.seal(_encode(claim), self.entropy(NONCE_BYTES))
         if await self._store.claim(place.name, value, self._times.claim):
-            return OwnClaim(self._store, place, value, claim, self._times, self._entropy)
+            return OwnClaim(self._store, place, value, claim, self._times, self.entropy)
         sealed = await self._store.look_up(place.name)
         if (held := _open(place, sealed)) is not None:
             return _answer_in(held, fingerprint)
@@ -181,11 +169,9 @@ class Claims:
 
 def _open(place: SealedPlace, sealed: bytes | None) -> Claim | KeptAnswer | None:
     """Return what is kept in a place; what cannot be read is not there."""
-    told = place.open(sealed) if sealed is not None else None
-    if told is None:
-        return None
     with suppress(msgspec.DecodeError):  # of another version
-        return _decode(told)
+        if sealed is not None and (told := place.open(sealed)) is not None:
+            return _decode(told)
     return None
 
 

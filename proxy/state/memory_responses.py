@@ -1,12 +1,13 @@
 """Responses in this process: bounded, and gone with it."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import RLock
 
 import msgspec
 
-from proxy.dialects.openai_responses.store import StoredResponse, id_of
+from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -22,19 +23,19 @@ class _StoredEntry(msgspec.Struct):
     used_at: float
 
 
-class MemoryStore:
+@dataclass(eq=False)
+class MemoryStore(ResponseStore):
     """Keeps responses in this process; `now` is a time in seconds.
 
     Large requests are decoded by threads of their own, so several may come at once.
     """
 
-    def __init__(self, now: Callable[[], float], bounds: Bounds | None = None) -> None:
-        self._now = now
-        self._bounds = bounds or Bounds()
-        self._entries: OrderedDict[tuple[str, str], _StoredEntry] = OrderedDict()
-        self._items: dict[tuple[str, str], tuple[str, bytes]] = {}
-        self._size = 0
-        self._lock = RLock()
+    _now: Callable[[], float]
+    _bounds: Bounds = field(default_factory=Bounds)
+    _entries: OrderedDict[tuple[str, str], _StoredEntry] = field(default_factory=OrderedDict)
+    _items: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
+    _size: int = 0
+    _lock: RLock = field(default_factory=RLock)
 
     def keep(self, owner: str, response: StoredResponse) -> None:
         with self._lock:
@@ -48,29 +49,10 @@ class MemoryStore:
             self._use(owner, response.id)
             self._evict()
 
-    def find(self, owner: str, response_id: str) -> StoredResponse | None:
+    def chain(self, owner: str, response_id: str) -> list[StoredResponse]:
         with self._lock:
             self._evict()
-            self._use(owner, response_id)
-            entry = self._entries.get((owner, response_id))
-            return None if entry is None else entry.response
-
-    def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        with self._lock:
-            if self.find(owner, response_id) is None:
-                return None
-            chain = [*self._chain(owner, response_id)]
-            if chain[-1].previous_id is not None:
-                return None
-            return [item for response in reversed(chain) for item in response.items]
-
-    def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        with self._lock:
-            found = self.find(owner, response_id)
-            if found is None:
-                return None
-            earlier = reversed([*self._chain(owner, found.previous_id)])
-            return [item for one in earlier for item in one.items] + [*found.inputs]
+            return self._use(owner, response_id)
 
     def item(self, owner: str, item_id: str) -> bytes | None:
         with self._lock:
@@ -84,23 +66,19 @@ class MemoryStore:
     def forget(self, owner: str, response_id: str) -> bool:
         with self._lock:
             self._evict()
-            if (owner, response_id) not in self._entries:
-                return False
-            self._drop((owner, response_id))
-            return True
+            if is_known := (owner, response_id) in self._entries:
+                self._drop((owner, response_id))
+            return is_known
 
-    def _chain(self, owner: str, response_id: str | None) -> Iterator[StoredResponse]:
-        """Yield a response and those before it, the latest first, as far as they are known."""
+    def _use(self, owner: str, response_id: str | None) -> list[StoredResponse]:
+        """Return a response and those before it, which are in use from now on."""
+        now, chain = self._now(), []
         while response_id is not None and (entry := self._entries.get((owner, response_id))):
-            yield entry.response
+            entry.used_at = now
+            self._entries.move_to_end((owner, response_id))
+            chain.append(entry.response)
             response_id = entry.response.previous_id
-
-    def _use(self, owner: str, response_id: str) -> None:
-        now = self._now()
-        for response in self._chain(owner, response_id):
-            key = owner, response.id
-            self._entries[key].used_at = now
-            self._entries.move_to_end(key)
+        return chain
 
     def _evict(self) -> None:
         oldest = self._now() - self._bounds.seconds

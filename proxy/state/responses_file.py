@@ -12,18 +12,34 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from proxy.dialects.openai_responses.store import StoredResponse
+from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.errors import InvalidConfiguration, TemperError
 from proxy.state.memory_responses import Bounds
 from proxy.state.responses_table import SCHEMA, ResponsesTable
 
-SETTING = "responses.path"
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 2.0  # seconds that an answer waits for the disk
+_READING = 10.0  # seconds that a request waits for what it goes on from
+_MOST_UNWRITTEN = 16 * 2**20  # bytes that wait for a slow disk
+_REASONS = {
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_NOTADB: "damaged",
+}
+_OTHER, _SLOW = "unwritable", "slow"
+LOSSES = (*dict.fromkeys(_REASONS.values()), _OTHER, _SLOW)
+
+Read = TypeVar("Read")
 
 BUSY_SECONDS = 1.0
 _APPLICATION, _VERSION = 0x54656D70, 1
@@ -36,19 +52,20 @@ _SETUP = (
 )
 
 
-def open_database(
-    path: Path, schema: Iterable[str], busy_seconds: float = BUSY_SECONDS
-) -> sqlite3.Connection:
+def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open a file, or make it, readable for its owner only.
 
     A write waits `busy_seconds` for those of others, and fails then. Raises `InvalidConfiguration`
     where the file cannot be written, is damaged, or is somebody else's.
     """
     try:
-        _create(path)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        with suppress(PermissionError):  # somebody else's file, that we may use
+            os.fchmod(file, 0o600)
+        os.close(file)
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
         try:
-            _prepare(connection, path, schema)
+            _prepare(connection, path)
         except BaseException:
             connection.close()
             raise
@@ -61,11 +78,11 @@ def open_database(
     return connection
 
 
-def examine_file(path: Path, schema: Iterable[str]) -> None:
+def examine_responses(path: Path) -> None:
     """Find out whether a file could be opened, without making one; raises as `open_database`."""
     if path.exists():
-        with closing(open_database(path, schema)):
-            return
+        open_database(path).close()
+        return
     try:
         with tempfile.TemporaryFile(dir=path.absolute().parent):
             pass
@@ -73,14 +90,7 @@ def examine_file(path: Path, schema: Iterable[str]) -> None:
         raise _unusable(path, f"cannot be made: {error.strerror}") from error
 
 
-def _create(path: Path) -> None:
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    with suppress(PermissionError):  # somebody else's file, that we may use
-        os.fchmod(file, 0o600)
-    os.close(file)
-
-
-def _prepare(connection: sqlite3.Connection, path: Path, schema: Iterable[str]) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise sqlite3.DatabaseError(found.splitlines()[-1])
     # first, as somebody else may make the tables now, and the mark with them
@@ -95,7 +105,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, schema: Iterable[str]) 
     for statement in _SETUP:
         connection.execute(statement)
     connection.execute("BEGIN IMMEDIATE")
-    for statement in schema:
+    for statement in SCHEMA:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")
@@ -116,25 +126,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 
 def _unusable(path: Path, problem: str) -> InvalidConfiguration:
-    return InvalidConfiguration(SETTING, f"{path} {problem}")
-
-
-logger = logging.getLogger(__name__)
-
-_PATIENCE = 2.0  # seconds that an answer waits for the disk
-_READING = 10.0  # seconds that a request waits for what it goes on from
-_MOST_UNWRITTEN = 16 * 2**20  # bytes that wait for a slow disk
-_REASONS = {
-    sqlite3.SQLITE_BUSY: "locked",
-    sqlite3.SQLITE_LOCKED: "locked",
-    sqlite3.SQLITE_FULL: "full",
-    sqlite3.SQLITE_CORRUPT: "damaged",
-    sqlite3.SQLITE_NOTADB: "damaged",
-}
-_OTHER, _SLOW = "unwritable", "slow"
-LOSSES = (*dict.fromkeys(_REASONS.values()), _OTHER, _SLOW)
-
-Read = TypeVar("Read")
+    return InvalidConfiguration("responses.path", f"{path} {problem}")
 
 
 @contextmanager
@@ -151,7 +143,7 @@ def open_responses(
     processes are waited for no longer than `busy_seconds`.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="responses") as thread:
-        connection = thread.submit(open_database, path, SCHEMA, busy_seconds).result()
+        connection = thread.submit(open_database, path, busy_seconds).result()
         try:
             making = thread.submit(ResponsesTable, connection, time.time, bounds or Bounds())
             yield ResponsesFile(path, making.result(), thread, on_loss)
@@ -159,27 +151,16 @@ def open_responses(
             thread.submit(connection.close).result()
 
 
-def examine_responses(path: Path) -> None:
-    """Find out whether a file could be opened, without making one; raises as `open_responses`."""
-    examine_file(path, SCHEMA)
-
-
-class ResponsesFile:
+@dataclass(eq=False)
+class ResponsesFile(ResponseStore):
     """Keeps responses by the owner of the key that asked for them."""
 
-    def __init__(
-        self,
-        path: Path,
-        table: ResponsesTable,
-        thread: ThreadPoolExecutor,
-        on_loss: Callable[[str], None],
-    ) -> None:
-        self._path = path
-        self._table = table
-        self._thread = thread
-        self._on_loss = on_loss
-        self._unwritten: dict[Future[None], int] = {}
-        self._last_loss = ""
+    _path: Path
+    _table: ResponsesTable
+    _thread: ThreadPoolExecutor
+    _on_loss: Callable[[str], None]
+    _unwritten: dict[Future[None], int] = field(default_factory=dict)
+    _last_loss: str = ""
 
     def keep(self, owner: str, response: StoredResponse) -> None:
         """Keep a response, soon; see `written`."""
@@ -198,11 +179,8 @@ class ResponsesFile:
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
         return self._read(lambda: self._table.find(owner, response_id))
 
-    def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        return self._read(lambda: self._table.history(owner, response_id))
-
-    def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        return self._read(lambda: self._table.inputs(owner, response_id))
+    def chain(self, owner: str, response_id: str) -> list[StoredResponse]:
+        return self._read(lambda: self._table.chain(owner, response_id)) or []
 
     def item(self, owner: str, item_id: str) -> bytes | None:
         return self._read(lambda: self._table.item(owner, item_id))

@@ -9,9 +9,10 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from proxy.dialects.openai_responses.store import StoredResponse, id_of
+from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 from proxy.state.memory_responses import Bounds
 
 SCHEMA = (
@@ -57,15 +58,15 @@ class _FoundRow(NamedTuple):
     previous_id: str | None
 
 
-class ResponsesTable:
+@dataclass(eq=False)
+class ResponsesTable(ResponseStore):
     """Keeps responses by their owner; `now` is a Unix time in seconds."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, now: Callable[[], float], bounds: Bounds
-    ) -> None:
-        self._connection = connection
-        self._now = now
-        self._bounds = bounds
+    _connection: sqlite3.Connection
+    _now: Callable[[], float]
+    _bounds: Bounds
+
+    def __post_init__(self) -> None:
         with self._writing():
             self._evict()
 
@@ -91,20 +92,8 @@ class ResponsesTable:
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
         return self._read(owner, response_id, lambda chain: self._response(chain[0]))
 
-    def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        def join(chain: Sequence[_FoundRow]) -> list[bytes] | None:
-            if chain[-1].previous_id is not None:
-                return None
-            return [item for one in reversed(chain) for item in self._response(one).items]
-
-        return self._read(owner, response_id, join)
-
-    def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        def join(chain: Sequence[_FoundRow]) -> list[bytes]:
-            latest, *earlier = map(self._response, chain)
-            return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
-
-        return self._read(owner, response_id, join)
+    def chain(self, owner: str, response_id: str) -> list[StoredResponse]:
+        return self._read(owner, response_id, lambda rows: [*map(self._response, rows)]) or []
 
     def item(self, owner: str, item_id: str) -> bytes | None:
         sought = item_id, _digest(owner), self._oldest

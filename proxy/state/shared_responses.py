@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 
-from proxy.dialects.openai_responses.store import StoredResponse, id_of
+from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 from proxy.errors import StateUnavailable
 from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import NONCE_BYTES, Sealing
@@ -31,31 +32,22 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(StoredResponse).decode
 
 
-class SharedResponses:
+@dataclass(eq=False)
+class SharedResponses(ResponseStore):
     """Keeps responses by the owner of the key that asked for them.
 
     `is_usable` tells whether the store would take one now. Those that it does not take go to
     `alone`, and `on_loss` hears why.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        sealing: Sealing,
-        alone: MemoryStore,
-        bounds: Bounds,
-        *,
-        is_usable: Callable[[], bool],
-        on_loss: Callable[[str], None] = lambda _reason: None,
-    ) -> None:
-        self._store = store
-        self._sealing = sealing
-        self._alone = alone
-        self._bounds = bounds
-        self._loop = asyncio.get_running_loop()
-        self._on_loss = on_loss
-        self._unwritten: set[Future[None]] = set()
-        self.is_usable = is_usable
+    _store: Store
+    _sealing: Sealing
+    _alone: MemoryStore
+    _bounds: Bounds
+    is_usable: Callable[[], bool]
+    on_loss: Callable[[str], None] = lambda _reason: None
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _unwritten: set[Future[None]] = field(default_factory=set)
 
     def keep(self, owner: str, response: StoredResponse) -> None:
         if response.size > min(MOST_BYTES, self._bounds.bytes):
@@ -69,22 +61,8 @@ class SharedResponses:
         if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
             await asyncio.wait(unwritten, timeout=_PATIENCE)
 
-    def find(self, owner: str, response_id: str) -> StoredResponse | None:
-        chain = self._ask(self._chain(owner, response_id))
-        return chain[0] if chain else None
-
-    def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        chain = self._ask(self._chain(owner, response_id))
-        if not chain or chain[-1].previous_id is not None:
-            return None
-        return [item for response in reversed(chain) for item in response.items]
-
-    def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        chain = self._ask(self._chain(owner, response_id))
-        if not chain:
-            return None
-        latest, *earlier = chain
-        return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
+    def chain(self, owner: str, response_id: str) -> list[StoredResponse]:
+        return self._ask(self._chain(owner, response_id))
 
     def item(self, owner: str, item_id: str) -> bytes | None:
         here = self._alone.item(owner, item_id)
@@ -119,7 +97,7 @@ class SharedResponses:
             self._keep_alone(owner, response, UNSHARED)
 
     def _keep_alone(self, owner: str, response: StoredResponse, reason: str) -> None:
-        self._on_loss(reason)
+        self.on_loss(reason)
         self._alone.keep(owner, response)
 
     async def _chain(self, owner: str, response_id: str) -> list[StoredResponse]:
@@ -132,7 +110,12 @@ class SharedResponses:
                 break
             chain.append(found)
             sought = found.previous_id
-        await self._use(owner, {item_id for one in chain for item_id in _ids(one)})
+        # what leads from items to their responses is kept for longer too
+        item_ids = {item_id for one in chain for item_id in _ids(one)}
+        names = [one.name for each in item_ids for one in self._sealing.places("item", owner, each)]
+        if names:
+            with suppress(StateUnavailable):
+                await self._store.prolong(names, self._bounds.seconds)
         return chain
 
     async def _response(self, owner: str, response_id: str) -> StoredResponse | None:
@@ -153,21 +136,9 @@ class SharedResponses:
         """Return what is kept under a name, wherever the secrets have it."""
         for place in self._sealing.places(*name):
             sealed = await self._store.use(place.name, self._bounds.seconds)
-            told = place.open(sealed) if sealed is not None else None
-            if told is not None:
+            if sealed is not None and (told := place.open(sealed)) is not None:
                 return told
         return None
-
-    async def _use(self, owner: str, item_ids: Iterable[str]) -> None:
-        """Keep for longer what leads from items to their responses."""
-        names = [
-            place.name
-            for item_id in item_ids
-            for place in self._sealing.places("item", owner, item_id)
-        ]
-        if names:
-            with suppress(StateUnavailable):
-                await self._store.prolong(names, self._bounds.seconds)
 
     def _seal(self, told: bytes, *name: str) -> dict[str, bytes]:
         place = self._sealing.places(*name)[0]

@@ -28,8 +28,7 @@ class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
     """One model as it was measured; `measured` are the figures, by what they are of.
 
     `identity` tells it from others, `template` is the digest of its chat template, and `server`
-    what ran it. `tried_at` is a time as RFC 3339 has it; `failed` are the checks that it did not
-    pass.
+    what ran it. `tried_at` is a time as RFC 3339 has it; `failed` are the checks that it failed.
     """
 
     name: str
@@ -80,7 +79,6 @@ class TriedModels:
         return next((one for one in self.all() if (one.identity, one.template) == wanted), None)
 
     def remember(self, tried: TriedModel) -> bool:
-        """Keep what was measured; reports whether that was possible."""
         if self.folder is None:
             return False
         try:
@@ -90,7 +88,10 @@ class TriedModels:
             Path(file.name).replace(self.folder / f"{tried.key}.json")
         except OSError:
             return False
-        self._forget_oldest()
+        with suppress(OSError):  # somebody else was faster
+            files = sorted(self._files(), key=lambda file: file.stat().st_mtime, reverse=True)
+            for one in files[_MOST:]:
+                one.unlink()
         return True
 
     def _files(self) -> list[Path]:
@@ -100,20 +101,6 @@ class TriedModels:
             return [*self.folder.glob("*.json")]
         except OSError:
             return []
-
-    def _forget_oldest(self) -> None:
-        files = self._files()
-        if len(files) > _MOST:
-            for one in sorted(files, key=_modification_time)[: len(files) - _MOST]:
-                with suppress(OSError):
-                    one.unlink()
-
-
-def _modification_time(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:  # somebody else was faster
-        return 0.0
 
 
 def _read(file: Path) -> TriedModel | None:

@@ -12,8 +12,9 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from valkey.asyncio import Valkey
@@ -71,7 +72,8 @@ async def open_valkey(
     Nothing waits longer for it than `patience` in seconds.
     """
     address = address_of(url)
-    checked = {"ssl_check_hostname": True} if urlsplit(url).scheme in _WITH_TLS else {}
+    has_tls = urlsplit(url).scheme in {"valkeys", "rediss"}
+    checked = {"ssl_check_hostname": True} if has_tls else {}
     client = Valkey.from_url(
         address.url,
         socket_timeout=patience,
@@ -90,62 +92,42 @@ async def open_valkey(
         await client.aclose()
 
 
-_WITH_TLS = ("valkeys", "rediss")
-
-
+@dataclass(eq=False)
 class ValkeyStore:
     """A `Store`; `clock` is a time in seconds."""
 
-    def __init__(
-        self,
-        client: Valkey,
-        name: str,
-        patience: float,
-        listener: StateListener,
-        *,
-        breaker: Breaker | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._client = client
-        self._name = name
-        self._patience = patience
-        self._listener = listener
-        self._breaker = breaker or Breaker()
-        self._clock = clock
-        self._room = asyncio.Semaphore(_AT_ONCE)
-        self._is_full = False
-        self._was_usable = True
-        self._has_failed = asyncio.Event()
+    _client: Valkey
+    _name: str
+    _patience: float
+    _listener: StateListener
+    clock: Callable[[], float] = time.monotonic
+    _breaker: Breaker = field(default_factory=Breaker)
+    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _is_full: bool = False
+    _was_usable: bool = True
+    _has_failed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_usable(self) -> bool:
         """Whether what is kept now would be shared, as far as anybody knows."""
-        return not self._is_full and self._breaker.state(self._clock()) is BreakerState.CLOSED
+        return not self._is_full and self._breaker.state(self.clock()) is BreakerState.CLOSED
 
     async def watch(self) -> None:
         """Look after a server that fails until it is well again, and look at it once at first."""
         self._listener.report_state(self._name, is_up=True)
         self._has_failed.set()
-        while True:
-            await self._has_failed.wait()
+        while await self._has_failed.wait():
             self._has_failed.clear()
-            await self._until_well()
-
-    async def _until_well(self) -> None:
-        while True:
             try:
                 await self._ask("ping", self._client.ping)
             except StateUnavailable as error:
-                if isinstance(error.__cause__, ResponseError):  # whoever writes finds out the rest
-                    return
-                await asyncio.sleep(_LOOK)
-            else:
-                return
+                if not isinstance(error.__cause__, ResponseError):  # else the next write finds out
+                    self._has_failed.set()
+                    await asyncio.sleep(_LOOK)
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
-        life = _milliseconds(seconds)
-        done = await self._write("claim", lambda: self._client.set(name, value, nx=True, px=life))
-        return bool(done)
+        claim = partial(self._client.set, name, value, nx=True, px=_milliseconds(seconds))
+        return bool(await self._write("claim", claim))
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
         return await self._put("renew", name, value, final=value, seconds=seconds)
@@ -154,13 +136,12 @@ class ValkeyStore:
         return await self._put("finish", name, value, final=final, seconds=seconds)
 
     async def release(self, name: str, value: bytes) -> None:
-        def change(pipeline: Pipeline) -> None:
-            pipeline.delete(name)
-
-        await self._ask("release", lambda: self._while_kept(name, (value,), change))
+        await self._ask(
+            "release", lambda: self._while_kept(name, (value,), lambda change: change.delete(name))
+        )
 
     async def look_up(self, name: str) -> bytes | None:
-        return cast("bytes | None", await self._ask("look_up", lambda: self._client.get(name)))
+        return await self._ask("look_up", lambda: _read(self._client.get(name)))
 
     async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
         life = _milliseconds(seconds)
@@ -175,8 +156,7 @@ class ValkeyStore:
 
     async def use(self, name: str, seconds: float) -> bytes | None:
         life = _milliseconds(seconds)
-        found = await self._ask("use", lambda: self._client.getex(name, px=life))
-        return cast("bytes | None", found)
+        return await self._ask("use", lambda: _read(self._client.getex(name, px=life)))
 
     async def prolong(self, names: Sequence[str], seconds: float) -> None:
         life = _milliseconds(seconds)
@@ -198,13 +178,14 @@ class ValkeyStore:
         """Keep `final` in the place of a value that may be gone; not in that of another one."""
         life = _milliseconds(seconds)
 
-        def change(pipeline: Pipeline) -> None:
-            pipeline.set(name, final, px=life)
+        def put() -> Awaitable[bool]:
+            kept = (value, None)
+            return self._while_kept(name, kept, lambda change: change.set(name, final, px=life))
 
-        return await self._write(operation, lambda: self._while_kept(name, (value, None), change))
+        return await self._write(operation, put)
 
     async def _while_kept(
-        self, name: str, kept: Sequence[bytes | None], change: Callable[[Pipeline], None]
+        self, name: str, kept: Sequence[bytes | None], change: Callable[[Pipeline], object]
     ) -> bool:
         """Make a change if the name has one of these values, and nobody changes that meanwhile."""
         async with self._client.pipeline(transaction=True) as pipeline:
@@ -241,7 +222,7 @@ class ValkeyStore:
 
     async def _carry_out(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
         """Have a command carried out; raises `StateUnavailable`, at once while it is spared."""
-        now = self._clock()
+        now = self.clock()
         if not self._breaker.allows(now):
             raise StateUnavailable
         self._breaker.begin(now)
@@ -254,8 +235,8 @@ class ValkeyStore:
             self._listener.count_state_error(operation)
             self._tell(_FULL, error)
             raise StateUnavailable from error
-        except (ValkeyError, OSError, TimeoutError) as error:
-            self._breaker.record_failure(self._clock())
+        except Exception as error:  # the client raises whatever a wrong answer leads it to
+            self._breaker.record_failure(self.clock())
             self._has_failed.set()
             self._listener.count_state_error(operation)
             self._tell(_DOWN, error)
@@ -278,6 +259,13 @@ class ValkeyStore:
             logger.info(words, self._name)
         else:
             logger.warning(words, self._name, str(error) or type(error).__name__)
+
+
+async def _read(asked: Awaitable[object]) -> bytes | None:
+    answer = await asked
+    if answer is None or isinstance(answer, bytes):
+        return answer
+    raise ValkeyError(f"it answered with {type(answer).__name__} instead of bytes")
 
 
 def _milliseconds(seconds: float) -> int:

@@ -25,7 +25,7 @@ as reasoning, so that what it gets as content is the answer. It sees one beginni
 the usage of the last reply.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import TypeAlias
 
@@ -88,23 +88,18 @@ class ClientView:
 
     def of(self, events: Sequence[ReplyEvent], *, are_asides: bool) -> list[ReplyEvent]:
         """Return what the client sees of events; text that is an aside goes out as reasoning."""
-        return [shown for event in events for shown in self._show(event, are_asides)]
-
-    def _show(self, event: ReplyEvent, are_asides: bool) -> Iterator[ReplyEvent]:  # noqa: FBT001 - as it was called
-        match event:
-            case ReplyStarted() if not self._has_gone_on:
-                yield event
-            case TextDelta(text) if are_asides:
-                yield ReasoningDelta(text)
-            case TextDelta():
-                if self._is_next:
-                    yield _BETWEEN
+        shown: list[ReplyEvent] = []
+        for event in events:
+            if isinstance(event, TextDelta) and are_asides:
+                shown.append(ReasoningDelta(event.text))
+            elif isinstance(event, TextDelta):
+                shown += (_BETWEEN, event) if self._is_next else (event,)
                 self._has_text, self._is_next = True, False
-                yield event
-            case ReasoningDelta() | PromptProgress():
-                yield event
-            case _:
-                pass
+            elif isinstance(event, ReasoningDelta | PromptProgress) or (
+                isinstance(event, ReplyStarted) and not self._has_gone_on
+            ):
+                shown.append(event)
+        return shown
 
 
 _CALLS = "tool_calls"
@@ -121,27 +116,12 @@ class RunState(Enum):
     DONE = "done"
 
 
-class RunMove(Enum):
-    """What can happen to a run."""
-
-    ASKED = "asked"
-    ANSWERED = "answered"
-    CALLS_MADE = "calls_made"
-    EXECUTION_BEGUN = "execution_begun"
-    EXECUTED = "executed"
-    ENDED = "ended"
-
-
 _MOVES = {
-    (RunState.READY, RunMove.ASKED): RunState.ASKING,
-    (RunState.ASKING, RunMove.ANSWERED): RunState.DONE,
-    (RunState.ASKING, RunMove.CALLS_MADE): RunState.CALLED,
-    (RunState.CALLED, RunMove.EXECUTION_BEGUN): RunState.EXECUTING,
-    (RunState.EXECUTING, RunMove.EXECUTED): RunState.READY,
-    (RunState.READY, RunMove.ENDED): RunState.DONE,
-    (RunState.ASKING, RunMove.ENDED): RunState.DONE,
-    (RunState.CALLED, RunMove.ENDED): RunState.DONE,
-    (RunState.EXECUTING, RunMove.ENDED): RunState.DONE,
+    RunState.READY: (RunState.ASKING, RunState.DONE),
+    RunState.ASKING: (RunState.CALLED, RunState.DONE),
+    RunState.CALLED: (RunState.EXECUTING, RunState.DONE),
+    RunState.EXECUTING: (RunState.READY, RunState.DONE),
+    RunState.DONE: (),
 }
 
 
@@ -149,16 +129,16 @@ class Run:
     """The work on one request; see the module's theory of operation."""
 
     def __init__(self, request: Request, terms: RunTerms) -> None:
+        self.terms = terms
+        self.state = RunState.READY
+        self.stop: Stop | None = None  # why it is over
+        self.defect = ""  # what was wrong with the last reply of a run that ended for it
+        self.added: tuple[Message, ...] = ()
+        self.rounds: tuple[Round, ...] = ()
+        self.facts: tuple[Fact, ...] = ()  # what happened to calls, beyond what the turns tell
+        self.usages: tuple[UsageReported, ...] = ()
+        self.output: Outcome | None = None  # of the terminal tool that ended it
         self._request = request
-        self._terms = terms
-        self._state = RunState.READY
-        self._stop: Stop | None = None
-        self._defect = ""
-        self._added: list[Message] = []
-        self._rounds: list[Round] = []
-        self._facts: list[Fact] = []
-        self._usages: list[UsageReported] = []
-        self._output: Outcome | None = None
         self._finished: dict[str, Outcome] = {}
         self._failed_rounds = 0
         self._has_mixed = False
@@ -169,62 +149,26 @@ class Run:
         self._reply = Reply()
 
     @property
-    def terms(self) -> RunTerms:
-        return self._terms
-
-    @property
-    def state(self) -> RunState:
-        return self._state
-
-    @property
-    def stop(self) -> Stop | None:
-        """Why it is over; None while it is not."""
-        return self._stop
-
-    @property
-    def defect(self) -> str:
-        """What was wrong with the last reply of a run that ended for it."""
-        return self._defect
-
-    @property
-    def added(self) -> tuple[Message, ...]:
-        return tuple(self._added)
-
-    @property
-    def rounds(self) -> tuple[Round, ...]:
-        return tuple(self._rounds)
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """What happened to calls, beyond what the turns tell."""
-        return tuple(self._facts)
-
-    @property
-    def usages(self) -> tuple[UsageReported, ...]:
-        return tuple(self._usages)
-
-    @property
     def text(self) -> str:
         """The text of the last reply; "" while it arrives, and where there is none."""
         return self._reply.text
 
-    @property
-    def output(self) -> Outcome | None:
-        """What became of the terminal tool that ended the run."""
-        return self._output
-
     def next_step(self) -> Step | None:
         """Return what is to be done now; None when it is over."""
-        if self._state is RunState.DONE:
+        if self.state is RunState.DONE:
             return None
-        if self._state is RunState.CALLED:
-            self._move(RunMove.EXECUTION_BEGUN)
-            return self._execution()
-        self._move(RunMove.ASKED)
+        if self.state is RunState.CALLED:
+            self._move(RunState.EXECUTING)
+            self._finished.clear()
+            calls = self._select_owned(_calls_of(self._reply))
+            history = (*self._request.messages, *self.added)
+            chars = self.terms.chars_for(len(calls))
+            return Execute(calls, RoundContext(len(self.rounds) + 1, history, chars))
+        self._move(RunState.ASKING)
         self._reply = Reply()
-        self._is_last = len(self._rounds) >= self._terms.rounds
+        self._is_last = len(self.rounds) >= self.terms.rounds
         request = self._request
-        return Ask(request.append_messages(self.added) if self._added else request, self._is_last)
+        return Ask(request.append_messages(self.added) if self.added else request, self._is_last)
 
     def receive(
         self, batch: Sequence[ReplyEvent], *, defect: str | None = None
@@ -233,7 +177,7 @@ class Run:
 
         A `defect` says that the turn's ladder has ended: then nothing of the reply is executed.
         """
-        assert self._state is RunState.ASKING, self._state  # noqa: S101 - a bug, not an input
+        assert self.state is RunState.ASKING, self.state  # noqa: S101 - a bug, not an input
         for event in batch:
             self._hear(event)
         last = batch[-1] if batch else None
@@ -246,57 +190,43 @@ class Run:
         self._finished[outcome.call.id] = outcome
 
     def finish_round(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
-        """Take what became of all calls of the step, in their order; returns the client's events.
-
-        There are none unless the run is over.
-        """
-        self._move(RunMove.EXECUTED)
+        """Take what became of all calls, in order; returns the last events if the run is over."""
+        self._move(RunState.READY)
         self._commit(outcomes)
         has_failed = any(one.is_failure and one.counted for one in outcomes)
         self._failed_rounds = self._failed_rounds + 1 if has_failed else 0
-        terminal = self._terms.workflow.terminal_tools
+        terminal = self.terms.workflow.terminal_tools
         done = [one for one in outcomes if one.call.name in terminal and not one.is_failure]
         if done:
-            self._output = done[0]
+            self.output = done[0]
             return self._end_with(Stop.TERMINAL, done[0].text)
-        if self._failed_rounds >= self._terms.failed_rounds:
-            last = next(one.text for one in reversed(outcomes) if one.is_failure)
-            rounds = self._failed_rounds
-            return self._end_with(
-                Stop.FAILURES, f"Tools failed {rounds} times in a row. The last result: {last}"
-            )
-        return ()
+        if self._failed_rounds < self.terms.failed_rounds:
+            return ()
+        last = next(one.text for one in reversed(outcomes) if one.is_failure)
+        failed = f"Tools failed {self._failed_rounds} times in a row."
+        return self._end_with(Stop.FAILURES, f"{failed} The last result: {last}")
 
     def fail(self, defect: str) -> None:
-        """End it because no reply of the model was fit to be used."""
-        self._defect = defect
+        self.defect = defect
         self._end(Stop.EXHAUSTED)
 
     def cancel(self) -> None:
         """End it, wherever it stands; what is over stays as it is."""
-        if self._state is not RunState.DONE:
+        if self.state is not RunState.DONE:
             self._end(Stop.CANCELLED)
 
-    def _move(self, move: RunMove) -> None:
-        to = _MOVES.get((self._state, move))
-        assert to is not None, f"{move} in {self._state}"  # noqa: S101 - a bug, not an input
-        self._state = to
-
-    def _execution(self) -> Execute:
-        self._finished.clear()
-        calls = self._select_owned(_calls_of(self._reply))
-        history = (*self._request.messages, *self._added)
-        chars = self._terms.chars_for(len(calls))
-        return Execute(calls, RoundContext(len(self._rounds) + 1, history, chars))
+    def _move(self, to: RunState) -> None:
+        assert to in _MOVES[self.state], (self.state, to)  # noqa: S101 - a bug, not an input
+        self.state = to
 
     def _hear(self, event: ReplyEvent) -> None:
         match event:
             case ReplyStarted():  # once more, where a prompt proved too long and was shortened
                 self._forget()
             case UsageReported():
-                self._usages.append(event)
+                self.usages += (event,)
             case ToolCallStarted(name=name) | ToolCalled(call=ToolCall(name=name)):
-                self._has_called = self._has_called or name in self._terms.owned
+                self._has_called = self._has_called or name in self.terms.owned
                 self._heard.add(event)
             case _:
                 self._heard.add(event)
@@ -318,17 +248,18 @@ class Run:
         owned = self._select_owned(calls)
         is_whole = reason == _CALLS and defect is None
         if is_whole and owned and self._may_execute(is_mixed=len(owned) < len(calls)):
-            self._move(RunMove.CALLS_MADE)
+            self._move(RunState.CALLED)
             return self._view.of(batch, are_asides=True)
-        self._move(RunMove.ANSWERED)
-        self._facts += [Dropped("owned_call")] * len(owned)
+        self._move(RunState.DONE)
+        self.facts += (Dropped("owned_call"),) * len(owned)
         if defect is None and owned and not is_whole:
             defect = _CUT_OFF
-        self._stop = self._reason_to_stop(defect)
-        self._defect = defect or ""
+        self.stop = Stop.ROUNDS if self._is_last else Stop.ANSWERED
+        if defect is not None:
+            self.stop, self.defect = Stop.EXHAUSTED, defect
         left = tuple(call for call in calls if call not in owned)
         if self._reply.text.strip() and not left and defect is None:
-            self._added.append(self._reply_message(()))
+            self.added += (self._reply_message(()),)
         reason = "stop" if reason == _CALLS and not left else reason
         return [*self._view.of(batch, are_asides=False), *self._last_events(left, reason)]
 
@@ -340,13 +271,8 @@ class Run:
         self._has_mixed = self._has_mixed or is_mixed
         return is_forgiven
 
-    def _reason_to_stop(self, defect: str | None) -> Stop:
-        if defect is not None:
-            return Stop.EXHAUSTED
-        return Stop.ROUNDS if self._is_last else Stop.ANSWERED
-
     def _select_owned(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        return tuple(call for call in calls if call.name in self._terms.owned)
+        return tuple(call for call in calls if call.name in self.terms.owned)
 
     def _reply_message(self, calls: tuple[ToolCall, ...]) -> Message:
         return assistant_message(self._reply.text, calls, reasoning=self._reply.reasoning)
@@ -361,19 +287,19 @@ class Run:
             next(results) if call in owned else Outcome(call, POSTPONED, Status.REFUSED)
             for call in calls
         ]
-        self._added += [self._reply_message(calls), *(answer.message for answer in answers)]
-        self._rounds.append(Round(self._reply.text, tuple(outcomes)))
+        self.added += (self._reply_message(calls), *(answer.message for answer in answers))
+        self.rounds += (Round(self._reply.text, tuple(outcomes)),)
         self._view.go_on()
         choice = self._request.tool_choice
-        is_satisfied = isinstance(choice, NamedTool) and choice.name in self._terms.owned
+        is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
         if choice is ToolUse.REQUIRED or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
 
     def _end(self, stop: Stop) -> None:
         """End it; calls that have no outcome get a note."""
-        state = self._state
-        self._move(RunMove.ENDED)
-        self._stop = stop
+        state = self.state
+        self._move(RunState.DONE)
+        self.stop = stop
         if state in (RunState.CALLED, RunState.EXECUTING):
             note = NEVER_RUN if state is RunState.CALLED else CANCELLED
             calls = self._select_owned(_calls_of(self._reply))
@@ -382,17 +308,14 @@ class Run:
             self._commit([known[call.id] for call in calls])
 
     def _end_with(self, stop: Stop, text: str) -> Sequence[ReplyEvent]:
-        """End it with a text in place of the model's answer."""
-        self._move(RunMove.ENDED)
-        self._stop = stop
-        return [
-            *self._view.of([TextDelta(text)], are_asides=False),
-            *self._last_events((), "stop"),
-        ]
+        self._move(RunState.DONE)
+        self.stop = stop
+        said = self._view.of([TextDelta(text)], are_asides=False)
+        return [*said, *self._last_events((), "stop")]
 
     def _last_events(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
         called = [ToolCalled(index, call) for index, call in enumerate(calls)]
-        return [*called, *self._usages[-1:], ReplyFinished(reason)]
+        return [*called, *self.usages[-1:], ReplyFinished(reason)]
 
 
 def _calls_of(reply: Reply) -> tuple[ToolCall, ...]:

@@ -49,7 +49,6 @@ class RunTerms(msgspec.Struct, frozen=True):
     window: int | None = None
 
     def chars_for(self, calls: int) -> int:
-        """Return how many characters each result of so many calls may have."""
         if self.window is None:
             return self.result_chars
         fair = int(self.window * _SHARE * _CHARS_PER_TOKEN) // max(1, calls)

@@ -37,10 +37,7 @@ class Exchanged(msgspec.Struct, frozen=True):
 
 
 class Conversation:
-    """The messages of one conversation, in their order.
-
-    Only a run adds to it, and one at a time.
-    """
+    """The messages of one conversation, in order; only a run adds to it, and one at a time."""
 
     def __init__(self, history: Iterable[Message] = ()) -> None:
         self._history = [*history]
@@ -64,10 +61,7 @@ class Conversation:
         return cls(replace(message, failed=flag) for message, flag in known)
 
     def dump(self) -> bytes:
-        """Write the messages as JSON, each on a line of its own.
-
-        A tool's result says whether it `failed`, where that is known.
-        """
+        """Write each message as a line of JSON; a result says whether it `failed`, if known."""
         return b"".join(_line(message) for message in self._history)
 
     @property
@@ -80,7 +74,6 @@ class Conversation:
         return tuple(map(object_of, self._history))
 
     def turns(self) -> tuple[Exchanged, ...]:
-        """Return the compact view: what the user said each time, and what came of it."""
         turns: list[Exchanged] = []
         for is_user, group in groupby(self._history, lambda message: message.role == "user"):
             part = [*group]
@@ -122,7 +115,6 @@ def _line(message: Message) -> bytes:
 
 
 def _rounds(messages: list[Message]) -> tuple[Round, ...]:
-    """Return the rounds of tools between two things that the user said."""
     rounds: list[Round] = []
     for place, said in enumerate(messages):
         if said.calls:

@@ -7,8 +7,10 @@ run: `SystemExit`, `KeyboardInterrupt` and their like, and what a program's own 
 import asyncio
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -17,7 +19,7 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from msgspec.structs import replace
 
-from proxy.conversation.tools import ToolCall
+from proxy.conversation.tools import Tool, ToolCall
 from proxy.errors import ToolFailed, ToolRetry
 from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext
@@ -34,6 +36,7 @@ Approve: TypeAlias = Callable[[ToolCall], Awaitable[bool]]
 
 _REFUSED = "this call was not approved, and not made"
 _CANCELLED = "the tool was cancelled"
+_MOST_YIELDED = 100_000
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -55,62 +58,67 @@ class _RunEnded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
-    """How the calls of one reply are run: with which tools, for whom and at which point of a run.
+class BoundToolset:
+    """The tools of a run, as an `Executor` has them.
 
     `find` returns the tool of a name. Without `approve` no tool is called that needs approval.
     """
 
+    specs: Callable[[], tuple[Tool, ...]]
     find: Callable[[str], FunctionTool | None]
     deps: object
-    parallel: int
+    limits: Limits
     approve: Approve | None
-    context: RoundContext
 
-    async def run(self, calls: Sequence[ToolCall]) -> tuple[Outcome, ...]:
-        """Return an outcome for each of the calls, in their order."""
+    async def execute(
+        self, calls: Sequence[ToolCall], context: RoundContext
+    ) -> tuple[Outcome, ...]:
         tools = [self.find(call.name) for call in calls]
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
-        gate = asyncio.Semaphore(1 if is_ordered else max(1, self.parallel))  # which is fair
+        gate = asyncio.Semaphore(1 if is_ordered else max(1, self.limits.parallel))  # which is fair
 
         async def outcome(tool: FunctionTool | None, call: ToolCall) -> Outcome:
             async with gate:
-                found = await self._outcome(tool, call)
-            self.context.finished(found)
+                found = await self._outcome(tool, call, context)
+            found = replace(found, text=cut(found.text, context.result_chars))
+            context.finished(found)
             return found
 
         return await run_together(
             partial(outcome, tool, call) for tool, call in zip(tools, calls, strict=True)
         )
 
-    async def _outcome(self, tool: FunctionTool | None, call: ToolCall) -> Outcome:
+    async def _outcome(
+        self, tool: FunctionTool | None, call: ToolCall, context: RoundContext
+    ) -> Outcome:
         if tool is None:
-            return self._failure(call, f"there is no tool {call.name!r}")
+            return _failed(call, f"there is no tool {call.name!r}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
-            return self._failure(call, _REFUSED, Status.REFUSED)
+            return _failed(call, _REFUSED, Status.REFUSED)
         started = time.monotonic()
-        outcome = await self._call_safely(tool, call)
+        outcome = await self._call_safely(tool, call, context)
         return replace(outcome, seconds=time.monotonic() - started)
 
-    async def _call_safely(self, tool: FunctionTool, call: ToolCall) -> Outcome:
+    async def _call_safely(
+        self, tool: FunctionTool, call: ToolCall, context: RoundContext
+    ) -> Outcome:
         try:
-            return await self._call(tool, call)
+            return await self._call(tool, call, context)
         except (WrongArguments, ToolRetry) as error:
-            return self._failure(call, str(error))
+            return _failed(call, str(error))
         except ToolFailed as error:
-            return replace(self._failure(call, str(error)), counted=False)
+            return replace(_failed(call, str(error)), counted=False)
         except asyncio.CancelledError:
-            if _is_being_cancelled():
-                raise
-            return self._failure(call, _CANCELLED, Status.CANCELLED)
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # it is the run that is cancelled
+            return _failed(call, _CANCELLED, Status.CANCELLED)
         except Exception as error:
             logger.debug("the tool %s failed", tool.name, exc_info=error)
-            return self._failure(call, on_one_line(error))
+            return _failed(call, on_one_line(error))
 
-    async def _call(self, tool: FunctionTool, call: ToolCall) -> Outcome:
-        given = dict(tool.reader.read(call.arguments))
+    async def _call(self, tool: FunctionTool, call: ToolCall, context: RoundContext) -> Outcome:
+        given = dict(tool.read(call.arguments))
         if tool.context is not None:
-            context = self.context
             given[tool.context] = ToolContext(self.deps, call, context.round, context.messages)
         limit = asyncio.timeout(tool.options.timeout)
         try:
@@ -120,18 +128,15 @@ class Execution:
             if not limit.expired():
                 raise
             words = f"the tool took longer than {tool.options.timeout:g} s and was given up"
-            return self._failure(call, words, Status.TIMED_OUT)
+            return _failed(call, words, Status.TIMED_OUT)
         form, shown = tool.options.llm_format, tool.options.display_format
         text = None if form is None else format_result(value, form, tool.name)
         display = None if shown is None else format_result(value, shown, tool.name)
-        text = text_of(value) if text is None else text
-        return Outcome(call, self._cut(text), value=value, display=display)
+        return Outcome(call, text_of(value) if text is None else text, value=value, display=display)
 
-    def _failure(self, call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:
-        return Outcome(call, self._cut(failure(words)), status)
 
-    def _cut(self, text: str) -> str:
-        return cut(text, self.context.result_chars)
+def _failed(call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:
+    return Outcome(call, failure(words), status)
 
 
 async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tuple[Result, ...]:
@@ -164,32 +169,45 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
 async def _value(function: Function, given: Mapping[str, object]) -> object:
     """Call a function; one that would hold the loop up in a thread, with the same context.
 
-    A thread cannot be ended: the one of a call that is given up is left alone. What a function
-    yields is a list of that.
+    A thread cannot be ended: the one of a call that is given up is left alone, but for a generator,
+    which is asked for no more. What a function yields is a list of that.
     """
-    if _is_async(function):
+    is_given_up = threading.Event()
+    if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
         value = function(**given)
     else:
-        value = await to_thread.run_sync(
-            partial(_call_function, function, given),
-            abandon_on_cancel=True,
-            limiter=CapacityLimiter(1),
-        )
+        try:
+            value = await to_thread.run_sync(
+                partial(_call_function, function, given, is_given_up),
+                abandon_on_cancel=True,
+                limiter=CapacityLimiter(1),
+            )
+        finally:
+            is_given_up.set()
     if inspect.isasyncgen(value):
-        return [one async for one in value]
+        found: list[object] = []
+        async with aclosing(value):
+            async for one in value:
+                _keep(one, found)
+        return found
     return await value if inspect.isawaitable(value) else value
 
 
-def _call_function(function: Function, given: Mapping[str, object]) -> object:
+def _call_function(
+    function: Function, given: Mapping[str, object], is_given_up: threading.Event
+) -> object:
     value = function(**given)
-    return [*value] if inspect.isgenerator(value) else value
+    if not inspect.isgenerator(value):
+        return value
+    found: list[object] = []
+    for one in value:
+        if is_given_up.is_set():
+            break
+        _keep(one, found)
+    return found
 
 
-def _is_async(function: Function) -> bool:
-    is_called_async = inspect.iscoroutinefunction(type(function).__call__)
-    return is_called_async or inspect.iscoroutinefunction(function)
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _keep(one: object, found: list[object]) -> None:
+    if len(found) >= _MOST_YIELDED:
+        raise ValueError(f"more than {_MOST_YIELDED} values are not taken")
+    found.append(one)

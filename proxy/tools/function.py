@@ -8,10 +8,10 @@ from typing import Generic, TypedDict, TypeVar, Unpack, overload
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Messages
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.tools.results import Format
-from proxy.tools.schema import ArgumentsReader, BySchema
+from proxy.tools.schema import ArgumentsReader, read_by_schema
 from proxy.tools.signature import (
     Function,
     Signature,
@@ -38,7 +38,7 @@ class ToolContext(Generic[Deps]):
     deps: Deps
     call: ToolCall
     round: int = 1
-    messages: tuple[Message, ...] = ()
+    messages: Messages = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class FunctionTool:
     function: Function
     options: ToolOptions
     spec: Tool
-    reader: ArgumentsReader
+    read: ArgumentsReader
     context: str | None = None
     aliases: tuple[str, ...] = field(default=())
 
@@ -120,31 +120,17 @@ def tool(
 
 
 def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
-    name = _nameable(options.name or name_of(function))
+    name = _UNNAMEABLE.sub("_", options.name or name_of(function))[:_LONGEST_NAME]
     if options.parameters is None:
         signature = signature_of(function, ToolContext)
-    else:
-        signature = _own_signature(function, options.parameters, name)
+    else:  # whatever the function's own parameters are
+        read = functools.partial(read_by_schema, Tool(name, options.parameters, b""))
+        context = context_parameter(function, ToolContext)
+        signature = Signature(description_of(function), options.parameters, read, context)
     description = signature.description if options.description is None else options.description
-    spec = _spec(name, description, signature.parameters)
-    reader = signature.reader
+    said: JsonObject = {"description": description} if description else {}
+    said = {"name": name, **said, "parameters": signature.parameters}
+    source = json.dump({"type": "function", "function": said})
+    spec = Tool(name, signature.parameters, source)
     aliases = tuple(dict.fromkeys(options.aliases))
-    return FunctionTool(function, options, spec, reader, signature.context, aliases)
-
-
-def _own_signature(function: Function, parameters: JsonObject, name: str) -> Signature:
-    """Take the schema of a program for the arguments, whatever the function's own are."""
-    reader = BySchema(Tool(name, parameters, b""))
-    context = context_parameter(function, ToolContext)
-    return Signature(description_of(function), parameters, reader, context)
-
-
-def _spec(name: str, description: str, parameters: JsonObject) -> Tool:
-    function: JsonObject = {"name": name, "description": description, "parameters": parameters}
-    if not description:
-        del function["description"]
-    return Tool(name, parameters, json.dump({"type": "function", "function": function}))
-
-
-def _nameable(name: str) -> str:
-    return _UNNAMEABLE.sub("_", name)[:_LONGEST_NAME]
+    return FunctionTool(function, options, spec, signature.read, signature.context, aliases)

@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
-
-from proxy.conversation.json import JsonValue
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +38,8 @@ def format_result(value: object, form: Format, tool: str) -> str | None:
     try:
         if not isinstance(form, str):
             return str(form(value))
-        return form.format_map({_VALUE: value, **_members(value)})
+        members = to_jsonable_python(value, fallback=str)
+        return form.format_map({_VALUE: value, **(members if isinstance(members, dict) else {})})
     except Exception as error:
         logger.warning("the format of %s failed: %s", tool, type(error).__name__)
         logger.debug("the format of %s failed", tool, exc_info=error)
@@ -52,19 +51,14 @@ def cut(text: str, most: int) -> str:
 
     What UTF-8 cannot hold, as names of files may, becomes a question mark.
     """
-    return _shorten(text, most).encode(errors="replace").decode()
-
-
-def _shorten(text: str, most: int) -> str:
     text = str.__str__(text)  # a string of a program's own class is none that JSON takes
-    if len(text) <= most:
-        return text
-    note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
-    room = most - len(note)
-    if room <= 0:
-        return note.strip()[:most]
-    head = int(room * _HEAD)
-    return text[:head] + note + text[len(text) - (room - head) :]
+    if len(text) > most:
+        note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
+        room = max(0, most - len(note))
+        head = int(room * _HEAD)
+        text = text[:head] + note + text[len(text) - (room - head) :]
+        text = text if room else note.strip()[:most]
+    return text.encode(errors="replace").decode()
 
 
 def failure(words: str) -> str:
@@ -79,8 +73,3 @@ def on_one_line(error: BaseException) -> str:
         words = ""
     kind = type(error).__name__
     return f"{kind}: {words}" if words else kind
-
-
-def _members(value: object) -> dict[str, JsonValue]:
-    plain = cast("JsonValue", to_jsonable_python(value, fallback=str))
-    return plain if isinstance(plain, dict) else {}

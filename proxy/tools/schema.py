@@ -6,10 +6,10 @@ own names are only their aliases, so that none of them can clash with a model's 
 
 import inspect
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Protocol
+from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -31,12 +31,8 @@ class WrongArguments(ValueError):
     """Arguments that a function does not take; the message says why, and quotes none of them."""
 
 
-class ArgumentsReader(Protocol):
-    """Makes typed values of a call's arguments."""
-
-    def read(self, arguments: str) -> Mapping[str, object]:
-        """Return the keyword arguments that a JSON text stands for; raises `WrongArguments`."""
-        ...
+# Makes keyword arguments of the JSON text that a model wrote; raises `WrongArguments`.
+ArgumentsReader: TypeAlias = Callable[[str], Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,62 +77,23 @@ class _Generator(GenerateJsonSchema):
     """Writes schemas; a default that JSON cannot hold is left out without a word."""
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-        """Say nothing: such a default is left out, and that is all."""
+        """Say nothing."""
 
     def encode_default(self, dft: object) -> JsonValue:
         """Write a default; sets in the same order in every process."""
-        encoded: JsonValue = super().encode_default(_order(dft))
-        return encoded
+        return typing.cast("JsonValue", super().encode_default(_order(dft)))
 
 
-@dataclass(frozen=True, slots=True)
-class _ByFields:
-    """Reads arguments by a model with a field for each parameter; `names` are the function's.
-
-    A parameter that was left out keeps the function's own default; those `filled` have none.
-    """
-
-    model: type[BaseModel]
-    names: Mapping[str, str]
-    filled: frozenset[str]
-
-    def read(self, arguments: str) -> Mapping[str, object]:
-        value = _validate(self.model, arguments)
-        return {
-            name: getattr(value, field)
-            for field, name in self.names.items()
-            if field in value.model_fields_set or field in self.filled
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class _AsWhole:
-    """Reads arguments that are one model, for the parameter `name`."""
-
-    model: type[BaseModel]
-    name: str
-
-    def read(self, arguments: str) -> Mapping[str, object]:
-        return {self.name: _validate(self.model, arguments)}
-
-
-@dataclass(frozen=True, slots=True)
-class BySchema:
-    """Reads arguments by a schema of the program's own; values stay as JSON has them."""
-
-    tool: Tool
-
-    def read(self, arguments: str) -> Mapping[str, object]:
-        """Return the members of the object; raises `WrongArguments`."""
-        checked = check(self.tool, arguments or "{}")
-        match checked:
-            case BrokenArguments(problem):
-                raise WrongArguments(problem)
-            case InvalidArguments(_, found):
-                wrong = [f"{one.pointer or _WHOLE}: {one.expected}" for one in found]
-                raise WrongArguments("; ".join(wrong))
-            case _:
-                return checked.value
+def read_by_schema(tool: Tool, arguments: str) -> Mapping[str, object]:
+    """Read arguments by a schema of the program's own; values stay as JSON has them."""
+    match check(tool, arguments or "{}"):
+        case BrokenArguments(problem):
+            raise WrongArguments(problem)
+        case InvalidArguments(_, found):
+            wrong = [f"{one.pointer or _WHOLE}: {one.expected}" for one in found]
+            raise WrongArguments("; ".join(wrong))
+        case checked:
+            return checked.value
 
 
 def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsReader]:
@@ -146,16 +103,24 @@ def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsRead
     """
     whole = _whole_model(parameters)
     if whole is not None:
-        return _schema(whole), _AsWhole(whole, parameters[0].name)
+        name = parameters[0].name
+        return _schema(whole), lambda arguments: {name: _validate(whole, arguments)}
     fields = {f"p{number}": one for number, one in enumerate(parameters)}
     model: type[BaseModel] = create_model(  # type: ignore[call-overload]
         "Arguments",
         __config__=ConfigDict(extra="forbid"),
         **{field: one.field() for field, one in fields.items()},
     )
-    names = {field: one.name for field, one in fields.items()}
-    filled = frozenset(field for field, one in fields.items() if one.is_filled)
-    return _schema(model), _ByFields(model, names, filled)
+
+    def read(arguments: str) -> Mapping[str, object]:
+        value = _validate(model, arguments)
+        return {
+            one.name: getattr(value, field)
+            for field, one in fields.items()
+            if field in value.model_fields_set or one.is_filled
+        }
+
+    return _schema(model), read
 
 
 def _whole_model(parameters: Sequence[Parameter]) -> type[BaseModel] | None:

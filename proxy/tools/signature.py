@@ -6,8 +6,8 @@ none when a model calls it.
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -31,7 +31,7 @@ class Signature:
 
     description: str
     parameters: JsonObject
-    reader: ArgumentsReader
+    read: ArgumentsReader
     context: str | None
 
 
@@ -45,13 +45,12 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
     try:
         context = context_parameter(function, context_type)
         own = _parameters(function)[context is not None :]
-        found = [replace(one, words=words.get(one.name, "")) for one in _read(function, own)]
-        _check(found, context_type)
-        schema, reader = describe(found)
+        found = [_read(function, one, context_type, words.get(one.name, "")) for one in own]
+        schema, read = describe(found)
     except (PydanticUserError, NameError, TypeError, ValueError) as error:
         problem = str(error).partition("\n")[0]
         raise TypeError(f"{name_of(function)}() cannot be a tool: {problem}") from error
-    return Signature(description, schema, reader, context)
+    return Signature(description, schema, read, context)
 
 
 def context_parameter(function: Function, context_type: type[object]) -> str | None:
@@ -63,7 +62,6 @@ def context_parameter(function: Function, context_type: type[object]) -> str | N
 
 
 def description_of(function: Function) -> str:
-    """Return what the docstring says that a function does."""
     return _read_docstring(function)[0]
 
 
@@ -80,21 +78,19 @@ def _parameters(function: Function) -> list[inspect.Parameter]:
     return [one for one in found if one.name not in given]
 
 
-def _read(function: Function, parameters: Sequence[inspect.Parameter]) -> Iterator[Parameter]:
-    for one in parameters:
-        if one.kind in _ENDLESS:
-            raise TypeError(f"{one} takes any number of values")
-        if one.kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise TypeError(f"{one.name} can only be given by its position")
-        yield Parameter(one.name, _resolve_hint(function, one), one.default, "")
-
-
-def _check(parameters: Sequence[Parameter], context_type: type[object]) -> None:
-    for one in parameters:
-        if _is_context(one.hint, context_type):
-            raise TypeError(f"{one.name}, the context, has to come first")
-    if parameters and parameters[0].name == "self":
+def _read(
+    function: Function, one: inspect.Parameter, context_type: type[object], words: str
+) -> Parameter:
+    if one.kind in _ENDLESS:
+        raise TypeError(f"{one} takes any number of values")
+    if one.kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise TypeError(f"{one.name} can only be given by its position")
+    if one.name == "self":
         raise TypeError("self is missing: make a tool of the method of an object")
+    hint = _resolve_hint(function, one)
+    if _is_context(hint, context_type):
+        raise TypeError(f"{one.name}, the context, has to come first")
+    return Parameter(one.name, hint, one.default, words)
 
 
 def _is_context(hint: object, context_type: type[object]) -> bool:

@@ -7,7 +7,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.tool_rounds.executor import Outcome, RoundContext
-from proxy.tools.execution import Approve, Execution, Limits
+from proxy.tools.execution import Approve, BoundToolset, Limits
 from proxy.tools.function import FunctionTool, OptionArguments, ToolOptions, make_tool
 from proxy.tools.signature import Function
 
@@ -93,34 +93,12 @@ class Toolset:
         long results may be, instead of the `limits`. Nothing that a tool does raises, but what ends
         a program. Cancelling it cancels the calls; threads it can only leave alone.
         """
-        most = limits or Limits()
-        where = context or RoundContext(result_chars=most.result_chars)
-        return await Execution(self.get, deps, most.parallel, approve, where).run(calls)
+        bound = self.bound(deps, limits, approve)
+        context = context or RoundContext(result_chars=bound.limits.result_chars)
+        return await bound.execute(calls, context)
 
     def bound(
         self, deps: object = None, limits: Limits | None = None, approve: Approve | None = None
-    ) -> "BoundToolset":
+    ) -> BoundToolset:
         """Return the tools for a run, with all that does not change in it."""
-        return BoundToolset(self, deps, limits or Limits(), approve)
-
-
-class BoundToolset:
-    """The tools of a run, as an `Executor` has them."""
-
-    def __init__(
-        self, tools: Toolset, deps: object, limits: Limits, approve: Approve | None
-    ) -> None:
-        self._tools = tools
-        self._deps = deps
-        self._limits = limits
-        self._approve = approve
-
-    def specs(self) -> tuple[Tool, ...]:
-        return self._tools.specs()
-
-    async def execute(
-        self, calls: Sequence[ToolCall], context: RoundContext
-    ) -> tuple[Outcome, ...]:
-        return await self._tools.execute(
-            calls, context, deps=self._deps, limits=self._limits, approve=self._approve
-        )
+        return BoundToolset(self.specs, self.get, deps, limits or Limits(), approve)

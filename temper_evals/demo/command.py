@@ -32,7 +32,7 @@ def demo(port: int, *, once: bool, as_json: bool, tiny: bool) -> None:
     """Show broken tool calls with and without Temper."""
     configure_logging("text", "warning")
     console = Console(stderr=as_json, highlight=False)
-    run(_compare_calls(console, port, once=once, as_json=as_json, tiny=tiny), as_json=as_json)
+    run(_compare_calls(console, port, once=once, as_json=as_json, tiny=tiny))
 
 
 def _compare_calls(

@@ -5,6 +5,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,7 +13,6 @@ from proxy import facts
 from proxy.api.errors import DASHBOARD_PROBLEMS
 from proxy.backends.client import Health
 from proxy.context.prefix import PrefixBroken
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.facts import ReplyOutcome
 from proxy.observability.record import (
@@ -148,10 +148,8 @@ def show(stage: Served, text: str) -> None:
         ["finished", "stop"],
     )
     number = answered(stage, record)
-    recorded: JsonObject = exchange(generation, request=request, answer=answer).model_dump(
-        mode="json"
-    )
-    stage.kept.keep(number, json.dump(recorded) + b"\n")
+    recorded = exchange(generation, request=request, answer=answer)
+    stage.kept.keep(number, msgspec.json.encode(recorded) + b"\n")
 
 
 def test_everything_can_be_done_by_keyboard(open_page: Open, stage: Served) -> None:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.mcp.fleet import open_fleet
 from proxy.mcp.specification import ServerSpec
-from proxy.serving.late_tools import late_tools
+from proxy.serving.late_tools import LateTools
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.settings import Settings
 from tests.fakes.front import Front, temper
@@ -54,7 +54,7 @@ async def behind_temper(
 ) -> AsyncGenerator[tuple[Front, ToolHosting], None]:
     """Run Temper with one tool server, once that has told its tools."""
     settings = Settings.model_validate({"mcp": {"theirs": {"tools": ["*"], **server}}})
-    async with asyncio.timeout(PATIENCE_SECONDS), late_tools() as tools:
+    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
         hosting = tools.under(settings)
         assert hosting is not None
         while hosting.source.tools_of("theirs") is None:  # noqa: ASYNC110 - nobody tells

@@ -22,7 +22,7 @@ from tests.corpus.spellings import Call
 from tests.fakes.playbook import Playbook
 
 
-def _tool(name: str, *required: str, **properties: JsonValue) -> JsonValue:
+def make_tool(name: str, *required: str, **properties: JsonValue) -> JsonValue:
     parameters: JsonObject = {
         "type": "object",
         "properties": properties,
@@ -34,9 +34,9 @@ def _tool(name: str, *required: str, **properties: JsonValue) -> JsonValue:
 
 STRING: JsonObject = {"type": "string"}
 TOOLS: list[JsonValue] = [
-    _tool("get_weather", "city", city=STRING, days={"type": "integer"}),
-    _tool("get_time"),
-    _tool(
+    make_tool("get_weather", "city", city=STRING, days={"type": "integer"}),
+    make_tool("get_time"),
+    make_tool(
         "write_note",
         "text",
         text=STRING,

@@ -198,6 +198,15 @@ def kimi_k3(name: str, arguments: JsonObject) -> str:
     return f'<|open|>call tool="{name}"<|sep|>{"".join(pairs)}<|close|>call<|sep|>'
 
 
+def solar_arguments(name: str, arguments: JsonObject) -> str:
+    """Write a call as Solar Open 2 does."""
+    pairs = (
+        f"<|tool_arg:start|>{key}<|tool_arg:value|>{plain(value)}<|tool_arg:end|>\n"
+        for key, value in arguments.items()
+    )
+    return f"<|tool_call:start|>{name}\n{''.join(pairs)}<|tool_call:end|>"
+
+
 def named(before: str, between: str, behind: str) -> Writer:
     """Make a writer of a name and a JSON object, with marks around them."""
     return lambda name, arguments: f"{before}{name}{between}{wordy(arguments)}{behind}"
@@ -300,6 +309,7 @@ SINGLE: tuple[Spelling, ...] = (
         "<|tool_calls_section_end|>",
     ),
     spell("kimi_k3", lines(kimi_k3, ""), "<|close|>call<|sep|>"),
+    spell("solar_arguments", lines(solar_arguments), "<|tool_call:end|>"),
     spell(
         "deepseek",
         around("<｜tool▁calls▁begin｜>", lines(_V3), "<｜tool▁calls▁end｜>"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.offer import TextPolicy
 from tests.corpus.cases import NOW, PARIS, Case, ask, outcome
 from tests.corpus.spellings import MARKED, SPELLINGS, Call, Spelling
-from tests.examples import examples
+from tests.examples import examples, share
 
 REQUEST = ask()
 PLACE = "@@"
@@ -52,7 +52,8 @@ def broken(outer: Spelling, flaw: str, inside: str) -> str:
 @pytest.mark.parametrize("outer", SPELLINGS, ids=lambda one: one.syntax)
 def test_no_call_within_a_broken_one_is_handed_out(outer: Spelling) -> None:
     for number, inner in enumerate(SPELLINGS):
-        for flaw in (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh"):
+        flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
+        for flaw in share(flaws):
             reply = broken(outer, flaw, f"\n{inner.one(PARIS)}\n")
             assert "get_weather" not in handed_out(reply), reply
 

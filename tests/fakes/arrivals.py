@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from proxy.guardrails.rescue.findings import ArgumentsText, Finding, Prose
 from proxy.guardrails.rescue.scanner import Scanner
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.scalars import Unreadable
 
 T = TypeVar("T")
 
@@ -62,16 +63,34 @@ def read(start: Callable[[Cursor], Generator[None, None, T]], text: str) -> tupl
     return results[0]
 
 
-def read_syntax(syntax: Syntax, text: str) -> tuple[Calls | NotACall, str]:
+def outcome(
+    reading: Generator[None, None, T],
+) -> Generator[None, None, T | NoCall | Unreadable]:
+    """Go through a reading that may refuse the text; the refusal is its result then."""
+    try:
+        return (yield from reading)
+    except (NoCall, Unreadable) as refusal:
+        return refusal
+
+
+def attempt(
+    start: Callable[[Cursor], Generator[None, None, T]], text: str
+) -> tuple[T | NoCall | Unreadable, str]:
+    """Run a reading that may refuse the text over it, cut in every way."""
+    return read(lambda cursor: outcome(start(cursor)), text)
+
+
+def read_syntax(syntax: Syntax, text: str) -> tuple[Calls | NoCall, str]:
     """Read a text that begins with an opening of `syntax`, cut in every way."""
     opening = next(opening for opening in syntax.openings if text.startswith(opening))
 
-    def start(cursor: Cursor) -> Generator[None, None, Calls | NotACall]:
+    def start(cursor: Cursor) -> Generator[None, None, Calls]:
         cursor.begin()
         yield from cursor.literal(opening)
         return (yield from syntax.read(cursor, opening))
 
-    return read(start, text)
+    found, rest = attempt(start, text)
+    return (NoCall(Reason.BROKEN) if isinstance(found, Unreadable) else found), rest
 
 
 def scan(

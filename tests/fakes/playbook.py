@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message, user_message
@@ -65,7 +64,7 @@ def prepare(
     request: Request, policy: Policy, new_id: NewId, may_retry: MayRetry = lambda: True
 ) -> Turn:
     """Make the turn that will answer a request that is sent at its whole length."""
-    return begin(plan_request(request, policy), new_id, may_retry, NoCompaction())
+    return begin(plan_request(request, policy), new_id, may_retry)
 
 
 @dataclass

@@ -86,6 +86,7 @@ class ScriptedBackend:
         self.health = 200
         self.models: JsonValue = {"object": "list", "data": []}
         self.properties: JsonObject | None = None
+        self.documents: dict[str, JsonValue] = {}
         self._scripts = [
             Script((script,)) if isinstance(script, bytes) else script for script in scripts
         ]
@@ -105,7 +106,7 @@ class ScriptedBackend:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         match scope["path"]:
-            case "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings":
+            case "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings" | "/api/chat":
                 await self._answer(scope, receive, send)
             case "/health":
                 self._probes.put_nowait(self.health)
@@ -114,6 +115,8 @@ class ScriptedBackend:
                 await _play(Script((json.dump(self.models),)), send)
             case "/props" if self.properties is not None:
                 await _play(Script((json.dump(self.properties),)), send)
+            case path if path in self.documents:
+                await _play(Script((json.dump(self.documents[path]),)), send)
             case _:
                 await _play(refuses(404, "no such route"), send)
 

@@ -2,8 +2,9 @@
 
 `python -P tool_server.py OPTIONS...`: `mute` never answers, `flood` writes to its standard error
 before each answer, `noise` writes lines that are no messages, `many` has 500 tools on pages of
-50, `stubborn` ignores the end of its input and SIGTERM, `brief` ends with the first call,
-`deaf` reads nothing behind it, `dumb` closes its output with it.
+50 and `throng` 3,000, `crowd` 3,000 on one page, `nameless` has one without a name, `stubborn`
+ignores the end of its input and SIGTERM, `brief` ends with the first call, `deaf` reads nothing
+behind it, `dumb` closes its output with it, `endless` writes a line without end.
 It speaks the handshake of before 2026 and uses nothing but the standard library.
 
 LOG names a file for what happens to it, one word a line; DEFINITION one with echo's description.
@@ -17,7 +18,7 @@ from pathlib import Path
 
 NAMES = (
     *("echo", "hang", "die", "fail", "big", "picture", "nothing", "environment", "pid"),
-    *("structured", "garbage", "refuse", "inject", "inject_error"),
+    *("structured", "garbage", "refuse", "inject", "inject_error", "parts"),
 )
 PAGE = 50
 
@@ -45,6 +46,7 @@ def text(said: str, **more: object) -> dict[str, object]:
 
 def run(name: str, arguments: dict[str, str]) -> dict[str, object]:
     said = arguments.get("text", "")
+    parts = int(said) if said.isdecimal() else 1
     link = {"type": "resource_link", "name": "notes", "uri": "file:///notes.txt"}
     file = {"uri": "file:///a.bin", "blob": "AAAA", "mimeType": "application/x"}
     document = {"uri": "file:///b.txt", "text": "written"}
@@ -65,6 +67,7 @@ def run(name: str, arguments: dict[str, str]) -> dict[str, object]:
         "pid": text(str(os.getpid())),
         "structured": {"content": [], "structuredContent": {"degrees": 21}},
         "garbage": {"content": "this is no list"},
+        "parts": {"content": [{"type": "text", "text": "x"}] * parts},
         "inject": text(attack),
         "inject_error": text(attack, isError=True),
     }
@@ -72,10 +75,28 @@ def run(name: str, arguments: dict[str, str]) -> dict[str, object]:
 
 
 def tools_from(cursor: str | None) -> dict[str, object]:
-    names = [f"tool_{number:03}" for number in range(500)] if "many" in sys.argv else [*NAMES]
-    start = int(cursor or 0)
-    page: dict[str, object] = {"tools": [describe(name) for name in names[start : start + PAGE]]}
-    return page if start + PAGE >= len(names) else {**page, "nextCursor": str(start + PAGE)}
+    many = 500 * ("many" in sys.argv) + 3000 * ("throng" in sys.argv)
+    names = [f"tool_{number:03}" for number in range(many)] or [*NAMES]
+    names += [""] if "nameless" in sys.argv else []
+    start, size = int(cursor or 0), PAGE
+    if "crowd" in sys.argv:
+        names, size = ["same"] * 3_000, 3_000
+    page: dict[str, object] = {"tools": [describe(name) for name in names[start : start + size]]}
+    return page if start + size >= len(names) else {**page, "nextCursor": str(start + size)}
+
+
+def misbehave(name: str) -> bool:
+    """Do what the options say; returns whether there is no answer."""
+    if name == "die" or "brief" in sys.argv:
+        os._exit(1)
+    if "dumb" in sys.argv:
+        os.close(sys.stdout.fileno())
+        return True
+    while "endless" in sys.argv:
+        sys.stdout.write("x" * 65536)
+    if "deaf" in sys.argv:
+        signal.pause()
+    return False
 
 
 def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
@@ -96,13 +117,8 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
     if method == "tools/call":
         name, arguments = str(params["name"]), params.get("arguments")
         note(f"called {name}")
-        if name == "die" or "brief" in sys.argv:
-            os._exit(1)
-        if "dumb" in sys.argv:
-            os.close(sys.stdout.fileno())
+        if misbehave(name):
             return None
-        if "deaf" in sys.argv:
-            signal.pause()
         found = arguments if isinstance(arguments, dict) else {}
         if name == "refuse":
             return {"error": {"code": -32603, "message": found.get("text") or "not today"}}

@@ -4,6 +4,7 @@ It is asked by a JSON object at `/talk`, and answers in lines: `say "text"`, `ca
 `cost PROMPT ANSWER`, `end`, or `fail REASON`. Its models are listed at `/names`.
 """
 
+from proxy.backends.capabilities import Lacks
 from proxy.backends.client import BackendModel
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading
 from proxy.conversation import json
@@ -81,8 +82,8 @@ class LineReader:
 class ToyEngine(HttpBackend):
     """The adapter, for a case in `proxy/serving/opening.py`."""
 
-    async def prepare(self, question: Question) -> OutgoingQuestion:
-        return OutgoingQuestion("/talk", encode_question(question), question, question)
+    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+        return OutgoingQuestion("/talk", encode_question(question), question)
 
     def new_reading(self) -> PieceReading[bytes]:
         return PieceReading(LineDecoder(), LineReader())

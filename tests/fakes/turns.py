@@ -6,7 +6,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from proxy.backends.client import ReplyEvents
-from proxy.context.compaction import NoCompaction
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ToolCallStarted
 from proxy.conversation.replies import ToolCallArgumentsDelta as Arguments
 from proxy.conversation.tools import Tool, ToolCall
@@ -57,7 +56,7 @@ class ScriptedTurns:
     def _turn(self) -> Turn:
         ask = self.asked[-1]
         plan = plan_request(ask.request, self.policy)
-        return begin(plan, self.new_id, lambda: True, NoCompaction(), is_last=ask.is_last)
+        return begin(plan, self.new_id, lambda: True, is_last=ask.is_last)
 
 
 @dataclass

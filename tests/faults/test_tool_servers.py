@@ -6,6 +6,7 @@ itself while one works.
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -158,6 +159,42 @@ async def test_a_huge_result_over_http_ends_neither_the_server_nor_the_answer() 
     assert hosted.result(3) == "3"
 
 
+@HUGE_RESULT
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ("5000", "the result has a list of 5000 items, more than 1000"),
+        ("100000", "it answered with more than 50000 values"),
+    ],
+)
+async def test_a_result_of_thousands_of_parts_is_not_read(parts: str, problem: str) -> None:
+    many = calls("parts", f'{{"text": "{parts}"}}')
+    scripts = (many, BACK, calls("echo", '{"text": "hi"}'), BACK)
+    async with hosting(program(), *scripts) as hosted:
+        first = await hosted.front.ask(asks())
+        await hosted.front.ask(asks())
+    assert first.text == "Thank you."
+    assert hosted.result(1) == f"Error: {problem}"
+    assert hosted.result(3) == "hi"
+
+
+@HUGE_RESULT
+async def test_a_program_that_writes_a_line_without_end_is_lost_and_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "log"
+    scripts = (calls("echo", "{}"), BACK)
+    async with hosting(program("endless", env={"LOG": str(log)}), *scripts) as hosted:
+        answer = await hosted.front.ask(asks())
+        while log.read_text().count("started") == 1:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    assert (answer.text, hosted.result()) == ("Thank you.", LOST)
+    assert "its log ends so: it wrote a line of more than 16777216 bytes" in caplog.text
+    first = int(log.read_text().splitlines()[0].removeprefix("started "))
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+
+
 @HOSTILE_RESULT
 @pytest.mark.parametrize("name", ["inject", "inject_error"])
 async def test_a_result_that_attacks_is_defused_and_what_it_quotes_is_no_call(
@@ -184,6 +221,31 @@ async def test_of_five_hundred_tools_a_client_gets_those_that_it_names(*, stream
     assert answer.text == "Thank you."
     assert hosted.offered() == ["tool_000", "tool_499"]
     assert hosted.result() == "tool_499: hi"
+
+
+@MANY_TOOLS
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [("crowd", "the result has a list of 3000 items"), ("throng", "it has more than 2000 tools")],
+)
+async def test_of_thousands_of_tools_nobody_gets_any(option: str, problem: str) -> None:
+    async with hosting(program(option), BACK, settles=False) as hosted:
+        (server,) = hosted.fleet.servers
+        while not server.problem:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        refused = await hosted.front.ask(asks())
+    assert problem in server.problem
+    assert refused.status == 503
+
+
+@MANY_TOOLS
+async def test_a_tool_without_a_name_is_not_offered(caplog: pytest.LogCaptureFixture) -> None:
+    async with hosting(program("nameless"), BACK) as hosted:
+        answer = await hosted.front.ask(asks())
+    assert answer.text == "Thank you."
+    assert "echo" in hosted.offered()
+    assert "" not in hosted.offered()
+    assert "the tool server fake has a tool without a name: it is left out" in caplog.text
 
 
 @CHANGED

@@ -308,7 +308,7 @@ async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path
             name, told = await anext(events)
         (card,) = objects(told["tool_servers"])
     assert (card["name"], card["state"], card["calls"], card["failures"]) == ("fake", "ready", 1, 0)
-    assert (card["tools"], card["asking"], card["problem"]) == (14, 1, "")
+    assert (card["tools"], card["asking"], card["problem"]) == (15, 1, "")
 
 
 @pytest.mark.parametrize(

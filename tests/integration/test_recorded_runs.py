@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from proxy.api.app import ServerOptions
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
 from proxy.inference.preparation import Policy
@@ -141,7 +142,7 @@ async def test_a_recording_has_the_tools_and_what_became_of_their_calls(tmp_path
     ]
     tools = exchange.request["tools"]
     assert isinstance(tools, list)
-    assert [one["function"]["name"] for one in tools] == ["get_weather", "find", "open"]  # type: ignore[index, call-overload]
+    assert [one["function"]["name"] for one in tools] == ["get_weather", "find", "open"]
 
 
 async def test_other_calls_than_then_end_the_replay(tmp_path: Path) -> None:
@@ -149,10 +150,10 @@ async def test_other_calls_than_then_end_the_replay(tmp_path: Path) -> None:
     assert exchange.run is not None
     first, last = exchange.run.rounds
     (found,) = first.outcomes
-    other = found.model_copy(update={"arguments": '{"q": 9}'})
-    rounds = (first.model_copy(update={"outcomes": (other,)}), last)
-    run = exchange.run.model_copy(update={"rounds": rounds})
-    changed = exchange.model_copy(update={"run": run})
+    other = structs.replace(found, arguments='{"q": 9}')
+    rounds = (structs.replace(first, outcomes=(other,)), last)
+    run = structs.replace(exchange.run, rounds=rounds)
+    changed = structs.replace(exchange, run=run)
     changes = {one.what: one.now for one in replay(changed, load_profiles(None)).changes}
     assert changes["outcome"] == "calls other tools"
 
@@ -164,10 +165,10 @@ async def test_the_dashboard_shows_what_tools_said_between_the_generations(tmp_p
         asked(),
         stream=False,
     )
-    shown = before_after(json.dump(exchange.model_dump(mode="json")) + b"\n", load_profiles(None))
+    shown = before_after(msgspec.json.encode(exchange) + b"\n", load_profiles(None))
     first, second, third = shown.generations
     assert [one.role for one in first.nudge] == ["user"]
     assert second.nudge == [Nudge("tool", "21 degrees")]
-    assert (third.nudge, shown.calls) == ([], [])
+    assert (third.nudge, shown.calls) == ([], ())
     assert shown.text.endswith("It is 21 degrees.")
     assert first.text == "I'll look that up now."

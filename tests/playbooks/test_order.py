@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled, ToolCallStarted
@@ -62,7 +61,7 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
 @pytest.mark.parametrize("ran", [0, 2])
 def test_in_the_last_turn_of_a_run_an_answer_is_asked_for_whatever_was_found(ran: int) -> None:
     plan = plan_request(make_request(user_message("Hi"), *RAN * ran), Policy())
-    turn = begin(plan, lambda: "id", lambda: True, NoCompaction(), is_last=True)
+    turn = begin(plan, lambda: "id", lambda: True, is_last=True)
     question = turn.next_question()
     assert question is not None
     assert question.tool_choice is ToolUse.NONE

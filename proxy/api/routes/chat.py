@@ -13,8 +13,6 @@ from starlette.requests import ClientDisconnect
 from proxy.api.answer_source import AnswerSource, SingleTurn, SlotTerms
 from proxy.api.client_connection import ClientConnection
 from proxy.api.errors import describe, refuse
-from proxy.api.exchange import Exchange
-from proxy.api.loading_stream import LoadingStream
 from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
@@ -33,7 +31,6 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
-from proxy.serving.services import LoadClaim
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.mcp.definitions import ServedTool
@@ -73,7 +70,14 @@ class Chat:
 
     async def __call__(self, connection: ClientConnection) -> None:
         with self.budget.request() as ticket:
-            context = self._context(connection, ticket)
+            context = RequestContext(
+                connection,
+                sender_of(connection.scope),
+                ticket,
+                begin_live_request(connection, self.observers, self.front.name),
+                AnswerStream(connection, self.timeouts),
+                ExchangeRecorder() if self.observers.recording is not None else None,
+            )
             try:
                 await self._answer(context)
             except ClientDisconnect:
@@ -104,31 +108,19 @@ class Chat:
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
         with service.lease() as claim:
             if claim is not None:
-                await self._load(claim, parsed, context)
+                with context.live.wait_for_model(self.observers.load(service.title)):
+                    await context.stream.wait_for(claim, decoded)
             context.upstream = self.reader.upstream_headers(connection.scope)
             prepared = await self.preparation.prepare(parsed, sender, context.upstream)
             context.prepared = prepared
             source = await self._source(parsed, prepared, context)
-            exchange = Exchange(
-                prepared.answering,
-                source,
-                context.live,
-                prepared.headers,
-                recorder=context.recorder,
-            )
             try:
                 if request.stream:
-                    await exchange.stream(connection, context.stream)
+                    await source.stream(connection, context.stream)
                 else:
-                    await exchange.whole(connection, self.timeouts)
+                    await source.whole(connection, self.timeouts)
             finally:
-                exchange.close()
-
-    async def _load(self, claim: LoadClaim, parsed: ParsedRequest, context: RequestContext) -> None:
-        """Wait for a model that has to be loaded; it stays loaded while the claim is held."""
-        with context.live.wait_for_model(self.observers.load(parsed.service.title)):
-            waiting = LoadingStream(context.connection, context.stream, self.timeouts)
-            await waiting.wait_for(claim, parsed.decoded)
+                source.close()
 
     async def _source(
         self, parsed: ParsedRequest, prepared: PreparedRequest, context: RequestContext
@@ -140,18 +132,21 @@ class Chat:
         if context.recorder is not None:
             backend = context.recorder.wrap(backend)
         service.resize(known, self.process_count)
-        broken = service.fitting.watch_prefix(known.model, prepared.plan)
-        context.live.prefix_broken = broken
+        live = context.live
+        live.prefix_broken = service.fitting.watch_prefix(known.model, prepared.plan)
 
         async def shorter(overflow: ContextOverflow) -> Turn | None:
             return await preparation.shorter(prepared, may_retry, overflow)
 
         turn = await preparation.turn(prepared, may_retry)
-        slot = partial(service.admission.slot, client_key(context.connection.scope))
+        slot = partial(service.admission.slot, client_key(context.sender, context.connection.scope))
         room = (known.window or 0) * (known.slots or 1)
         terms = SlotTerms(backend, slot, known.window, room, load, shorter)
         if self.tools is None or not context.owned:
-            return SingleTurn(turn, terms, context.live)
+            answering, headers = prepared.answering, prepared.headers
+            return SingleTurn(
+                turn, terms, live, answering, headers=headers, recorder=context.recorder
+            )
         # nothing of it is imported where no tool server is configured
         from proxy.api.tool_run import ToolRun
         from proxy.serving.run_turns import RunTurns
@@ -166,26 +161,10 @@ class Chat:
         )
         turns.go_on_with(prepared, turn)
         return ToolRun(
-            turns,
-            terms,
-            context.live,
-            self.tools,
-            owned=context.owned,
-            recorder=context.recorder,
-        )
-
-    def _context(self, connection: ClientConnection, ticket: RetryTicket) -> RequestContext:
-        return RequestContext(
-            connection,
-            sender_of(connection.scope),
-            ticket,
-            begin_live_request(connection, self.observers, self.front.name),
-            AnswerStream(connection, self.timeouts),
-            ExchangeRecorder() if self.observers.recording is not None else None,
+            turns, terms, live, self.tools, owned=context.owned, recorder=context.recorder
         )
 
     def _report(self, context: RequestContext) -> None:
-        """Report a finished request to all observers."""
         note_status(context.live, context.connection)
         record = context.live.record()
         self.observers.take(record)

@@ -7,7 +7,7 @@ changed.
 import asyncio
 import logging
 from collections.abc import Awaitable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,15 +26,16 @@ from proxy.api.request_reader import (
     client_key,
     decode_passage,
     note_status,
+    sender_of,
 )
-from proxy.api.streaming import StreamTimeouts, within
-from proxy.backends.client import Pieces
+from proxy.api.streaming import Deadline, StreamTimeouts
+from proxy.backends.client import PassthroughRequest, Pieces
 from proxy.dialects import sse
 from proxy.errors import TemperError
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
-from proxy.serving.request_preparation import RelayRequest, RequestPreparation
-from proxy.serving.services import load_wait
+from proxy.serving.request_preparation import RequestPreparation
+from proxy.serving.services import Service, load_wait
 
 logger = logging.getLogger(__name__)
 
@@ -53,10 +54,8 @@ class Relay:
     async def __call__(self, connection: ClientConnection) -> None:
         live = begin_live_request(connection, self.observers)
         try:
-            passage = await self.reader.read(connection, partial(decode_passage, self.path))
-            upstream = self.reader.upstream_headers(connection.scope)
-            relayed = self.preparation.relay(passage, upstream)
-            await self._answer(relayed, connection, live)
+            read = await self.reader.read(connection, partial(decode_passage, self.path))
+            await self._answer(read, connection, live)
         except ClientDisconnect:
             return
         except TemperError as error:
@@ -69,18 +68,18 @@ class Relay:
             self.observers.take(live.record())
 
     async def _answer(
-        self, relayed: RelayRequest, connection: ClientConnection, live: LiveRequest
+        self, read: PassthroughRequest, connection: ClientConnection, live: LiveRequest
     ) -> None:
-        passage, service = relayed.passage, relayed.service
+        passage, service = self.preparation.relay(read)
         backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
         live.asked = RequestTarget(passage.model, service.title, backend, passage.stream)
-        pieces = self._pieces(relayed, live, client_key(connection.scope))
+        pieces = self._pieces(passage, service, connection, live)
 
         async def work() -> None:
             if passage.stream:
                 response = await self._stream(pieces, backend, told)
             else:
-                async with within(self.timeouts.deadline, backend):
+                async with Deadline(self.timeouts.deadline, backend):
                     body = b"".join([piece async for piece in pieces])
                 response = Response(body, 200, told, "application/json")
             await response(connection.scope, _never, connection.send)
@@ -100,7 +99,7 @@ class Relay:
             await asyncio.wait((first,))
             raise
         return EventSourceResponse(
-            _until_it_breaks(first, pieces, within(self.timeouts.deadline, backend)),
+            _until_it_breaks(first, pieces, Deadline(self.timeouts.deadline, backend)),
             headers={"cache-control": "no-cache", **told},
             sep="\n",
             ping=self.timeouts.keep_alive,
@@ -109,10 +108,17 @@ class Relay:
             shutdown_grace_period=self.timeouts.grace,
         )
 
-    async def _pieces(self, relayed: RelayRequest, live: LiveRequest, key: str) -> Pieces:
+    async def _pieces(
+        self,
+        passage: PassthroughRequest,
+        service: Service,
+        connection: ClientConnection,
+        live: LiveRequest,
+    ) -> Pieces:
         """Stream the answer as soon as the model is loaded and has a slot."""
-        passage, service = relayed.passage, relayed.service
         load = self.observers.load(service.title)
+        scope = connection.scope
+        upstream, key = self.reader.upstream_headers(scope), client_key(sender_of(scope), scope)
         with service.lease() as claim:
             if claim is not None:
                 with live.wait_for_model(load):
@@ -122,16 +128,14 @@ class Relay:
             live.wait(load)
             async with service.admission.slot(key):
                 live.admit(0.0)
-                with live.attempt(relayed.headers) as headers:
+                with live.attempt(upstream) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:
                         async for piece in answer:
                             live.note_first_token()
                             yield piece
 
 
-async def _until_it_breaks(
-    first: Awaitable[bytes], pieces: Pieces, deadline: AbstractAsyncContextManager[None]
-) -> Pieces:
+async def _until_it_breaks(first: Awaitable[bytes], pieces: Pieces, deadline: Deadline) -> Pieces:
     """Pass on a stream, each piece of it whole lines; what breaks ends with an error event."""
     try:
         async with deadline:

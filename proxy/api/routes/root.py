@@ -1,43 +1,62 @@
-"""`/`: browsers are led to the dashboard, and everybody else is told where things are."""
+"""`/` leads to everything there is, and `/docs` lists the routes.
 
+`/docs` is a page that needs no script and nothing from another server.
+"""
+
+from html import escape
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
+from importlib.resources import files
+from string import Template
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 ROOT_PATH = "/"
-_SIGNPOST = """Temper {version}: an OpenAI-compatible proxy that makes tool calling reliable.
-
-{dashboard}  /v1/chat/completions   chat, as OpenAI speaks it
-  /v1/responses          the same in the Responses language
-  /v1/messages           the same in Anthropic's language
-  /v1/models             the models that can be asked for
-  /metrics               for Prometheus
-  /healthz, /readyz      for probes
-  /openapi.json          all of it
-"""
 _DASHBOARD = "  /ui                    the dashboard, for a browser\n"
+_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
 def root_router(*, has_dashboard: bool) -> APIRouter:
-    """Make the route."""
-    text = _SIGNPOST.format(version=version(), dashboard=_DASHBOARD if has_dashboard else "")
+    """Make `/`: browsers are led to the dashboard, others are told where things are."""
+    router = APIRouter()
 
+    @router.get(ROOT_PATH, include_in_schema=False)
     async def show(request: Request) -> Response:
         if has_dashboard and "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("ui", 307, {"cache-control": "no-store"})
+        dashboard = _DASHBOARD if has_dashboard else ""
+        text = _asset("root.txt").substitute(version=version(), dashboard=dashboard)
         return PlainTextResponse(text)
 
+    return router
+
+
+def documentation_router(app: FastAPI) -> APIRouter:
+    """Make `/docs`, which shows the routes of an application."""
     router = APIRouter()
-    router.add_api_route(ROOT_PATH, show, methods=["GET"], include_in_schema=False)
+
+    @router.get("/docs", include_in_schema=False)
+    async def show_routes() -> HTMLResponse:
+        rows = "\n".join(
+            f"<tr><td>{method.upper()}<td><code>{escape(path)}</code><td>"
+            + escape((it.get("description") or it.get("summary") or "").partition("\n")[0])
+            for path, operations in sorted(app.openapi()["paths"].items())
+            for method, it in operations.items()
+        )
+        text = _asset("docs.html").substitute(what=escape(app.description), rows=rows)
+        return HTMLResponse(text, headers=_POLICY)
+
     return router
 
 
 def version() -> str:
-    """Return Temper's own version."""
     try:
         return version_of("temper-proxy")
     except PackageNotFoundError:
         return "(not installed)"
+
+
+def _asset(name: str) -> Template:
+    return Template((files("proxy.api") / "assets" / name).read_text(encoding="utf-8"))

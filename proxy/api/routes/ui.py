@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends
 from sse_starlette import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import Response
@@ -58,9 +57,6 @@ class _CallDecision(msgspec.Struct, forbid_unknown_fields=True):
     allow: bool
 
 
-Name: TypeAlias = Annotated[str, Path()]
-
-
 @dataclass(frozen=True, slots=True)
 class _Asset:
     body: bytes
@@ -90,10 +86,9 @@ UI_PATHS = (_PAGE, *(f"{_ASSETS}{name}" for name in _FILES))
 
 
 def ui_router(dashboard: "Dashboard") -> APIRouter:
-    """Make the routes of the page and of what it asks for."""
     router = APIRouter(include_in_schema=False)
-    router.add_api_route(_PAGE, _page, methods=["GET"])
-    router.add_api_route(_ASSETS + "{name:path}", _asset, methods=["GET"])
+    router.add_api_route(_PAGE, _file, methods=["GET"])
+    router.add_api_route(_ASSETS + "{name:path}", _file, methods=["GET"])
     api = APIRouter(dependencies=[Depends(dashboard.check)])
     api.add_api_route("/state", dashboard.state, methods=["GET"])
     api.add_api_route("/events", dashboard.events, methods=["GET"])
@@ -106,18 +101,10 @@ def ui_router(dashboard: "Dashboard") -> APIRouter:
     return router
 
 
-async def _page(request: Request) -> Response:
-    return _file(request, _FILES["index.html"])
-
-
-async def _asset(request: Request, name: Name) -> Response:
-    asset = _FILES.get(name)
+async def _file(request: Request) -> Response:
+    asset = _FILES.get(request.path_params.get("name", "index.html"))
     if asset is None:
         return Response(status_code=404, headers=_DATA)
-    return _file(request, asset)
-
-
-def _file(request: Request, asset: _Asset) -> Response:
     headers = {
         **_PLAIN,
         "content-security-policy": _POLICY,
@@ -151,51 +138,46 @@ class Dashboard:
             raise NotTheOperator(owner)
 
     async def state(self) -> Response:
-        """Return everything that the page needs at its start."""
         await self.watching.look()
         return _document(self.watching.state())
 
     async def events(self, request: Request) -> Response:
-        """Stream the state, and then what changes."""
         if self.watching.is_full:
             return _refusal(request, "too_many_watchers")
         return EventSourceResponse(
             self.watching.feed(), headers=_DATA, sep="\n", ping=_PING_SECONDS
         )
 
-    async def requests(
-        self,
-        request: Request,
-        before: Annotated[str, Query()] = "",
-        limit: Annotated[str, Query()] = "",
-    ) -> Response:
-        """Return older rows."""
+    async def requests(self, request: Request) -> Response:
+        limit, before = (request.query_params.get(one, "") for one in ("limit", "before"))
         most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
         return await self._ask_peer(request, BoardQuestion("older", before, most))
 
-    async def request(self, request: Request, name: Name) -> Response:
-        """Return one row."""
-        return await self._ask_peer(request, BoardQuestion("row", name))
+    async def request(self, request: Request) -> Response:
+        return await self._ask_peer(request, BoardQuestion("row", request.path_params["name"]))
 
-    async def exchange(self, request: Request, name: Name) -> Response:
-        """Return what was recorded of a request."""
-        return await self._ask_peer(request, BoardQuestion("exchange", name))
+    async def exchange(self, request: Request) -> Response:
+        return await self._ask_peer(request, BoardQuestion("exchange", request.path_params["name"]))
 
-    async def cancel(self, request: Request, name: Name) -> Response:
-        """End a living request."""
+    async def cancel(self, request: Request) -> Response:
         await read_body(request.scope, request.receive, _SMALL)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
-        return await self._ask_peer(request, BoardQuestion("cancel", name))
+        return await self._ask_peer(request, BoardQuestion("cancel", request.path_params["name"]))
 
-    async def confirm(self, request: Request, name: Name) -> Response:
+    async def confirm(self, request: Request) -> Response:
         """Decide a call that waits for a person; a second or late decision is refused."""
-        answer = _answer_in(await read_body(request.scope, request.receive, _SMALL))
+        body = await read_body(request.scope, request.receive, _SMALL)
+        try:
+            answer = msgspec.json.decode(body, type=_CallDecision)
+        except msgspec.MsgspecError as error:
+            raise InvalidRequest("Expected true or false.", "allow") from error
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
         who = request.scope["state"].get("owner") or "somebody without a key"
         where = request.client.host if request.client is not None else "an unknown address"
         tools = self.watching.tools
+        name = request.path_params["name"]
         if tools is None or not tools.confirmations.answer(
             name, allow=answer.allow, who=f"{who} from {where}"
         ):
@@ -219,12 +201,9 @@ class Dashboard:
             case "exchange":
                 return self._exchange(number, row)
             case _:
-                return self._end(number, name)
-
-    def _end(self, number: int, name: str) -> BoardAnswer:
-        if not self.watching.board.cancel(number):
-            return BoardAnswer(problem="request_over")
-        return _to_board_answer({"cancelled": name})
+                is_cancelled = board.cancel(number)
+                over = BoardAnswer(problem="request_over")
+                return _to_board_answer({"cancelled": name}) if is_cancelled else over
 
     def _exchange(self, number: int, row: Row) -> BoardAnswer:
         kept = self.recording.kept if self.recording is not None else None
@@ -255,13 +234,6 @@ def _is_foreign(request: Request) -> bool:
 
 def _to_board_answer(value: object) -> BoardAnswer:
     return BoardAnswer(msgspec.json.encode(value).decode())
-
-
-def _answer_in(body: bytes) -> _CallDecision:
-    try:
-        return msgspec.json.decode(body, type=_CallDecision)
-    except msgspec.MsgspecError as error:
-        raise InvalidRequest("Expected true or false.", "allow") from error
 
 
 def _document(value: object) -> Response:

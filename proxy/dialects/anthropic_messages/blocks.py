@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from proxy.dialects.anthropic_messages.table import BLOCKS
 from proxy.dialects.foreign_history import Part, write_picture
-from proxy.dialects.raw_json import JsonText, Node, concatenate, own_text, require
+from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, own_text
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
@@ -27,15 +26,10 @@ _NO_DOCUMENT = (
 
 
 class RawBlock(NamedTuple):
-    """A block of content: its type, its members, and where it stands."""
+    """A block of content: its type and its members."""
 
     kind: str
-    members: Mapping[str, Node]
-    path: str
-
-    def text(self, name: str) -> JsonText | None:
-        """Return a member that is a string, None where it is absent."""
-        return self.members[name].text() if name in self.members else None
+    members: Members
 
 
 @dataclass(slots=True)
@@ -46,12 +40,7 @@ class Findings:
     named: dict[str, None] = field(default_factory=dict)
 
     def omit(self, what: str) -> None:
-        """Take note of a part that means nothing here."""
         self.omitted[what] = None
-
-    def name(self, tool: str) -> None:
-        """Take note of a tool that can be used from here on."""
-        self.named[tool] = None
 
     @property
     def facts(self) -> tuple[Omitted, ...]:
@@ -64,19 +53,15 @@ def blocks_of(content: Node | None) -> list[RawBlock]:
     if content is None:
         return []
     if content.is_text:
-        return [RawBlock("text", {"text": content}, content.path)]
-    found: list[RawBlock] = []
-    for element in content.elements():
-        members = element.members()
-        kind = require(members, "type", element.path).text().text
-        found.append(RawBlock(kind, members, element.path))
-    return found
+        return [RawBlock("text", Members({"text": content}, content.path))]
+    members = [element.members() for element in content.elements()]
+    return [RawBlock(one.need("type").text().text, one) for one in members]
 
 
 def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
     """Return the texts and pictures of a block, whoever says it."""
     if (read := _READERS.get(block.kind)) is not None:
-        return read(block, findings)
+        return read(block.members, findings)
     if BLOCKS.drops(block.kind):
         findings.omit(block.kind)
         return [*_open_texts(block.members.get("content"), _DEEPEST)]
@@ -95,77 +80,73 @@ def texts_of(block: RawBlock, findings: Findings) -> list[JsonText]:
     return texts
 
 
-def _text(block: RawBlock, _: Findings) -> list[Part]:
-    return [require(block.members, "text", block.path).text()]
+def _inner_parts(content: Node | None, findings: Findings) -> list[Part]:
+    return [part for one in blocks_of(content) for part in parts_of(one, findings)]
 
 
-def _image(block: RawBlock, _: Findings) -> list[Part]:
-    source = require(block.members, "source", block.path)
-    members = source.members()
-    if require(members, "type", source.path).value != _BINARY:
+def _texts_of(members: Members, *names: str) -> list[JsonText]:
+    return [text for name in names if (text := members.text(name)) is not None]
+
+
+def _text(members: Members, _: Findings) -> list[Part]:
+    return [members.need("text").text()]
+
+
+def _image(members: Members, _: Findings) -> list[Part]:
+    source = members.need("source").members()
+    if source.need("type").value != _BINARY:
         raise InvalidRequest(_NO_IMAGE, source.path)
-    kind = require(members, "media_type", source.path).text()
-    data = require(members, "data", source.path).text()
+    kind, data = source.need("media_type").text(), source.need("data").text()
     url = concatenate(own_text("data:"), kind, own_text(";base64,"), data)
     return [write_picture(url.source)]
 
 
-def _document(block: RawBlock, findings: Findings) -> list[Part]:
-    source = require(block.members, "source", block.path)
-    members = source.members()
-    match require(members, "type", source.path).value:
+def _document(members: Members, findings: Findings) -> list[Part]:
+    source = members.need("source").members()
+    match source.need("type").value:
         case "text":
-            parts: list[Part] = [require(members, "data", source.path).text()]
+            parts: list[Part] = [source.need("data").text()]
         case "content":
-            inner = blocks_of(require(members, "content", source.path))
-            parts = [part for one in inner for part in parts_of(one, findings)]
+            parts = _inner_parts(source.need("content"), findings)
         case _:
             raise InvalidRequest(_NO_DOCUMENT, source.path)
-    headings = [block.text(name) for name in ("title", "context")]
-    return [*(heading for heading in headings if heading is not None), *parts]
+    return [*_texts_of(members, "title", "context"), *parts]
 
 
-def _search_result(block: RawBlock, findings: Findings) -> list[Part]:
-    headings = [block.text(name) for name in ("title", "source")]
-    inner = blocks_of(block.members.get("content"))
-    parts = [part for one in inner for part in parts_of(one, findings)]
-    return [*(heading for heading in headings if heading is not None), *parts]
+def _search_result(members: Members, findings: Findings) -> list[Part]:
+    parts = _inner_parts(members.get("content"), findings)
+    return [*_texts_of(members, "title", "source"), *parts]
 
 
-def _tool_reference(block: RawBlock, findings: Findings) -> list[Part]:
-    name = require(block.members, "tool_name", block.path).text()
-    findings.name(name.text)
+def _tool_reference(members: Members, findings: Findings) -> list[Part]:
+    name = members.need("tool_name").text()
+    findings.named[name.text] = None
     before, behind = _AVAILABLE
     return [concatenate(before, name, behind)]
 
 
-def _read_found_tools(block: RawBlock, findings: Findings) -> list[Part]:
+def _read_found_tools(members: Members, findings: Findings) -> list[Part]:
     """Read what a vendor's search for tools has found: from here on they are offered."""
-    findings.omit(block.kind)
-    content = block.members.get("content")
-    if content is None or not isinstance(content.value, dict):
+    findings.omit("tool_search_tool_result")
+    if not isinstance(members.value("content"), dict):
         return []
-    found = blocks_of(content.members().get("tool_references"))
-    return [part for one in found for part in parts_of(one, findings)]
+    return _inner_parts(members.inner("content").get("tool_references"), findings)
 
 
-def _compaction(block: RawBlock, _: Findings) -> list[Part]:
-    summary = block.text("content")
-    return [] if summary is None else [summary]
+def _compaction(members: Members, _: Findings) -> list[Part]:
+    return [*_texts_of(members, "content")]
 
 
-_Reader = Callable[[RawBlock, Findings], list[Part]]
-_READERS: Mapping[str, _Reader] = MappingProxyType(
-    {
-        "text": _text,
-        "image": _image,
-        "document": _document,
-        "search_result": _search_result,
-        "tool_reference": _tool_reference,
-        "tool_search_tool_result": _read_found_tools,
-        "compaction": _compaction,
-    }
-)
+_Reader = Callable[[Members, Findings], list[Part]]
+_READERS: Mapping[str, _Reader] = {
+    "text": _text,
+    "image": _image,
+    "document": _document,
+    "search_result": _search_result,
+    "tool_reference": _tool_reference,
+    "tool_search_tool_result": _read_found_tools,
+    "compaction": _compaction,
+}
 
 
 def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
@@ -178,17 +159,9 @@ def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
         for element in content.elements():
             yield from _open_texts(element, depth - 1)
     elif isinstance(content.value, dict) and content.value.get("type") != _BINARY:
-        yield from _texts_within(content.members(), depth - 1)
-
-
-def _texts_within(members: Mapping[str, Node], depth: int) -> Iterator[JsonText]:
-    for name in _OPEN:
-        if name in members and members[name].is_text:
-            yield members[name].text()
-    for name in _NESTED:
-        yield from _open_texts(members.get(name), depth)
-
-
-def as_arguments(value: Node | None) -> JsonText:
-    """Write the input of a call as the text that calls of chat completions have."""
-    return own_text("{}") if value is None else own_text(value.source.decode())
+        members = content.members()
+        yield from (
+            members[name].text() for name in _OPEN if name in members and members[name].is_text
+        )
+        for name in _NESTED:
+            yield from _open_texts(members.get(name), depth - 1)

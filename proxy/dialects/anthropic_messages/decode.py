@@ -10,16 +10,18 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonSchema
+from proxy.conversation.json import JsonSchema, JsonValue
 from proxy.conversation.requests import Request, ThinkingOptions
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.history import read_history
-from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
+from proxy.dialects.anthropic_messages.schema import MessagesRequest
 from proxy.dialects.anthropic_messages.table import FIELDS
-from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in, write_choice
-from proxy.dialects.raw_json import Node, nodes_in, read_object
+from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in
+from proxy.dialects.foreign_history import write_answer_format, write_choice
+from proxy.dialects.lenient_json import as_text, parse_object
+from proxy.dialects.raw_json import Members, nodes_in, read_object
 from proxy.dialects.temper_options import workflow_in
-from proxy.dialects.wire_schema import check
+from proxy.dialects.wire_schema import check, schema_or_any
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -27,7 +29,6 @@ from proxy.facts import Fact, Omitted
 _SHORT = 1_024
 _USUAL_SHARE = 0
 
-_ANY_OBJECT: JsonObject = {"type": "object"}
 _SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")
 
@@ -50,10 +51,12 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
     value = read_object(body)
     checked = check(MessagesRequest, value)
     nodes = nodes_in(value, body)
-    _refuse(value)
+    for name, member in value.items():
+        if member:
+            FIELDS.check(name, member)
     if checked.max_tokens is None and not is_count:
         raise InvalidRequest("Field required", "max_tokens")
-    offered = ToolSet(nodes["tools"].elements() if "tools" in nodes else ())
+    offered = ToolSet(nodes.elements("tools"))
     messages, facts = read_history(nodes.get("system"), nodes["messages"], offered)
     if offered.has_search:
         facts = (Omitted("tool_search"), *facts)
@@ -78,30 +81,17 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
         thinking=_thinking(checked),
     )
     return DecodedMessages(
-        replace(request, fields=_fields(request, checked, nodes)),
+        replace(request, fields=_fields(request, nodes)),
         facts,
         shows_nothing=limit == 0,
         asks_for_edits=checked.context_management is not None,
     )
 
 
-def _session_in(metadata: Mapping[str, object] | None) -> str:
+def _session_in(metadata: Mapping[str, JsonValue] | None) -> str:
     """Return what Claude Code writes into the id of the user; any other id may be a person's."""
-    user_id = (metadata or {}).get("user_id")
-    if not isinstance(user_id, str):
-        return ""
-    try:
-        told = json.parse(user_id)
-    except ValueError:
-        return ""
-    session = told.get("session_id") if isinstance(told, dict) else None
-    return session if isinstance(session, str) else ""
-
-
-def _refuse(body: JsonObject) -> None:
-    for name, value in body.items():
-        if value:
-            FIELDS.check(name, value)
+    told = parse_object(as_text((metadata or {}).get("user_id")))
+    return as_text((told or {}).get("session_id"))
 
 
 def _thinking(checked: MessagesRequest) -> ThinkingOptions:
@@ -114,52 +104,31 @@ def _thinking(checked: MessagesRequest) -> ThinkingOptions:
     return ThinkingOptions(is_on, effort, said.budget_tokens if is_on else None)
 
 
-def _format(checked: MessagesRequest) -> AnswerFormat | None:
-    config = checked.output_config
-    return checked.output_format if config is None or config.format is None else config.format
-
-
 def _answer_schema(checked: MessagesRequest) -> JsonSchema | None:
-    wanted = _format(checked)
-    if wanted is None:
-        return None
-    return _ANY_OBJECT if wanted.schema_ is None else wanted.schema_
+    config = checked.output_config
+    wanted = checked.output_format if config is None or config.format is None else config.format
+    return None if wanted is None else schema_or_any(wanted.schema_)
 
 
-def _fields(
-    request: Request, checked: MessagesRequest, nodes: Mapping[str, Node]
-) -> dict[str, bytes]:
+def _fields(request: Request, nodes: Members) -> dict[str, bytes]:
     """Write the members of the request, in an order that is always the same."""
     fields = {"model": nodes["model"].source} if "model" in nodes else {}
     fields["messages"] = json.join_array([message.source for message in request.messages])
-    fields |= _tool_fields(request)
-    if request.max_tokens is not None:
-        fields["max_tokens"] = json.dump(request.max_tokens)
-    if request.stop_strings:
-        fields["stop"] = nodes["stop_sequences"].source
-    fields |= {name: nodes[name].source for name in _COPIED if name in nodes}
-    if request.answer_schema is not None:
-        fields["response_format"] = _response_format(nodes)
-    if request.stream:
-        fields["stream"] = b"true"
-    return fields
-
-
-def _tool_fields(request: Request) -> dict[str, bytes]:
-    fields: dict[str, bytes] = {}
     if request.tools:
         fields["tools"] = json.join_array([tool.source for tool in request.tools])
     if request.tool_choice is not ToolUse.AUTO:
         fields["tool_choice"] = write_choice(request.tool_choice)
     if not request.parallel_tool_calls:
         fields["parallel_tool_calls"] = b"false"
+    if request.max_tokens is not None:
+        fields["max_tokens"] = json.dump(request.max_tokens)
+    if request.stop_strings:
+        fields["stop"] = nodes["stop_sequences"].source
+    fields |= {name: nodes[name].source for name in _COPIED if name in nodes}
+    if request.answer_schema is not None:
+        wanted = (nodes.inner("output_config").get("format") or nodes["output_format"]).members()
+        described = {"schema": wanted["schema"].source} if "schema" in wanted else {}
+        fields["response_format"] = write_answer_format({"name": b'"answer"', **described})
+    if request.stream:
+        fields["stream"] = b"true"
     return fields
-
-
-def _response_format(nodes: Mapping[str, Node]) -> bytes:
-    config = nodes["output_config"].members() if "output_config" in nodes else {}
-    wanted = (config.get("format") or nodes["output_format"]).members()
-    described = {"name": b'"answer"'}
-    if "schema" in wanted:
-        described["schema"] = wanted["schema"].source
-    return json.join_object({"type": b'"json_schema"', "json_schema": json.join_object(described)})

@@ -3,7 +3,7 @@
 Both are made of the same blocks, so what a client's SDK accumulates from the stream is the whole.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.conversation import json
@@ -16,37 +16,31 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects import sse
-from proxy.dialects.anthropic_messages.answer import (
+from proxy.dialects.answer_blocks import (
     AnswerBlocks,
     BlockDelta,
     BlockStarted,
     BlockStep,
     BlockStopped,
-    as_object,
 )
+from proxy.dialects.anthropic_messages.table import ERRORS
 from proxy.dialects.front import ErrorReply, Problem
+from proxy.dialects.lenient_json import parse_object, read_usage
 
 _AT_START_ONLY = ("cache_creation", "service_tier")
 
 
 def usage_at_start(progress: PromptProgress | None) -> JsonObject:
     """Write what is known before the answer begins; the totals at the end take its place."""
-    if progress is None:
-        return _usage(0, 0, 0)
-    return _usage(progress.total, progress.cached, 0)
+    return _usage(0, 0, 0) if progress is None else _usage(progress.total, progress.cached, 0)
 
 
 def usage_at_end(reported: UsageReported | None) -> JsonObject:
-    """Write the totals of the whole answer."""
-    usage = {} if reported is None else reported.usage
-    cached = _count(_details(usage, "prompt_tokens_details").get("cached_tokens"))
-    counts = _usage(
-        _count(usage.get("prompt_tokens")), cached, _count(usage.get("completion_tokens"))
-    )
-    thoughts = _details(usage, "completion_tokens_details").get("reasoning_tokens")
-    if _count(thoughts):
-        counts["output_tokens_details"] = {"thinking_tokens": _count(thoughts)}
-    return counts
+    counts = read_usage(None if reported is None else reported.usage)
+    usage = _usage(counts.prompt, counts.cached, counts.answer)
+    if counts.thoughts:
+        usage["output_tokens_details"] = {"thinking_tokens": counts.thoughts}
+    return usage
 
 
 def usage_of_delta(usage: JsonObject) -> JsonObject:
@@ -65,53 +59,27 @@ def _usage(prompt: int, cached: int, output: int) -> JsonObject:
     }
 
 
-def _details(usage: JsonObject, name: str) -> JsonObject:
-    details = usage.get(name)
-    return details if isinstance(details, dict) else {}
-
-
-def _count(value: JsonValue) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-_OVERFLOW = "context_length_exceeded"
-_KINDS = {
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
 _NOT_AUTHORIZED = 401
 _FIRST_SERVER_ERROR = 500
 
 
 def error_object(problem: Problem, request_id: str) -> JsonObject:
     """Return `{"type": "error", "error": {"type", "message"}, "request_id"}`."""
-    error: JsonObject = {"type": _kind(problem.status), "message": _message(problem)}
+    is_ours = problem.status >= _FIRST_SERVER_ERROR
+    kind = ERRORS.get(problem.status, "api_error" if is_ours else "invalid_request_error")
+    error: JsonObject = {"type": kind, "message": _message(problem)}
     return {"type": "error", "error": error, "request_id": request_id}
 
 
 def error_reply(problem: Problem, request_id: str) -> ErrorReply:
-    """Write an error that came before anything was sent."""
     headers = dict(problem.headers)
     if problem.status == _NOT_AUTHORIZED:  # which no retry makes better
         headers["x-should-retry"] = "false"
     return ErrorReply(problem.status, headers, json.dump(error_object(problem, request_id)))
 
 
-def _kind(status: int) -> str:
-    if status in _KINDS:
-        return _KINDS[status]
-    return "api_error" if status >= _FIRST_SERVER_ERROR else "invalid_request_error"
-
-
 def _message(problem: Problem) -> str:
-    if problem.code == _OVERFLOW:
+    if problem.code == "context_length_exceeded":
         return _overflow(problem)
     path = f"{problem.param}: " if problem.param else ""
     return problem.message if problem.message.startswith(path) else path + problem.message
@@ -171,57 +139,44 @@ class _AnswerEncoder:
 
     def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
-        self._blocks = AnswerBlocks(terms.new_call_id)
-        self._usage: UsageReported | None = None
+        self._blocks = AnswerBlocks(terms.new_call_id, no_arguments="{}")
+        self._reported: UsageReported | None = None
+        self._reason = "stop"
 
-    def steps(self, event: ReplyEvent) -> list[BlockStep]:
+    def _steps(self, event: ReplyEvent) -> list[BlockStep]:
         """Take note of an event; returns what it says about blocks."""
         match event:
             case UsageReported():
-                self._usage = event
+                self._reported = event
                 return []
-            case ReplyFinished():
+            case ReplyFinished(reason):
+                self._reason = reason
                 return self._blocks.finish()
             case _:
                 return [] if self._terms.shows_nothing else self._blocks.feed(event)
 
-    @property
-    def is_in_text(self) -> bool:
-        """Whether more text would be nothing but one more delta."""
-        return self._blocks.is_in_text
+    def _end(self) -> JsonObject:
+        return {"stop_reason": self._stop_reason(), "stop_sequence": None, "stop_details": None}
 
-    @property
-    def usage(self) -> JsonObject:
-        """The totals."""
-        return usage_at_end(self._usage)
-
-    def end(self, reason: str) -> JsonObject:
-        """Return why the answer ended, once it has."""
-        told = self._stop_reason(reason)
-        return {"stop_reason": told, "stop_sequence": None, "stop_details": None}
-
-    def _stop_reason(self, reason: str) -> str:
+    def _stop_reason(self) -> str:
         if self._terms.shows_nothing:
             return "max_tokens"
-        is_cut_off = reason in _STOP_REASONS and self._blocks.has_half_call
+        is_cut_off = self._reason in _STOP_REASONS and self._blocks.has_half_call
         if self._blocks.has_calls and not is_cut_off:
             return "tool_use"
-        return _STOP_REASONS.get(reason, "end_turn")
+        return _STOP_REASONS.get(self._reason, "end_turn")
 
 
-class MessageStream:
+class MessageStream(_AnswerEncoder):
     """Writes the events of one answer as server-sent events, ready to be sent."""
 
     def __init__(self, terms: MessageOptions) -> None:
-        self._terms = terms
-        self._answer = _AnswerEncoder(terms)
+        super().__init__(terms)
         self._has_started = False
         self._index = 0
-        self._kind = ""
         self._delta_head = b""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
-        """Return what events that follow each other are worth on the wire."""
         written = self._start(events) if events and not self._has_started else b""
         return written + b"".join(map(self._encode, events))
 
@@ -233,7 +188,6 @@ class MessageStream:
         return sse.encode_comment(text)
 
     def end(self) -> bytes:
-        """Return the last event."""
         return MESSAGE_STOP
 
     def fail(self, problem: Problem) -> bytes:
@@ -247,19 +201,18 @@ class MessageStream:
         return _event("message_start", {"type": "message_start", "message": message})
 
     def _encode(self, event: ReplyEvent) -> bytes:
-        if isinstance(event, TextDelta) and self._answer.is_in_text:  # as most events are
+        if isinstance(event, TextDelta) and self._blocks.is_in_text:  # as most events are
             return self._more(event.text) if event.text else b""
-        written = b"".join(map(self._write, self._answer.steps(event)))
-        return written + self._end(event.reason) if isinstance(event, ReplyFinished) else written
-
-    def _end(self, reason: str) -> bytes:
+        written = b"".join(map(self._write, self._steps(event)))
+        if not isinstance(event, ReplyFinished):
+            return written
         delta: JsonObject = {
             "type": "message_delta",
-            "delta": self._answer.end(reason),
-            "usage": usage_of_delta(self._answer.usage),
+            "delta": self._end(),
+            "usage": usage_of_delta(usage_at_end(self._reported)),
             **self._terms.edits,
         }
-        return _event("message_delta", delta)
+        return written + _event("message_delta", delta)
 
     def _write(self, step: BlockStep) -> bytes:
         match step:
@@ -287,71 +240,58 @@ class MessageStream:
         return _event("content_block_start", data)
 
     def _stop_block(self, signature: str) -> bytes:
-        signed = b""
-        if signature:
-            signed = self._delta({"type": "signature_delta", "signature": signature})
-        data: JsonObject = {"type": "content_block_stop", "index": self._index}
-        return signed + _event("content_block_stop", data)
+        stopped = _event("content_block_stop", {"type": "content_block_stop", "index": self._index})
+        if not signature:
+            return stopped
+        return self._delta({"type": "signature_delta", "signature": signature}) + stopped
 
     def _delta(self, delta: JsonObject) -> bytes:
         data: JsonObject = {"type": "content_block_delta", "index": self._index, "delta": delta}
         return _event("content_block_delta", data)
 
 
-class MessageBuilder:
+class MessageBuilder(_AnswerEncoder):
     """Adds up the events of one answer to a whole message."""
 
     def __init__(self, terms: MessageOptions) -> None:
-        self._terms = terms
-        self._answer = _AnswerEncoder(terms)
-        self._blocks: list[tuple[BlockStarted, list[str]]] = []
-        self._signatures: dict[int, str] = {}
-        self._reason = "stop"
+        super().__init__(terms)
+        self._content: list[JsonValue] = []
+        self._block: JsonObject = {}
+        self._texts: list[str] = []
 
     def add(self, event: ReplyEvent) -> None:
-        if isinstance(event, ReplyFinished):
-            self._reason = event.reason
-        self._take(self._answer.steps(event))
-
-    def build(self) -> bytes:
-        self._take(self._answer.steps(ReplyFinished(self._reason)))
-        content: list[JsonValue] = [self._block(*block) for block in self._blocks]
-        message = {**self._terms.message(), "content": content, **self._answer.end(self._reason)}
-        return json.dump({**message, "usage": self._answer.usage, **self._terms.edits})
-
-    def _take(self, steps: Iterable[BlockStep]) -> None:
-        for step in steps:
+        for step in self._steps(event):
             match step:
                 case BlockStarted():
-                    self._blocks.append((step, []))
+                    self._block, self._texts = _empty_block(step), []
+                    self._content.append(self._block)
                 case BlockDelta(text):
-                    self._blocks[-1][1].append(text)
+                    self._texts.append(text)
                 case BlockStopped(signature):
-                    self._signatures[len(self._blocks) - 1] = signature
+                    self._complete("".join(self._texts), signature)
 
-    def _block(self, started: BlockStarted, texts: list[str]) -> JsonObject:
-        text = "".join(texts)
-        block = _empty_block(started)
-        match started.kind:
-            case "text":
-                block["text"] = text
-            case "thinking":
-                block["thinking"] = text
-                block["signature"] = self._signatures[started.index]
-            case "tool_use":
-                read = as_object(text)
-                block["input"] = {"unparsable": text} if read is None else read
-        return block
+    def build(self) -> bytes:
+        self.add(ReplyFinished(self._reason))
+        message = {**self._terms.message(), "content": self._content, **self._end()}
+        usage = usage_at_end(self._reported)
+        return json.dump({**message, "usage": usage, **self._terms.edits})
+
+    def _complete(self, text: str, signature: str) -> None:
+        kind = f"{self._block['type']}"
+        if kind != "tool_use":
+            self._block[kind] = text
+        else:
+            read = parse_object(text)
+            self._block["input"] = {"unparsable": text} if read is None else read
+        if signature:
+            self._block["signature"] = signature
 
 
 def _empty_block(started: BlockStarted) -> JsonObject:
-    match started.kind:
-        case "text":
-            return {"type": "text", "text": ""}
-        case "thinking":
-            return {"type": "thinking", "thinking": "", "signature": ""}
-        case "tool_use":
-            return {"type": "tool_use", "id": started.id, "name": started.name, "input": {}}
+    if started.kind == "tool_use":
+        return {"type": "tool_use", "id": started.id, "name": started.name, "input": {}}
+    signature: JsonObject = {"signature": ""} if started.kind == "thinking" else {}
+    return {"type": started.kind, started.kind: "", **signature}
 
 
 def _event(name: str, data: JsonObject) -> bytes:

@@ -38,7 +38,6 @@ class MessagesFront:
         return self._answerable(decode_request(body), sender)
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request whose prompt is to be counted; raises `InvalidRequest`."""
         return self._answerable(decode_request(body, is_count=True), sender)
 
     def encode_count(self, tokens: int) -> bytes:
@@ -49,7 +48,6 @@ class MessagesFront:
         return error_reply(problem, request_id)
 
     def is_complete(self, end: bytes) -> bool:
-        """Return whether a stream ended with its last event."""
         return end.endswith(MESSAGE_STOP)
 
     def _answerable(self, decoded: DecodedMessages, sender: Sender) -> Decoded:

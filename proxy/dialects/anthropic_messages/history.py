@@ -8,7 +8,6 @@ from proxy.conversation.messages import Message
 from proxy.dialects.anthropic_messages.blocks import (
     Findings,
     RawBlock,
-    as_arguments,
     blocks_of,
     parts_of,
     texts_of,
@@ -20,8 +19,9 @@ from proxy.dialects.foreign_history import (
     HistoryEntry,
     Part,
     is_replayed,
+    write_arguments,
 )
-from proxy.dialects.raw_json import JsonText, Node, own_text, require
+from proxy.dialects.raw_json import JsonText, Members, Node, own_text
 from proxy.facts import Omitted
 
 # Claude Code's first line; its version changes with the first text of the user, and so does the
@@ -34,17 +34,10 @@ _MOST_BYTES = 4 * 2**20  # of messages whose conversion is kept
 _TOOL_CHANGES = ("tool_addition", "tool_removal")
 
 
-class DecodedHistory(NamedTuple):
-    """The messages of a conversation, and what of it was left out."""
-
-    messages: tuple[Message, ...]
-    facts: tuple[Omitted, ...]
-
-
 class _Converted(NamedTuple):
     """What one message becomes, whatever stands around it, and what was found in it."""
 
-    entries: tuple[HistoryEntry, ...]
+    entries: list[HistoryEntry]
     findings: Findings
 
 
@@ -52,8 +45,10 @@ class _Converted(NamedTuple):
 _converted: KeptByDocument[_Converted] = KeptByDocument(most=_MOST_BYTES)
 
 
-def read_history(system: Node | None, messages: Node, tools: ToolSet) -> DecodedHistory:
-    """Return the messages of a conversation; raises `InvalidRequest` that names the block.
+def read_history(
+    system: Node | None, messages: Node, tools: ToolSet
+) -> tuple[tuple[Message, ...], tuple[Omitted, ...]]:
+    """Return messages, and what was left out; raises `InvalidRequest` that names the block.
 
     Tools that it names are offered from there on.
     """
@@ -62,28 +57,25 @@ def read_history(system: Node | None, messages: Node, tools: ToolSet) -> Decoded
     for position, (value, source) in enumerate(messages.raw_elements()):
         found = _converted.find(source)
         if found is None:
-            node = Node(value, source, f"{messages.path}.{position}")
-            members = node.members()
-            role = require(members, "role", node.path).text().text
+            members = Node(value, source, f"{messages.path}.{position}").members()
+            role = members.need("role").text().text
             blocks = blocks_of(members.get("content"))
             if role == _SYSTEM:  # what becomes of it depends on what stands before it
                 _read_system(history, blocks, tools, findings)
                 continue
-            found = _convert(role, blocks)
+            alone, inside = ForeignHistory(), Findings()
+            (_read_user if role == _USER else _read_assistant)(alone, blocks, inside)
+            found = _Converted(alone.entries, inside)
             _converted.keep(source, found)
         history.extend(found.entries)
-        findings.omitted |= found.findings.omitted
-        for name in found.findings.named:
-            tools.add(name)
-    return DecodedHistory(history.messages(), findings.facts)
+        _add(found.findings, tools, findings)
+    return history.messages(), findings.facts
 
 
-def _convert(role: str, blocks: list[RawBlock]) -> _Converted:
-    """Convert a message of the user or the assistant."""
-    alone, findings = ForeignHistory(), Findings()
-    read = _read_user if role == _USER else _read_assistant
-    read(alone, blocks, findings)
-    return _Converted(alone.entries, findings)
+def _add(found: Findings, tools: ToolSet, findings: Findings) -> None:
+    findings.omitted |= found.omitted
+    for name in found.named:
+        tools.add(name)
 
 
 def _read_system(
@@ -96,9 +88,7 @@ def _read_system(
             continue
         beside = Findings()
         texts += map(_drop_billing_line, texts_of(block, beside))
-        findings.omitted |= beside.omitted
-        for name in beside.named:
-            tools.add(name)
+        _add(beside, tools, findings)
     history.add_system(texts)
 
 
@@ -111,17 +101,13 @@ def _drop_billing_line(text: JsonText) -> JsonText:
 
 def _change_tools(block: RawBlock, tools: ToolSet, findings: Findings) -> None:
     """Offer a tool from here on, or no longer."""
-    tool = require(block.members, "tool", block.path)
-    members = tool.members()
-    match require(members, "type", tool.path).value:
+    tool = block.members.need("tool").members()
+    match tool.need("type").value:
         case "tool_reference":
-            name = require(members, "name", tool.path).text().text
-            if block.kind == "tool_addition":
-                tools.add(name)
-            else:
-                tools.remove(name)
+            change = tools.add if block.kind == "tool_addition" else tools.remove
+            change(tool.need("name").text().text)
         case "tool_definition" if block.kind == "tool_addition":
-            tools.define(require(members, "definition", tool.path))
+            tools.define(tool.need("definition"))
         case _:
             findings.omit(block.kind)
 
@@ -141,10 +127,10 @@ def _read_user(history: ForeignHistory, blocks: list[RawBlock], findings: Findin
 
 
 def _read_result(history: ForeignHistory, block: RawBlock, findings: Findings) -> None:
-    inner = blocks_of(block.members.get("content"))
-    parts = [part for one in inner for part in parts_of(one, findings)]
-    is_error = "is_error" in block.members and block.members["is_error"].value is True
-    history.add_result(block.text("tool_use_id"), parts, is_error=is_error)
+    members = block.members
+    parts = [part for one in blocks_of(members.get("content")) for part in parts_of(one, findings)]
+    is_error = members.value("is_error") is True
+    history.add_result(members.text("tool_use_id"), parts, is_error=is_error)
 
 
 def _read_assistant(history: ForeignHistory, blocks: list[RawBlock], findings: Findings) -> None:
@@ -153,23 +139,22 @@ def _read_assistant(history: ForeignHistory, blocks: list[RawBlock], findings: F
     calls: list[HistoryCall] = []
     for block in blocks:
         if block.kind == "tool_use":
-            calls.append(_call(block))
+            calls.append(_call(block.members))
         elif block.kind == "thinking":
-            thoughts += _thought(block, findings)
+            thoughts += _thought(block.members, findings)
         else:
             said += texts_of(block, findings)
     history.add_assistant(said, thoughts, calls)
 
 
-def _call(block: RawBlock) -> HistoryCall:
-    name = require(block.members, "name", block.path).text()
-    return HistoryCall(block.text("id"), name, as_arguments(block.members.get("input")))
+def _call(members: Members) -> HistoryCall:
+    name = members.need("name").text()
+    return HistoryCall(members.text("id"), name, write_arguments(members.get("input")))
 
 
-def _thought(block: RawBlock, findings: Findings) -> list[JsonText]:
-    thought = block.text("thinking") or own_text("")
-    signature = block.text("signature")
-    if is_replayed(thought.text, "" if signature is None else signature.text):
+def _thought(members: Members, findings: Findings) -> list[JsonText]:
+    thought = members.text("thinking") or own_text("")
+    if is_replayed(thought.text, members.word("signature")):
         return [thought]
     findings.omit("foreign_thinking")
     return []

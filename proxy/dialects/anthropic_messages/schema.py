@@ -8,53 +8,40 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, StrictStr, Tag
 
-from proxy.conversation.json import JsonObject
+from proxy.dialects import wire_schema as wire
 from proxy.dialects.front import Schemas
 from proxy.dialects.temper_options import TemperOptions
-from proxy.dialects.wire_schema import (
-    TEXT,
-    Integer,
-    Number,
-    Schema,
-    Text,
-    TokenCount,
-    Unread,
-    WireObject,
-    object_schema,
-    one_of,
-    request_schema,
-)
 
 
-class Block(WireObject):
+class Block(wire.WireObject):
     """A piece of content; what else it has depends on its type."""
 
     type: StrictStr
 
 
 Blocks: TypeAlias = Annotated[list[Block], Field(fail_fast=True), Tag("<an array>")]
-Content: TypeAlias = Annotated[Text | Blocks, one_of("a string or an array of blocks")]
+Content: TypeAlias = Annotated[wire.Text | Blocks, wire.one_of("a string or an array of blocks")]
 
 
-class InputMessage(WireObject):
+class InputMessage(wire.WireObject):
     """One entry of the history."""
 
     role: Literal["user", "assistant", "system"]
     content: Content | None = None
 
 
-class OfferedTool(WireObject):
+class OfferedTool(wire.WireObject):
     """A tool the model may use; `type` is absent for one that the client describes itself."""
 
     type: StrictStr | None = None
     name: StrictStr | None = None
     description: StrictStr | None = None
-    input_schema: Schema | None = None
+    input_schema: wire.Schema | None = None
     strict: StrictBool | None = None
     defer_loading: StrictBool | None = None
 
 
-class Choice(WireObject):
+class Choice(wire.WireObject):
     """How the model may use tools."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -62,69 +49,65 @@ class Choice(WireObject):
     disable_parallel_tool_use: StrictBool | None = None
 
 
-class Thinking(WireObject):
+class Thinking(wire.WireObject):
     """Whether the model thinks before it answers, and how many tokens of it at most."""
 
     type: StrictStr
-    budget_tokens: TokenCount | None = None
+    budget_tokens: wire.TokenCount | None = None
 
 
-class AnswerFormat(WireObject):
+class AnswerFormat(wire.WireObject):
     """The form of the answer: JSON that satisfies a schema."""
 
     type: Literal["json_schema"]
-    schema_: Schema | None = Field(default=None, alias="schema")
+    schema_: wire.Schema | None = Field(default=None, alias="schema")
 
 
-class OutputConfig(WireObject):
+class OutputConfig(wire.WireObject):
     """The form of the answer, and the effort that goes into it."""
 
     format: AnswerFormat | None = None
     effort: StrictStr | None = None
 
 
-class MessagesRequest(WireObject):
+class MessagesRequest(wire.WireObject):
     """A Messages request. Members that are not listed have no effect."""
 
     messages: Annotated[list[InputMessage], Field(min_length=1, fail_fast=True)]
     model: StrictStr | None = None
-    max_tokens: TokenCount | None = None
+    max_tokens: wire.TokenCount | None = None
     system: Content | None = None
     stream: StrictBool | None = None
     tools: Annotated[list[OfferedTool], Field(fail_fast=True)] | None = None
     tool_choice: Choice | None = None
     stop_sequences: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
-    temperature: Number | None = None
-    top_p: Number | None = None
-    top_k: Integer | None = None
+    temperature: wire.Number | None = None
+    top_p: wire.Number | None = None
+    top_k: wire.Integer | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     output_format: AnswerFormat | None = None
-    context_management: dict[str, Unread] | None = None
-    metadata: dict[str, Unread] | None = None
+    context_management: dict[str, wire.Unread] | None = None
+    metadata: dict[str, wire.Unread] | None = None
     temper: TemperOptions | None = None
 
 
 def messages_schemas() -> Schemas:
-    """Describe a request, an answer, a count and an error."""
-    error = _object("MessagesErrorDetails", type=TEXT, message=TEXT)
+    error = wire.named_schema("MessagesErrorDetails", type=wire.TEXT, message=wire.TEXT)
     return Schemas(
-        request_schema(MessagesRequest, "Messages"),
-        _object(
+        wire.request_schema(MessagesRequest, "Messages"),
+        wire.named_schema(
             "Message",
-            id=TEXT,
+            id=wire.TEXT,
             type={"const": "message"},
             role={"const": "assistant"},
-            model=TEXT,
+            model=wire.TEXT,
             content={"type": "array", "items": {"type": "object"}},
-            stop_reason=TEXT,
+            stop_reason=wire.TEXT,
             usage={"type": "object"},
         ),
-        _object("MessagesCount", input_tokens={"type": "integer"}),
-        _object("MessagesError", type={"const": "error"}, error=error, request_id=TEXT),
+        wire.named_schema("MessagesCount", input_tokens={"type": "integer"}),
+        wire.named_schema(
+            "MessagesError", type={"const": "error"}, error=error, request_id=wire.TEXT
+        ),
     )
-
-
-def _object(title: str, **members: JsonObject) -> JsonObject:
-    """Describe an object by its name and the members that it has at least."""
-    return {"title": title, **object_schema(**members)}

@@ -49,9 +49,21 @@ TOOLS = FieldTable(
     unknown=refuse(_NOTHING_RUNS_IT),
 )
 
+# what errors are called by their status, beside `invalid_request_error` and `api_error`
+ERRORS = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
 _DATED = re.compile(r"_\d{8}\Z")
 
 
 def family_of(tool_type: str) -> str:
-    """Return the name of a typed tool without its date."""
     return _DATED.sub("", tool_type)

@@ -4,31 +4,27 @@ Tools whose description is deferred come behind all others, in the order in whic
 names them: so a tool that is found later alters nothing before it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
-from proxy.conversation.json import JsonObject, JsonSchema
+from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
-from proxy.dialects.anthropic_messages.schema import Choice, MessagesRequest
+from proxy.dialects.anthropic_messages.schema import MessagesRequest
 from proxy.dialects.anthropic_messages.table import TOOLS, family_of
 from proxy.dialects.foreign_history import write_tool
-from proxy.dialects.openai_chat.decode import check_name
-from proxy.dialects.raw_json import Node, require
+from proxy.dialects.raw_json import Node
+from proxy.dialects.tool_names import check_name, check_new, check_offered
+from proxy.dialects.wire_schema import NO_PARAMETERS
 from proxy.errors import InvalidRequest
 
-_NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
-_CUSTOM = "custom"
 _PLACE = "tool"  # where a tool stands while it is read on its own
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
 
-class _Described(NamedTuple):
-    """A tool, None for the search for tools; one that `waits` is offered once it is named."""
-
-    tool: Tool | None
-    waits: bool = False
+# A tool, None for the search for tools; and whether it waits until it is named.
+_Described: TypeAlias = tuple[Tool | None, bool]
 
 
 class ToolSet:
@@ -44,9 +40,7 @@ class ToolSet:
             if tool is None:
                 self.has_search = True
                 continue
-            if tool.name in self._known:
-                problem = f"Two tools are named {tool.name!r}. Rename one."
-                raise InvalidRequest(problem, f"{node.path}.name")
+            check_new(tool.name, self._known, f"{node.path}.name")
             self._known[tool.name] = tool
             if waits:
                 deferred.append(tool.name)
@@ -69,7 +63,6 @@ class ToolSet:
             self.add(tool.name)
 
     def remove(self, name: str) -> None:
-        """Offer a tool no longer."""
         self._offered.pop(name, None)
 
     @property
@@ -89,43 +82,25 @@ def _describe(node: Node) -> _Described:
 
 @DocumentCache
 def _parse_description(source: bytes) -> _Described:
-    node = Node(json.parse(source), source, _PLACE)
-    members = node.members()
-    if _is_search(members):
-        return _Described(None)
-    waits = "defer_loading" in members and members["defer_loading"].value is True
-    return _Described(_read_tool(node, members), waits)
-
-
-def _is_search(members: Mapping[str, Node]) -> bool:
-    """Return whether a tool is the search for tools that Anthropic's servers run."""
-    return TOOLS.drops(family_of(_type_of(members)))
-
-
-def _type_of(members: Mapping[str, Node]) -> str:
-    return members["type"].text().text if "type" in members else _CUSTOM
-
-
-def _read_tool(node: Node, members: Mapping[str, Node]) -> Tool:
-    tool_type = _type_of(members)
-    if (remedy := TOOLS.remedy(family_of(tool_type))) is not None:
-        raise InvalidRequest(f"Not supported: {tool_type!r}. {remedy}", f"{node.path}.type")
-    name = require(members, "name", node.path).text()
-    check_name(name.text, f"{node.path}.name")
-    schema, strict = members.get("input_schema"), members.get("strict")
-    source = write_tool(
+    members = Node(json.parse(source), source, _PLACE).members()
+    tool_type = members.word("type", "custom")
+    family = family_of(tool_type)
+    if TOOLS.drops(family):
+        return None, False
+    if (remedy := TOOLS.remedy(family)) is not None:
+        raise InvalidRequest(f"Not supported: {tool_type!r}. {remedy}", members.at("type"))
+    name, schema = members.need("name").text(), members.get("input_schema")
+    check_name(name.text, members.at("name"))
+    written = write_tool(
         name,
-        description=members["description"].text() if "description" in members else None,
+        description=members.text("description"),
         parameters=None if schema is None else schema.source,
-        strict=None if strict is None else strict.source,
+        strict=members["strict"].source if "strict" in members else None,
     )
-    return Tool(name.text, _schema_in(schema), source)
-
-
-def _schema_in(node: Node | None) -> JsonSchema:
-    if node is None:
-        return _NO_PARAMETERS
-    return node.value if isinstance(node.value, bool) else node.object()
+    parameters: JsonSchema = NO_PARAMETERS
+    if schema is not None:
+        parameters = schema.value if isinstance(schema.value, bool) else schema.object()
+    return Tool(name.text, parameters, written), members.value("defer_loading") is True
 
 
 def choice_in(checked: MessagesRequest, tools: tuple[Tool, ...]) -> ToolChoice:
@@ -135,22 +110,9 @@ def choice_in(checked: MessagesRequest, tools: tuple[Tool, ...]) -> ToolChoice:
         return ToolUse.AUTO
     if not tools and choice.type in ("any", "tool"):
         raise InvalidRequest("It asks for a tool call, but `tools` is empty.", "tool_choice")
-    return _find_named(choice, tools) if choice.type == "tool" else _USES[choice.type]
-
-
-def _find_named(choice: Choice, tools: tuple[Tool, ...]) -> NamedTool:
+    if choice.type != "tool":
+        return _USES[choice.type]
     if choice.name is None:
         raise InvalidRequest("Field required", "tool_choice.name")
-    names = [tool.name for tool in tools]
-    if choice.name not in names:
-        known = ", ".join(names)
-        problem = f"There is no tool {choice.name!r} among the offered ones: {known}."
-        raise InvalidRequest(problem, "tool_choice.name")
+    check_offered(choice.name, [tool.name for tool in tools], "tool_choice.name")
     return NamedTool(choice.name)
-
-
-def write_choice(choice: ToolChoice) -> bytes:
-    """Write how tools may be used in the language of backends."""
-    if isinstance(choice, ToolUse):
-        return json.dump(choice.value)
-    return json.dump({"type": "function", "function": {"name": choice.name}})

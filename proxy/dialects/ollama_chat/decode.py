@@ -3,17 +3,9 @@
 Calls come whole, in the last line or in an earlier one, depending on who parses them there.
 """
 
-from proxy.conversation import json
+from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import (
-    ReasoningDelta,
-    ReplyFinished,
-    ReplyStarted,
-    TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCallStarted,
-    UsageReported,
-)
+from proxy.dialects.lenient_json import as_count, as_list, as_text, write_usage
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.dialects.openai_chat.replies import decode_error as decode_plain_error
 from proxy.dialects.raw_json import kind
@@ -33,7 +25,6 @@ class LineReader:
         self._logprobs: list[JsonValue] = []
 
     def feed(self, line: bytes) -> list[ReplyPart]:
-        """Return what one line says."""
         if self._is_ended:
             return []
         chunk = json.parse(line)
@@ -60,17 +51,16 @@ class LineReader:
         if self._is_started:
             return []
         self._is_started = True
-        return [ReplyStarted(model=_string(chunk.get("model")) or None)]
+        return [replies.ReplyStarted(model=as_text(chunk.get("model")) or None)]
 
     def _read(self, message: JsonObject, logprobs: JsonValue, parts: list[ReplyPart]) -> None:
-        if thoughts := _string(message.get("thinking")):
-            parts.append(ReasoningDelta(thoughts))
-        if isinstance(logprobs, list):
-            self._logprobs += map(_logprob, logprobs)
-        if text := _string(message.get("content")):
+        if thoughts := as_text(message.get("thinking")):
+            parts.append(replies.ReasoningDelta(thoughts))
+        self._logprobs += map(_logprob, as_list(logprobs))
+        if text := as_text(message.get("content")):
             told: JsonValue = {"content": self._logprobs} if self._logprobs else None
             self._logprobs = []
-            parts.append(TextDelta(text, told))
+            parts.append(replies.TextDelta(text, told))
         calls = message.get("tool_calls") or []
         if not isinstance(calls, list):
             raise ValueError(f"tool calls are {kind(calls)}")
@@ -78,28 +68,29 @@ class LineReader:
             parts += self._read_call(call)
 
     def _read_call(self, call: JsonValue) -> list[ReplyPart]:
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(call, dict) or not isinstance(function, dict):
+        if not isinstance(call, dict) or not isinstance(function := call.get("function"), dict):
             raise ValueError("a tool call has no function")
         number, self._calls = self._calls, self._calls + 1
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else json.dump_text(arguments or {})
         # an id that came before is as good as none: whoever accepts the call makes one
-        call_id = _string(call.get("id"))
+        call_id = as_text(call.get("id"))
         is_new = bool(call_id) and call_id not in self._ids
         self._ids.add(call_id)
         return [
-            ToolCallStarted(number, call_id if is_new else None, _string(function.get("name"))),
-            ToolCallArgumentsDelta(number, text),
+            replies.ToolCallStarted(
+                number, call_id if is_new else None, as_text(function.get("name"))
+            ),
+            replies.ToolCallArgumentsDelta(number, text),
         ]
 
     def _end(self, chunk: JsonObject, parts: list[ReplyPart]) -> None:
         self._is_ended = True
-        parts.append(UsageReported(_usage(chunk)))
-        reason = _string(chunk.get("done_reason"))
+        parts.append(replies.UsageReported(_usage(chunk)))
+        reason = as_text(chunk.get("done_reason"))
         # Ollama ends a call with "stop" as well
         natural = "tool_calls" if self._calls else "stop"
-        parts.append(ReplyFinished("length" if reason == "length" else natural))
+        parts.append(replies.ReplyFinished("length" if reason == "length" else natural))
 
 
 def decode_error(body: bytes) -> JsonObject:
@@ -115,34 +106,21 @@ def decode_error(body: bytes) -> JsonObject:
 
 def _usage(chunk: JsonObject) -> JsonObject:
     """Tell the tokens; what was read from the cache is a part of the prompt."""
-    prompt, answer = _count(chunk.get("prompt_eval_count")), _count(chunk.get("eval_count"))
-    usage: JsonObject = {
-        "prompt_tokens": prompt,
-        "completion_tokens": answer,
-        "total_tokens": prompt + answer,
-    }
-    if "prompt_eval_cached_count" in chunk:
-        cached = _count(chunk["prompt_eval_cached_count"])
-        usage["prompt_tokens_details"] = {"cached_tokens": cached}
-    return usage
+    cached = "prompt_eval_cached_count"
+    return write_usage(
+        as_count(chunk.get("prompt_eval_count")),
+        as_count(chunk.get("eval_count")),
+        as_count(chunk[cached]) if cached in chunk else None,
+    )
 
 
 def _logprob(told: JsonValue) -> JsonValue:
     """Add the bytes of a token, which OpenAI's clients expect, and those of its rivals."""
     if not isinstance(told, dict):
         return told
-    rivals = told.get("top_logprobs")
-    others = [_logprob(one) for one in rivals] if isinstance(rivals, list) else []
-    token: JsonValue = [*_string(told.get("token")).encode("utf-8", "replace")]
+    others = [*map(_logprob, as_list(told.get("top_logprobs")))]
+    token: JsonValue = [*as_text(told.get("token")).encode("utf-8", "replace")]
     return {"bytes": token, **told, "top_logprobs": others}
-
-
-def _string(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _count(value: JsonValue) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 class LineDecoder:
@@ -157,7 +135,6 @@ class LineDecoder:
         self._pieces: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that `data` completes; blank ones say nothing."""
         *ended, rest = data.split(b"\n")
         lines: list[bytes] = []
         for piece in ended:

@@ -13,6 +13,7 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.dialects.engine_language import read_picture
+from proxy.dialects.lenient_json import as_list, as_object, as_text, parse_object
 from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.dialects.ollama_chat.tools import encode_tool
 from proxy.errors import InvalidRequest
@@ -31,7 +32,7 @@ def encode_question(question: Question, terms: ModelSettings) -> bytes:
 
 _ROLES = {"developer": "system", "function": "tool"}
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-_TEXTS = {"text": "text", "refusal": "refusal"}
+_TEXTS = ("text", "refusal")
 
 
 def encode_messages(messages: Iterable[Message]) -> list[JsonValue]:
@@ -48,9 +49,8 @@ def first_picture(messages: Iterable[Message]) -> str | None:
     """Name the field of the first picture, None if there is none."""
     for place, message in enumerate(messages):
         if b'"image_url"' in message.source:
-            content = _members(message).get("content")
-            for number, part in enumerate(content if isinstance(content, list) else ()):
-                if isinstance(part, dict) and part.get("type") == "image_url":
+            for number, part in enumerate(as_list(_members(message).get("content"))):
+                if as_object(part).get("type") == "image_url":
                     return f"messages.{place}.content.{number}"
     return None
 
@@ -89,7 +89,7 @@ def _parts(content: list[JsonValue], param: str) -> tuple[str, list[JsonValue]]:
         kind = f"{part.get('type')}"
         where = f"{param}.content.{number}"
         if kind in _TEXTS:
-            texts.append(f"{part.get(_TEXTS[kind]) or ''}")
+            texts.append(f"{part.get(kind) or ''}")
         elif kind == "image_url":
             pictures.append(read_picture(part, where).data)
         elif kind not in _THOUGHTS:
@@ -101,21 +101,14 @@ def _parts(content: list[JsonValue], param: str) -> tuple[str, list[JsonValue]]:
 def _thoughts(members: JsonObject) -> str:
     """Find what was thought, in a member or in parts of the content."""
     written = [members.get(name) for name in _THOUGHTS]
-    content = members.get("content")
-    written += [
-        part.get(f"{part['type']}")
-        for part in (content if isinstance(content, list) else ())
-        if isinstance(part, dict) and part.get("type") in _THOUGHTS
-    ]
-    return next((value for value in written if isinstance(value, str) and value), "")
+    parts = map(as_object, as_list(members.get("content")))
+    written += [part.get(name) for part in parts for name in _THOUGHTS if part.get("type") == name]
+    return next(filter(None, map(as_text, written)), "")
 
 
 def _call(place: int, call: ToolCall, param: str) -> JsonValue:
-    try:
-        arguments = json.parse(call.arguments) if call.arguments.strip() else {}
-    except ValueError:
-        arguments = None
-    if not isinstance(arguments, dict):
+    arguments = parse_object(call.arguments) if call.arguments.strip() else {}
+    if arguments is None:
         problem = "Ollama takes arguments only if they are a JSON object."
         raise InvalidRequest(problem, f"{param}.tool_calls.{place}.function.arguments")
     function: JsonObject = {"index": place, "name": call.name, "arguments": arguments}

@@ -9,6 +9,7 @@ from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
+from proxy.dialects.lenient_json import as_list, as_object
 
 _MOST_INLINED = 256  # references of one tool: nested ones multiply
 # what is kept, and of which kind it has to be: Ollama refuses the request for any other
@@ -34,14 +35,11 @@ def encode_tool(tool: Tool) -> JsonValue:
 
 @DocumentCache
 def _encode(source: bytes) -> bytes:
-    document = json.parse(source)
-    function = document.get("function") if isinstance(document, dict) else None
-    assert isinstance(function, dict)  # noqa: S101 - as the request was checked
-    schema = function.get("parameters")
+    function = as_object(as_object(json.parse(source)).get("function"))
     encoded: JsonObject = {"name": function.get("name")}
     if function.get("description"):
         encoded["description"] = function["description"]
-    encoded["parameters"] = _root(schema if isinstance(schema, dict) else {})
+    encoded["parameters"] = _root(as_object(function.get("parameters")))
     return json.dump({"type": "function", "function": encoded})
 
 
@@ -62,9 +60,8 @@ def _union(simple: JsonObject, alternatives: list[JsonValue]) -> JsonObject:
     """Offer the parameters of all alternatives, for there are none at the top of a schema."""
     properties: JsonObject = {}
     for one in alternatives:
-        if isinstance(one, dict) and isinstance(one.get("properties"), dict):
-            properties |= _object(one["properties"])
-    properties |= _object(simple.get("properties"))
+        properties |= as_object(as_object(one).get("properties"))
+    properties |= as_object(simple.get("properties"))
     told = f"One of these forms: {json.dump_text(alternatives)}"
     return {**_add_words(simple, told), "properties": properties}
 
@@ -101,7 +98,8 @@ class _Simplifier:
         # an additional property is refused by the check, and no model ever thinks of one
         if rest.get("additionalProperties") is False:
             del rest["additionalProperties"]
-        return _add_words(simple, _in_words(rest)) if rest else simple
+        words = "; ".join(f"{name}: {json.dump_text(value)}" for name, value in rest.items())
+        return _add_words(simple, words) if words else simple
 
     def _keyword(self, name: str, value: JsonValue, within: frozenset[str]) -> JsonValue:
         match value:
@@ -128,8 +126,7 @@ class _Simplifier:
                 return _add_words(whole, f"{_AS_IN}{reference}"), within
             target, within = self._resolve(target, within | {reference})
             whole = {**target, **whole}
-        parts = schema.get("allOf")
-        for part in parts if isinstance(parts, list) else ():
+        for part in as_list(schema.get("allOf")):
             if isinstance(part, dict):
                 more, within = self._resolve(part, within)
                 _merge(whole, more)
@@ -157,14 +154,5 @@ def _merge(into: JsonObject, part: JsonObject) -> None:
 
 
 def _add_words(schema: JsonObject, words: str) -> JsonObject:
-    """Add words to a description."""
     said = schema.get("description")
     return {**schema, "description": f"{said} ({words})" if isinstance(said, str) else words}
-
-
-def _in_words(keywords: JsonObject) -> str:
-    return "; ".join(f"{name}: {json.dump_text(value)}" for name, value in keywords.items())
-
-
-def _object(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}

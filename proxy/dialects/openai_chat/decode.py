@@ -9,11 +9,12 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonSchema
+from proxy.conversation.json import JsonSchema
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
 from proxy.dialects.openai_chat.schema import (
+    ChatCompletionRequest,
     ChatMessage,
     Choice,
     ChosenTool,
@@ -21,22 +22,20 @@ from proxy.dialects.openai_chat.schema import (
     OfferedTool,
     ResponseFormat,
     SeveralTools,
-    validate,
 )
 from proxy.dialects.openai_chat.thinking import thinking_in
 from proxy.dialects.openai_chat.tool_rounds import expand
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.temper_options import workflow_in
+from proxy.dialects.tool_names import check_name, check_new, check_offered
+from proxy.dialects.wire_schema import NO_PARAMETERS, check, schema_or_any
 from proxy.errors import InvalidRequest
-
-_NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
-_ANY_OBJECT: JsonObject = {"type": "object"}
 
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
     body, failed = expand(body)
-    checked = validate(read_object(body))
+    checked = check(ChatCompletionRequest, read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
     choice, allowed = read_choice(checked.tool_choice, tools)
@@ -72,7 +71,7 @@ def decode_messages(sources: list[bytes]) -> tuple[Message, ...]:
     if not sources:
         return ()
     body = json.join_object({"messages": json.join_array(sources)})
-    return tuple(map(_message, validate(read_object(body)).messages, sources))
+    return tuple(map(_message, check(ChatCompletionRequest, read_object(body)).messages, sources))
 
 
 def _message(checked: ChatMessage, source: bytes) -> Message:
@@ -100,19 +99,10 @@ def _tools(offered: list[OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, 
         function = offered[position].function
         param = f"tools.{position}.function.name"
         check_name(function.name, param)
-        if function.name in tools:
-            raise InvalidRequest(f"Two tools are named {function.name!r}. Rename one.", param)
-        parameters = _NO_PARAMETERS if function.parameters is None else function.parameters
+        check_new(function.name, tools, param)
+        parameters = NO_PARAMETERS if function.parameters is None else function.parameters
         tools[function.name] = Tool(function.name, parameters, source)
     return tuple(tools.values())
-
-
-def check_name(name: str, param: str) -> None:
-    """Refuse what is no name of a function; `param` is where it stands."""
-    if not name.strip():
-        raise InvalidRequest("Expected the name of the function, got an empty string.", param)
-    if not name.isprintable():
-        raise InvalidRequest("A name must not contain control or invisible characters.", param)
 
 
 def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:
@@ -120,7 +110,7 @@ def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:
     if wanted is None or wanted.type == "text":
         return None
     schema = wanted.schema_ if wanted.json_schema is None else wanted.json_schema.schema_
-    return _ANY_OBJECT if schema is None else schema
+    return schema_or_any(schema)
 
 
 _PARAM = "tool_choice"
@@ -149,9 +139,5 @@ def read_choice(wanted: Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
 
 def _name_in(choice: ChosenTool, tools: tuple[Tool, ...], param: str) -> str:
     name = choice.function.name
-    names = [tool.name for tool in tools]
-    if name not in names:
-        known = ", ".join(names)
-        problem = f"There is no tool {name!r} among the offered ones: {known}."
-        raise InvalidRequest(problem, f"{param}.function.name")
+    check_offered(name, [tool.name for tool in tools], f"{param}.function.name")
     return name

@@ -52,14 +52,11 @@ def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes
         members["stop"] = json.dump([*question.stop_strings])
     members["stream"] = b"true"
     if "stream_options" not in question.omits:
-        members["stream_options"] = _with_usage(members.get("stream_options", b"null"))
+        sent = members.get("stream_options", b"null")
+        options = {} if sent == b"null" else json.split_object(sent)
+        members["stream_options"] = json.join_object({**options, "include_usage": b"true"})
     members.update((name, json.dump(value)) for name, value in extra.items())
     return json.join_object(members)
-
-
-def _with_usage(options: bytes) -> bytes:
-    members = {} if options == b"null" else json.split_object(options)
-    return json.join_object({**members, "include_usage": b"true"})
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -81,7 +78,6 @@ class Identity(msgspec.Struct, frozen=True):
         )
 
     def members(self, kind: str) -> JsonObject:
-        """Return the members with which an object of this kind begins."""
         members: JsonObject = {
             "id": self.id,
             "object": kind,
@@ -154,7 +150,6 @@ class ChunkEncoder:
         return sse.encode_comment(text)
 
     def end(self) -> bytes:
-        """Return the end mark."""
         return sse.DONE
 
     def _role(self) -> bytes:
@@ -257,11 +252,9 @@ class CompletionBuilder:
                 pass
 
     def build(self) -> bytes:
-        """Return the body of the whole completion."""
         return json.dump(self.completion())
 
     def completion(self) -> JsonObject:
-        """Return the whole completion."""
         choice: JsonObject = {"index": 0, "message": self._message()}
         if self._logprobs:
             choice["logprobs"] = self._logprobs
@@ -310,8 +303,3 @@ def error_object(problem: Problem) -> JsonObject:
         **problem.details,
     }
     return {"error": error}
-
-
-def count_object(tokens: int) -> bytes:
-    """Write how many tokens the prompt of a request takes."""
-    return json.dump({"object": "response.input_tokens", "input_tokens": tokens})

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
+from proxy.dialects.openai_chat.chunks import NOTHING, CallFragment, Delta, read_chunk
 from proxy.dialects.sse import DATA, END_OF_EVENT
 
 
@@ -23,63 +24,28 @@ class ArgumentsFragment(NamedTuple):
 Fragment: TypeAlias = TextDelta | ReasoningDelta | ArgumentsFragment
 
 
-class _Function(msgspec.Struct):
-    arguments: str
-    name: None = None
-
-
-class _Call(msgspec.Struct):
-    index: int
-    function: _Function
-    id: None = None
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: None = None
-    tool_calls: list[_Call] | None = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta
-    index: int = 0
-    finish_reason: None = None
-    logprobs: None = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: tuple[_Choice]
-    usage: None = None
-    timings: None = None
-    prompt_progress: None = None
-    error: None = None
-
-
-_read = msgspec.json.Decoder(_Chunk).decode
-
-
 def fragment_in(data: str) -> Fragment | None:
     """Read a chunk that holds one fragment and nothing else; None for any other."""
     try:
-        (choice,) = _read(data).choices
+        chunk = read_chunk(data)
+        (choice,) = chunk.choices
     except ValueError:
         return None
-    if choice.index:
+    raws = (chunk.usage, chunk.timings, choice.logprobs)
+    is_last = choice.finish_reason is not None or any(raw != NOTHING for raw in raws)
+    if is_last or choice.index or chunk.prompt_progress is not None:
         return None
-    delta = choice.delta
-    if delta.tool_calls is None:
-        return _fragment_of(delta)
-    if delta.content or delta.reasoning_content or len(delta.tool_calls) != 1:
-        return None
-    (call,) = delta.tool_calls
-    return ArgumentsFragment(call.index, call.function.arguments)
-
-
-def _fragment_of(delta: _Delta) -> Fragment | None:
-    if not delta.reasoning_content:
-        return TextDelta(delta.content) if delta.content else None
-    return None if delta.content else ReasoningDelta(delta.reasoning_content)
+    match choice.delta:
+        case Delta(str(text), None | "", None, None) if text:
+            return TextDelta(text)
+        case Delta(None | "", str(thought), None, None) if thought:
+            return ReasoningDelta(thought)
+        case Delta(None | "", None | "", None, [CallFragment(int(number), None, function)]):
+            if function is not None and function.name is None and function.arguments is not None:
+                return ArgumentsFragment(number, function.arguments)
+        case _:
+            pass
+    return None
 
 
 _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\.)*)"')

@@ -1,5 +1,6 @@
 """Chat completions as a front end: the language that all others are held against."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,6 @@ from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,
     CompletionBuilder,
     Identity,
-    count_object,
     error_object,
 )
 from proxy.dialects.openai_chat.schema import chat_schemas
@@ -33,7 +33,6 @@ class ChatCatalogue:
     """Lists models in OpenAI's shape, whose list has no pages; what is known of one is added."""
 
     def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
-        """Write the list."""
         del page
         return {"object": "list", "data": [self.model(model) for model in models]}
 
@@ -42,13 +41,32 @@ class ChatCatalogue:
         return {**entry, "id": model.id, "object": "model"}
 
 
+class OpenAIFront(ABC):
+    """What OpenAI's languages have in common: errors, ids of requests, and counts of tokens."""
+
+    __slots__ = ()
+    id_header = "x-request-id"
+
+    @abstractmethod
+    def decode(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request; raises `InvalidRequest`."""
+
+    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
+        return self.decode(body, sender)
+
+    def encode_count(self, tokens: int) -> bytes:
+        return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
+
+    def error(self, problem: Problem, _: str) -> ErrorReply:
+        return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
+
+
 @dataclass(frozen=True, slots=True)
-class ChatFront:
+class ChatFront(OpenAIFront):
     """Speaks `POST /v1/chat/completions`."""
 
     stamp: IdsAndClock
     name: str = "chat"
-    id_header: str = "x-request-id"
 
     def schemas(self) -> Schemas:
         return chat_schemas()
@@ -58,18 +76,7 @@ class ChatFront:
         request = decode_request(body)
         return Decoded(request, ChatAnswering(request, self.stamp))
 
-    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request as if it were to be answered."""
-        return self.decode(body, sender)
-
-    def encode_count(self, tokens: int) -> bytes:
-        return count_object(tokens)
-
-    def error(self, problem: Problem, _: str) -> ErrorReply:
-        return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
-
     def is_complete(self, end: bytes) -> bool:
-        """Return whether a stream ended with its end mark."""
         return end.endswith(sse.DONE)
 
 

@@ -22,24 +22,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from proxy.conversation.json import JsonObject
+from proxy.dialects import wire_schema as wire
 from proxy.dialects.front import Schemas
 from proxy.dialects.temper_options import TemperOptions
-from proxy.dialects.wire_schema import (
-    TEXT,
-    Integer,
-    Number,
-    Object,
-    Schema,
-    Text,
-    TokenCount,
-    Unread,
-    WireObject,
-    check,
-    kind_tag,
-    object_schema,
-    one_of,
-    request_schema,
-)
 
 _EXPECTED_CHOICE = '"auto", "none", "required" or {"type": "function", "function": {"name": ...}}'
 
@@ -77,10 +62,10 @@ def _refuse_functions(functions: list[JsonValue]) -> list[JsonValue]:
 
 def _choice_tag(value: object) -> str:
     is_several = isinstance(value, dict) and value.get("type") == "allowed_tools"
-    return "<several tools>" if is_several else kind_tag(value)
+    return "<several tools>" if is_several else wire.kind_tag(value)
 
 
-class InlineUrl(WireObject):
+class InlineUrl(wire.WireObject):
     """A `data:` URL."""
 
     url: Annotated[StrictStr, AfterValidator(_inline), WithJsonSchema(_DATA_URL)]
@@ -89,7 +74,7 @@ class InlineUrl(WireObject):
 Inline: TypeAlias = Annotated[InlineUrl, BeforeValidator(_wrap_url)]
 
 
-class ContentPart(WireObject):
+class ContentPart(wire.WireObject):
     """A piece of content: text, an image, audio, a file or something a backend may know."""
 
     type: StrictStr
@@ -108,24 +93,26 @@ class ContentPart(WireObject):
 
 
 Parts: TypeAlias = Annotated[list[ContentPart], Field(fail_fast=True), Tag("<an array>")]
-Content: TypeAlias = Annotated[Text | Parts, one_of("a string or an array of parts")]
+Content: TypeAlias = Annotated[wire.Text | Parts, wire.one_of("a string or an array of parts")]
 
 
-class MadeFunction(WireObject):
+class MadeFunction(wire.WireObject):
     """The function of a call in the history; some clients send arguments as an object."""
 
     name: StrictStr
-    arguments: Annotated[Text | Object, one_of("a string or an object")] | None = None
+    arguments: Annotated[wire.Text | wire.Object, wire.one_of("a string or an object")] | None = (
+        None
+    )
 
 
-class MadeCall(WireObject):
+class MadeCall(wire.WireObject):
     """A tool call in the history."""
 
     id: StrictStr | None = None
     function: MadeFunction
 
 
-class ChatMessage(WireObject):
+class ChatMessage(wire.WireObject):
     """One entry of the history."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -135,59 +122,59 @@ class ChatMessage(WireObject):
     tool_call_id: StrictStr | None = None
 
 
-class OfferedFunction(WireObject):
+class OfferedFunction(wire.WireObject):
     """A function the model may call; `parameters` is a JSON schema."""
 
     name: StrictStr
     description: StrictStr | None = None
-    parameters: Schema | None = None
+    parameters: wire.Schema | None = None
     strict: StrictBool | None = None
 
 
-class OfferedTool(WireObject):
+class OfferedTool(wire.WireObject):
     """A tool the model may use."""
 
     type: Literal["function"]
     function: OfferedFunction
 
 
-class ChosenFunction(WireObject):
+class ChosenFunction(wire.WireObject):
     """The function that must be called."""
 
     name: StrictStr
 
 
-class ChosenTool(WireObject):
+class ChosenTool(wire.WireObject):
     """The tool that must be called."""
 
     type: Literal["function"]
     function: ChosenFunction
 
 
-class AllowedTools(WireObject):
+class AllowedTools(wire.WireObject):
     """The only tools that may be called, of all that are offered."""
 
     mode: Literal["auto", "required"]
     tools: Annotated[list[ChosenTool], Field(min_length=1, fail_fast=True)]
 
 
-class SeveralTools(WireObject):
+class SeveralTools(wire.WireObject):
     """A choice among some of the tools."""
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedTools
 
 
-class StreamOptions(WireObject):
+class StreamOptions(wire.WireObject):
     """How a reply is streamed."""
 
     include_usage: StrictBool | None = None
 
 
-class AnswerSchema(WireObject):
+class AnswerSchema(wire.WireObject):
     """The JSON schema of the answer, with a name that only matters to a backend."""
 
-    schema_: Schema | None = Field(default=None, alias="schema")
+    schema_: wire.Schema | None = Field(default=None, alias="schema")
 
 
 class ResponseFormat(AnswerSchema):
@@ -207,7 +194,7 @@ Choice: TypeAlias = Annotated[
 StopStrings: TypeAlias = Annotated[list[StrictStr], Field(fail_fast=True), Tag("<an array>")]
 
 
-class ChatCompletionRequest(WireObject):
+class ChatCompletionRequest(wire.WireObject):
     """A chat completion request. Members that are not listed travel to the backend unchanged."""
 
     model_config = ConfigDict(defer_build=False)
@@ -219,17 +206,19 @@ class ChatCompletionRequest(WireObject):
     parallel_tool_calls: StrictBool | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: TokenCount | None = None
-    max_completion_tokens: TokenCount | None = None
-    temperature: Number | None = None
-    top_p: Number | None = None
-    presence_penalty: Number | None = None
-    frequency_penalty: Number | None = None
-    stop: Annotated[Text | StopStrings, one_of("a string or an array of strings")] | None = None
-    n: Annotated[Integer, AfterValidator(_only_one), WithJsonSchema(_ONE)] | None = None
-    seed: Integer | None = None
+    max_tokens: wire.TokenCount | None = None
+    max_completion_tokens: wire.TokenCount | None = None
+    temperature: wire.Number | None = None
+    top_p: wire.Number | None = None
+    presence_penalty: wire.Number | None = None
+    frequency_penalty: wire.Number | None = None
+    stop: (
+        Annotated[wire.Text | StopStrings, wire.one_of("a string or an array of strings")] | None
+    ) = None
+    n: Annotated[wire.Integer, AfterValidator(_only_one), WithJsonSchema(_ONE)] | None = None
+    seed: wire.Integer | None = None
     logprobs: StrictBool | None = None
-    top_logprobs: Integer | None = None
+    top_logprobs: wire.Integer | None = None
     logit_bias: dict[str, object] | None = None
     response_format: ResponseFormat | None = None
     reasoning_effort: StrictStr | None = None
@@ -237,49 +226,48 @@ class ChatCompletionRequest(WireObject):
     user: StrictStr | None = None
     metadata: dict[str, object] | None = None
     functions: (
-        Annotated[list[Unread], AfterValidator(_refuse_functions), WithJsonSchema(_EMPTY)] | None
+        Annotated[list[wire.Unread], AfterValidator(_refuse_functions), WithJsonSchema(_EMPTY)]
+        | None
     ) = None
     temper: TemperOptions | None = None
-
-
-def validate(body: JsonObject) -> ChatCompletionRequest:
-    """Check a request; raises InvalidRequest that names the first field that is wrong."""
-    return check(ChatCompletionRequest, body)
 
 
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
 
 
 def chat_schemas() -> Schemas:
-    """Describe a request, an answer, a count and an error."""
-    answer = {"title": "ChatCompletion", **_completion()}
-    return Schemas(request_schema(ChatCompletionRequest), answer, count_schema(), error_schema())
+    request = wire.request_schema(ChatCompletionRequest)
+    return Schemas(request, _completion(), count_schema(), error_schema())
 
 
 def count_schema() -> JsonObject:
     """Describe a count of tokens, in all of OpenAI's languages."""
     kind: JsonObject = {"const": "response.input_tokens"}
-    return {"title": "InputTokens", **object_schema(object=kind, input_tokens={"type": "integer"})}
+    return wire.named_schema("InputTokens", object=kind, input_tokens={"type": "integer"})
 
 
 def error_schema() -> JsonObject:
     """Describe an error, in all of OpenAI's languages."""
-    error = object_schema(message=TEXT, type=TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
-    return {"title": "Error", **object_schema(error=error)}
+    words = {"message": wire.TEXT, "type": wire.TEXT}
+    error = wire.object_schema(**words, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
+    return wire.named_schema("Error", error=error)
 
 
 def _completion() -> JsonObject:
-    function = object_schema(name=TEXT, arguments=TEXT)
-    call = object_schema(id=TEXT, type={"const": "function"}, function=function)
+    function = wire.object_schema(name=wire.TEXT, arguments=wire.TEXT)
+    call = wire.object_schema(id=wire.TEXT, type={"const": "function"}, function=function)
     calls: JsonObject = {"type": "array", "items": call}
-    message = object_schema(role={"const": "assistant"}, content=_TEXT_OR_NULL, tool_calls=calls)
+    message = wire.object_schema(
+        role={"const": "assistant"}, content=_TEXT_OR_NULL, tool_calls=calls
+    )
     message["required"] = ["role", "content"]
-    choice = object_schema(index={"const": 0}, message=message, finish_reason=TEXT)
-    return object_schema(
-        id=TEXT,
+    choice = wire.object_schema(index={"const": 0}, message=message, finish_reason=wire.TEXT)
+    return wire.named_schema(
+        "ChatCompletion",
+        id=wire.TEXT,
         object={"const": "chat.completion"},
         created={"type": "integer"},
-        model=TEXT,
+        model=wire.TEXT,
         choices={"type": "array", "items": choice},
         usage={"type": ["object", "null"]},
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Request, ThinkingOptions
+from proxy.dialects.lenient_json import as_object
 
 EFFORT, VARIABLES, BUDGET = "reasoning_effort", "chat_template_kwargs", "thinking_budget_tokens"
 
@@ -17,14 +18,8 @@ EFFORT, VARIABLES, BUDGET = "reasoning_effort", "chat_template_kwargs", "thinkin
 SWITCHES = ("enable_thinking", "thinking")
 
 # In the language of backends the best effort is high.
-_EFFORTS = {
-    "minimal": "minimal",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
+_EFFORTS = {word: word for word in ("minimal", "low", "medium", "high")}
+_EFFORTS |= {"xhigh": "high", "max": "high"}
 _NO_EFFORT = "none"
 
 
@@ -73,8 +68,7 @@ def _find_switch(variables: JsonObject) -> bool | None:
 
 
 def _variables(fields: Mapping[str, bytes]) -> JsonObject:
-    value = _value(fields, VARIABLES)
-    return value if isinstance(value, dict) else {}
+    return as_object(_value(fields, VARIABLES))
 
 
 def _value(fields: Mapping[str, bytes], name: str) -> JsonValue:

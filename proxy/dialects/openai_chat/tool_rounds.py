@@ -26,7 +26,6 @@ class Expanded(NamedTuple):
 
 
 def describe_rounds(messages: tuple[Message, ...]) -> RoundsTold:
-    """Tell a client of the messages of rounds."""
     return RoundsTold(tuple(map(_describe, messages)))
 
 

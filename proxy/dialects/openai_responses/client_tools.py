@@ -11,9 +11,12 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.dialects.raw_json import JsonText, Node, concatenate, own_text
+from proxy.conversation.json import JsonObject, JsonSchema
+from proxy.dialects.foreign_history import write_arguments
+from proxy.dialects.lenient_json import parse_object
+from proxy.dialects.raw_json import JsonText, Members, concatenate, own_text
 from proxy.dialects.raw_json import kind as kind_of
+from proxy.dialects.wire_schema import NO_PARAMETERS, TEXT
 from proxy.errors import InvalidRequest
 
 
@@ -39,7 +42,7 @@ class Origin(msgspec.Struct, frozen=True):
     namespace: str | None = None
 
 
-_ID_PREFIXES: Mapping[ToolKind, str] = {
+ID_PREFIXES: Mapping[ToolKind, str] = {  # of items with such calls
     ToolKind.FUNCTION: "fc_",
     ToolKind.CUSTOM: "ctc_",
     ToolKind.SEARCH: "tsc_",
@@ -47,20 +50,15 @@ _ID_PREFIXES: Mapping[ToolKind, str] = {
     ToolKind.LOCAL_SHELL: "lsh_",
     ToolKind.PATCH: "apc_",
 }
-_SHELL_MEMBERS = ("commands", "timeout_ms", "max_output_length")
-_LOCAL_SHELL_MEMBERS = ("command", "working_directory", "timeout_ms")
-_PATCH_MEMBERS = ("type", "path", "diff")
+_SHELL = ("commands", "timeout_ms", "max_output_length")
+_LOCAL_SHELL = ("command", "working_directory", "timeout_ms")
+_PATCH = ("type", "path", "diff")
 # The items in which a client sends such calls back, and the member that holds what was asked for.
 _ASKED_IN: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "shell_call": ("action", _SHELL_MEMBERS),
-    "local_shell_call": ("action", _LOCAL_SHELL_MEMBERS),
-    "apply_patch_call": ("operation", _PATCH_MEMBERS),
+    "shell_call": ("action", _SHELL),
+    "local_shell_call": ("action", _LOCAL_SHELL),
+    "apply_patch_call": ("operation", _PATCH),
 }
-
-
-def id_prefix(kind: ToolKind) -> str:
-    """Return what the id of an item with such a call begins with."""
-    return _ID_PREFIXES[kind]
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -70,85 +68,55 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
     """Write a call as the client knows it, without the item's own id and status."""
-    if origin.kind is ToolKind.FUNCTION:
-        named = _begin_item("function_call", origin, call_id)
-        return {**named, "arguments": arguments}
-    if origin.kind is ToolKind.CUSTOM:
-        named = _begin_item("custom_tool_call", origin, call_id)
-        return {**named, "input": _input_in(arguments)}
-    return _built_in_item(origin.kind, call_id, _object_in(arguments))
+    asked = parse_object(arguments) or {}
+    match origin.kind:
+        case ToolKind.FUNCTION:
+            return _named_item("function_call", origin, call_id, {"arguments": arguments})
+        case ToolKind.CUSTOM:
+            plain = asked.get("input")  # all of it where it is something else
+            said: JsonObject = {"input": plain if isinstance(plain, str) else arguments}
+            return _named_item("custom_tool_call", origin, call_id, said)
+        case ToolKind.SEARCH:
+            searched: JsonObject = {"execution": "client", "arguments": asked}
+            return {"type": "tool_search_call", "call_id": call_id, **searched}
+        case ToolKind.SHELL:
+            action: JsonObject = {name: asked.get(name) for name in _SHELL}
+            return {"type": "shell_call", "call_id": call_id, "action": action}
+        case ToolKind.LOCAL_SHELL:
+            command: JsonObject = {name: asked.get(name) for name in _LOCAL_SHELL}
+            action = {"type": "exec", **command, "env": {}, "user": None}
+            return {"type": "local_shell_call", "call_id": call_id, "action": action}
+        case ToolKind.PATCH:
+            operation: JsonObject = {name: asked[name] for name in _PATCH if name in asked}
+            return {"type": "apply_patch_call", "call_id": call_id, "operation": operation}
 
 
-def _begin_item(item_type: str, origin: Origin, call_id: str) -> JsonObject:
-    item: JsonObject = {"type": item_type, "call_id": call_id, "name": origin.name}
-    return item if origin.namespace is None else {**item, "namespace": origin.namespace}
+def _named_item(kind: str, origin: Origin, call_id: str, members: JsonObject) -> JsonObject:
+    item: JsonObject = {"type": kind, "call_id": call_id, "name": origin.name}
+    place: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
+    return {**item, **place, **members}
 
 
-def _built_in_item(kind: ToolKind, call_id: str, asked: JsonObject) -> JsonObject:
-    if kind is ToolKind.SEARCH:
-        searched: JsonObject = {"execution": "client", "arguments": asked}
-        return {"type": "tool_search_call", "call_id": call_id, **searched}
-    if kind is ToolKind.SHELL:
-        action: JsonObject = {name: asked.get(name) for name in _SHELL_MEMBERS}
-        return {"type": "shell_call", "call_id": call_id, "action": action}
-    if kind is ToolKind.LOCAL_SHELL:
-        command: JsonObject = {name: asked.get(name) for name in _LOCAL_SHELL_MEMBERS}
-        action = {"type": "exec", **command, "env": {}, "user": None}
-        return {"type": "local_shell_call", "call_id": call_id, "action": action}
-    operation: JsonObject = {name: asked[name] for name in _PATCH_MEMBERS if name in asked}
-    return {"type": "apply_patch_call", "call_id": call_id, "operation": operation}
-
-
-def _input_in(arguments: str) -> str:
-    """Take the plain input out of the arguments; all of them where they are something else."""
-    asked = _object_in(arguments).get("input")
-    return asked if isinstance(asked, str) else arguments
-
-
-def _object_in(arguments: str) -> JsonObject:
-    try:
-        value = json.parse(arguments)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def is_whole(arguments: str) -> bool:
-    """Return whether a call can be run with these arguments."""
-    try:
-        value: JsonValue = json.parse(arguments)
-    except ValueError:
-        return False
-    return isinstance(value, dict)
-
-
-def arguments_in(item_type: str, members: Mapping[str, Node]) -> JsonText:
+def arguments_in(item_type: str, members: Members) -> JsonText:
     """Return the arguments of a call that comes back, as they were written where that is known."""
     if item_type == "custom_tool_call":
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
-    if item_type not in _ASKED_IN:
-        return _arguments_text(members.get("arguments"))
-    place, names = _ASKED_IN[item_type]
-    asked = members[place].members() if place in members else {}
-    kept = {name: asked[name].source for name in names if name in asked}
-    return own_text(json.join_object(kept).decode())
-
-
-def _arguments_text(arguments: Node | None) -> JsonText:
-    if arguments is None:
-        return own_text("{}")
-    if arguments.is_text:
+    if item_type in _ASKED_IN:
+        place, names = _ASKED_IN[item_type]
+        asked = members.inner(place)
+        kept = {name: asked[name].source for name in names if name in asked}
+        return own_text(json.join_object(kept).decode())
+    arguments = members.get("arguments")
+    if arguments is not None and arguments.is_text:
         return arguments.text()
-    arguments.members()  # nothing else can be an argument
-    return own_text(arguments.source.decode())
+    members.inner("arguments")  # nothing else can be an argument
+    return write_arguments(arguments)
 
 
-_TEXT: JsonObject = {"type": "string"}
-_WORDS: JsonObject = {"type": "array", "items": _TEXT}
+_WORDS: JsonObject = {"type": "array", "items": TEXT}
 _COUNT: JsonObject = {"type": "integer"}
-_NOTHING: JsonObject = {"type": "object", "properties": {}}
-_PARAGRAPH = own_text("\n\n")
+PARAGRAPH = own_text("\n\n")
 _HOSTED = "Nothing here runs it. Send it with `{member}`, and run its calls yourself."
 
 
@@ -164,7 +132,7 @@ def _object(members: JsonObject, *needed: str) -> JsonObject:
 _OPERATION = _object(
     {
         "type": {"enum": ["create_file", "update_file", "delete_file"]},
-        "path": _TEXT,
+        "path": TEXT,
         "diff": {"type": "string", "description": "Not needed to delete a file."},
     },
     "type",
@@ -173,7 +141,7 @@ _OPERATION = _object(
 _COMMANDS = _object(
     {"commands": _WORDS, "timeout_ms": _COUNT, "max_output_length": _COUNT}, "commands"
 )
-_COMMAND = _object({"command": _WORDS, "working_directory": _TEXT, "timeout_ms": _COUNT}, "command")
+_COMMAND = _object({"command": _WORDS, "working_directory": TEXT, "timeout_ms": _COUNT}, "command")
 _DELETES: JsonObject = {"properties": {"type": {"const": "delete_file"}}}
 _BUILT_IN: Mapping[ToolKind, tuple[str, JsonObject]] = {
     ToolKind.SHELL: ("Run commands in a shell, one after the other.", _COMMANDS),
@@ -194,26 +162,43 @@ class OfferedForm(NamedTuple):
     checked: JsonSchema
 
 
-def function(members: Mapping[str, Node]) -> OfferedForm:
+def offered_form(kind: ToolKind, members: Members) -> OfferedForm:
+    """Return how a tool is offered; raises `InvalidRequest`."""
+    match kind:
+        case ToolKind.FUNCTION:
+            return function(members)
+        case ToolKind.CUSTOM:
+            return custom(members)
+        case ToolKind.SEARCH:
+            return search(members)
+        case _:
+            return built_in(kind, members)
+
+
+def function(members: Members) -> OfferedForm:
     """Return how a function is offered, which is as the client wrote it."""
-    described = members["description"].text() if "description" in members else None
-    parameters, source = _schema_in(members.get("parameters"))
-    return OfferedForm(described, source, parameters)
+    description, node = members.text("description"), members.get("parameters")
+    if node is None:
+        return OfferedForm(description, json.dump(NO_PARAMETERS), NO_PARAMETERS)
+    if not isinstance(node.value, dict | bool):
+        problem = f"Expected an object or a boolean, got {kind_of(node.value)}."
+        raise InvalidRequest(problem, node.path)
+    return OfferedForm(description, node.source, node.value)
 
 
-def search(members: Mapping[str, Node], path: str) -> OfferedForm:
+def search(members: Members) -> OfferedForm:
     """Return how a search for tools is offered; raises `InvalidRequest` for a hosted one."""
-    if "execution" not in members or members["execution"].value != "client":
-        raise InvalidRequest(_HOSTED.format(member='execution: "client"'), path)
+    if members.value("execution") != "client":
+        raise InvalidRequest(_HOSTED.format(member='execution: "client"'), members.path)
     return function(members)
 
 
-def built_in(kind: ToolKind, members: Mapping[str, Node], path: str) -> OfferedForm:
+def built_in(kind: ToolKind, members: Members) -> OfferedForm:
     """Return how a shell or a patch tool is offered; raises `InvalidRequest` for a hosted one."""
-    environment = members["environment"].members() if "environment" in members else {}
-    if "type" in environment and environment["type"].value != "local":
+    environment = members.inner("environment")
+    if environment.value("type") not in (None, "local"):
         remedy = _HOSTED.format(member='environment: {"type": "local"}')
-        raise InvalidRequest(remedy, f"{path}.environment")
+        raise InvalidRequest(remedy, environment.path)
     description, parameters = _BUILT_IN[kind]
     checked = parameters
     if kind is ToolKind.PATCH:
@@ -221,30 +206,16 @@ def built_in(kind: ToolKind, members: Mapping[str, Node], path: str) -> OfferedF
     return OfferedForm(own_text(description), json.dump(parameters), checked)
 
 
-def custom(members: Mapping[str, Node]) -> OfferedForm:
+def custom(members: Members) -> OfferedForm:
     """Return how a tool is offered whose input is plain text: as a function of that text."""
-    described = members["description"].text() if "description" in members else None
-    form = members["format"].members() if "format" in members else {}
-    if "definition" not in form:
-        return _of_text(described, _TEXT)
-    definition = form["definition"].text()
-    syntax = form["syntax"].text().text if "syntax" in form else "given"
-    rule = concatenate(own_text(f"The input has to match this {syntax} grammar:\n"), definition)
-    quoted = rule if described is None else concatenate(described, _PARAGRAPH, rule)
-    is_checked = syntax == "regex"
-    pattern: JsonObject = {"pattern": f"^(?:{definition.text})$"} if is_checked else {}
-    return _of_text(quoted, {**_TEXT, **pattern})
-
-
-def _of_text(description: JsonText | None, text: JsonObject) -> OfferedForm:
-    parameters = json.dump(_object({"input": _TEXT}, "input"))
-    return OfferedForm(description, parameters, _object({"input": text}, "input"))
-
-
-def _schema_in(node: Node | None) -> tuple[JsonSchema, bytes]:
-    if node is None:
-        return _NOTHING, json.dump(_NOTHING)
-    if isinstance(node.value, dict | bool):
-        return node.value, node.source
-    problem = f"Expected an object or a boolean, got {kind_of(node.value)}."
-    raise InvalidRequest(problem, node.path)
+    description, form = members.text("description"), members.inner("format")
+    checked = TEXT
+    if "definition" in form:
+        definition, syntax = form["definition"].text(), form.word("syntax", "given")
+        told = own_text(f"The input has to match this {syntax} grammar:\n")
+        rule = concatenate(told, definition)
+        description = concatenate(description, PARAGRAPH, rule) if description else rule
+        if syntax == "regex":
+            checked = {**TEXT, "pattern": f"^(?:{definition.text})$"}
+    parameters = json.dump(_object({"input": TEXT}, "input"))
+    return OfferedForm(description, parameters, _object({"input": checked}, "input"))

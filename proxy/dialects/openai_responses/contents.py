@@ -1,12 +1,12 @@
 """The content of messages and of results: texts, pictures, sounds, and files that are text."""
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 from proxy.conversation import json
 from proxy.dialects.foreign_history import Medium, Part, write_picture
-from proxy.dialects.raw_json import JsonText, Node, own_text, require
+from proxy.dialects.raw_json import JsonText, Members, Node, own_text
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -39,41 +39,40 @@ def texts_in(content: Node | None, facts: list[Fact]) -> list[JsonText]:
 
 def _read_part(node: Node) -> Part | None:
     members = node.members()
-    kind = members["type"].value if "type" in members else None
+    kind = members.value("type")
     if kind in _TEXTS:
-        return require(members, "text", node.path).text()
+        return members.need("text").text()
     match kind:
         case "refusal":
-            return require(members, "refusal", node.path).text()
+            return members.need("refusal").text()
         case "input_image":
-            return _picture(members, node.path)
+            return _picture(members)
         case "input_file":
-            return _file(members, node.path)
+            return _file(members)
         case "input_audio":
-            source = require(members, "input_audio", node.path).source
+            source = members.need("input_audio").source
             return Medium(json.join_object({"type": b'"input_audio"', "input_audio": source}))
         case _:
-            return members["text"].text() if "text" in members else None
+            return members.text("text")
 
 
-def _picture(members: Mapping[str, Node], path: str) -> Medium:
+def _picture(members: Members) -> Medium:
     if "image_url" not in members:
-        raise InvalidRequest(_NO_FETCHING, f"{path}.file_id")
+        raise InvalidRequest(_NO_FETCHING, members.at("file_id"))
     url = members["image_url"].text()
     if url.text[:5].lower() != "data:":
-        raise InvalidRequest(_NO_FETCHING, f"{path}.image_url")
+        raise InvalidRequest(_NO_FETCHING, members.at("image_url"))
     return write_picture(url.source)
 
 
-def _file(members: Mapping[str, Node], path: str) -> JsonText:
+def _file(members: Members) -> JsonText:
     """Read a file that came with the request, under its name."""
     if "file_data" not in members:
-        raise InvalidRequest(_NO_FETCHING, f"{path}.file_data")
-    text = _text_of(members["file_data"].text().text)
+        raise InvalidRequest(_NO_FETCHING, members.at("file_data"))
+    text = _text_of(members.word("file_data"))
     if text is None:
-        raise InvalidRequest(_NO_TEXT, f"{path}.file_data")
-    name = members["filename"].text().text if "filename" in members else "File"
-    return own_text(f"{name}:\n{text}")
+        raise InvalidRequest(_NO_TEXT, members.at("file_data"))
+    return own_text(f"{members.word('filename', 'File')}:\n{text}")
 
 
 def _text_of(data: str) -> str | None:
@@ -100,27 +99,18 @@ def result_in(kind: str, output: Node | None, facts: list[Fact]) -> list[Part]:
     return [own_text(output.source.decode())]  # some clients send an object as it is
 
 
-def is_failure(kind: str, members: Mapping[str, Node]) -> bool:
-    """Return whether an item says that its call has failed."""
-    status = members.get("status")
-    is_patch = kind == "apply_patch_call_output"
-    return is_patch and status is not None and status.value == "failed"
+def is_failure(kind: str, members: Members) -> bool:
+    return kind == "apply_patch_call_output" and members.value("status") == "failed"
 
 
 def _command_result(node: Node) -> str:
     """Write what one command has printed, and how it ended if that was not well."""
     members = node.members()
-    printed = [_string(members.get("stdout")), _string(members.get("stderr"))]
-    outcome = members["outcome"].members() if "outcome" in members else {}
-    kind, code = (
-        outcome[name].value if name in outcome else None for name in ("type", "exit_code")
-    )
-    if kind == "timeout":
+    printed = [members.word("stdout"), members.word("stderr")]
+    outcome = members.inner("outcome")
+    code = outcome.value("exit_code")
+    if outcome.value("type") == "timeout":
         printed.append("[timed out]")
     elif code:
         printed.append(f"[exit code {json.dump_text(code)}]")
     return "\n".join(text.removesuffix("\n") for text in printed if text)
-
-
-def _string(node: Node | None) -> str:
-    return "" if node is None else node.text().text

@@ -4,11 +4,10 @@ Thoughts, a message and calls in a row are one message of the assistant; thought
 behind a message or a call begin the next, so that no later item alters an earlier message.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from proxy.conversation.document_cache import KeptByDocument
-from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.dialects.foreign_history import (
     ForeignHistory,
@@ -17,11 +16,12 @@ from proxy.dialects.foreign_history import (
     Part,
     is_replayed,
 )
+from proxy.dialects.lenient_json import as_list, as_object, as_text
 from proxy.dialects.openai_responses.client_tools import arguments_in, flat_name
 from proxy.dialects.openai_responses.contents import is_failure, read_content, result_in, texts_in
 from proxy.dialects.openai_responses.table import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
-from proxy.dialects.raw_json import JsonText, Node, own_text, require
+from proxy.dialects.raw_json import JsonText, Members, Node, own_text
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
@@ -45,29 +45,16 @@ _RESULTS = (
 )
 
 
-class _Spoken(NamedTuple):
-    """A part of a message of the assistant."""
-
-    thoughts: tuple[JsonText, ...] = ()
-    parts: tuple[Part, ...] = ()
-    calls: tuple[HistoryCall, ...] = ()
-    has_message: bool = False
-
-    @property
-    def is_more_than_thoughts(self) -> bool:
-        """Whether further thoughts, or another message, belong to the next one."""
-        return self.has_message or bool(self.calls)
-
-
 class _Item(NamedTuple):
     """What an item becomes, whatever stands around it; `entries` are it alone.
 
-    Without anything `spoken` it ends what the assistant says.
+    `spoken` is its part of a message of the assistant; without one it ends what the assistant says.
     """
 
-    entries: tuple[HistoryEntry, ...] = ()
-    spoken: _Spoken | None = None
+    entries: Sequence[HistoryEntry] = ()
+    spoken: HistoryEntry | None = None
     facts: tuple[Fact, ...] = ()
+    is_thought: bool = False
 
 
 # Clients send the whole conversation each time.
@@ -84,21 +71,23 @@ class ItemReader:
         self._said: list[_Item] = []
 
     def instruct(self, instructions: JsonText) -> None:
-        """Begin with what the system says."""
         self._history.add_system([instructions])
 
     def read(self, node: Node) -> None:
         found = _converted.find(node.source)
         if found is None:
             members = node.members()
-            kind = members["type"].text().text if "type" in members else "message"
-            if self._is_read_in_place(kind, members, node.path):
+            kind = members.word("type", "message")
+            if self._is_read_in_place(kind, members):
                 return
-            found = _convert(kind, members, node.path)
+            found = _convert(kind, members)
             _converted.keep(node.source, found)
         self._facts += found.facts
         if found.spoken is not None:
-            self._say(found, found.spoken)
+            # a call goes on with any message, and everything else with thoughts only
+            if not found.spoken.calls and not all(one.is_thought for one in self._said):
+                self._end_saying()
+            self._said.append(found)
         elif found.entries:
             self._end_saying()
             self._history.extend(found.entries)
@@ -108,10 +97,10 @@ class ItemReader:
         self._end_saying()
         return self._history.messages()
 
-    def _is_read_in_place(self, kind: str, members: dict[str, Node], path: str) -> bool:
+    def _is_read_in_place(self, kind: str, members: Members) -> bool:
         """Read an item that means something else elsewhere; reports whether it is one."""
         match kind:
-            case "message" if (role := _role_in(members, path)) in _SYSTEM_ROLES:
+            case "message" if (role := _role_in(members)) in _SYSTEM_ROLES:
                 self._end_saying()
                 self._history.add_system(texts_in(members.get("content"), self._facts), role)
             case "tool_search_output":
@@ -122,14 +111,7 @@ class ItemReader:
                 return False
         return True
 
-    def _say(self, item: _Item, spoken: _Spoken) -> None:
-        """Go on with a message of the assistant, or begin the next one."""
-        begins = not spoken.calls
-        if begins and any(one.spoken and one.spoken.is_more_than_thoughts for one in self._said):
-            self._end_saying()
-        self._said.append(item)
-
-    def _read_found(self, members: Mapping[str, Node]) -> None:
+    def _read_found(self, members: Members) -> None:
         """Take the tools that a search has found, and tell the model so where it asked for it."""
         names = self._table.find(members.get("tools"))
         if "call_id" in members:
@@ -138,137 +120,115 @@ class ItemReader:
             self._history.add_result(members["call_id"].text(), [own_text(text)])
 
     def _end_saying(self) -> None:
+        """Make one message of what the assistant says in a row."""
         said, self._said = self._said, []
         if len(said) == 1:
             self._history.extend(said[0].entries)
-        elif said:
-            parts = [item.spoken for item in said if item.spoken is not None]
-            self._history.extend(_entries_of(_join(parts)))
+            return
+        entries = [item.spoken for item in said if item.spoken is not None]
+        thoughts = [text for one in entries for text in one.thoughts]
+        if thoughts or not all(item.is_thought for item in said):
+            parts = [part for one in entries for part in one.parts]
+            calls = [call for one in entries for call in one.calls]
+            self._history.add_assistant(parts, thoughts, calls)
 
 
-def _join(parts: Sequence[_Spoken]) -> _Spoken:
-    """Make one message of what the assistant says in a row."""
-    return _Spoken(
-        tuple(text for one in parts for text in one.thoughts),
-        tuple(part for one in parts for part in one.parts),
-        tuple(call for one in parts for call in one.calls),
-        any(one.has_message for one in parts),
-    )
-
-
-def _entries_of(spoken: _Spoken) -> tuple[HistoryEntry, ...]:
-    if not (spoken.thoughts or spoken.is_more_than_thoughts):
-        return ()
-    alone = ForeignHistory()
-    alone.add_assistant(spoken.parts, spoken.thoughts, spoken.calls)
-    return alone.entries
-
-
-def _convert(kind: str, members: dict[str, Node], path: str) -> _Item:
+def _convert(kind: str, members: Members) -> _Item:
     """Convert an item that means the same wherever it stands."""
     if kind == "message":
-        return _message(members, path)
+        return _message(members)
     if kind == "reasoning":
         return _thoughts(members)
     if kind in _NAMED_CALLS or kind in _BUILT_IN_CALLS:
-        return _spoken(_Spoken(calls=(_call(kind, members, path),)))
+        return _spoken(calls=(_call(kind, members),))
     if kind in _RESULTS:
         return _result(kind, members)
-    return _other(kind, members, path)
+    return _other(kind, members)
 
 
-def _spoken(spoken: _Spoken, facts: Sequence[Fact] = ()) -> _Item:
-    return _Item(_entries_of(spoken), spoken, tuple(facts))
+def _spoken(
+    parts: Sequence[Part] = (), calls: tuple[HistoryCall, ...] = (), facts: Sequence[Fact] = ()
+) -> _Item:
+    alone = ForeignHistory()
+    alone.add_assistant(parts, (), calls)
+    return _Item(alone.entries, HistoryEntry("assistant", parts, (), calls), tuple(facts))
 
 
-def _role_in(members: dict[str, Node], path: str) -> str:
-    role = require(members, "role", path).text().text
+def _role_in(members: Members) -> str:
+    role = members.need("role").text().text
     if role not in _ROLES:
-        expected = ", ".join(_ROLES)
-        raise InvalidRequest(f"Expected one of {expected}, got {role[:40]!r}.", f"{path}.role")
+        problem = f"Expected one of {', '.join(_ROLES)}, got {role[:40]!r}."
+        raise InvalidRequest(problem, members.at("role"))
     return role
 
 
-def _message(members: dict[str, Node], path: str) -> _Item:
+def _message(members: Members) -> _Item:
     """Convert a message of the user or the assistant."""
     facts: list[Fact] = []
     parts = read_content(members.get("content"), facts)
-    if _role_in(members, path) == "assistant":
-        return _spoken(_Spoken(parts=tuple(parts), has_message=True), facts)
+    if _role_in(members) == "assistant":
+        return _spoken(parts, facts=facts)
     alone = ForeignHistory()
     alone.add_user(parts)
     return _Item(alone.entries, facts=tuple(facts))
 
 
-def _thoughts(members: Mapping[str, Node]) -> _Item:
+def _thoughts(members: Members) -> _Item:
     nothing: list[Fact] = []
     texts = texts_in(members.get("content"), nothing)
     texts = texts or texts_in(members.get("summary"), nothing)
-    signature = members["encrypted_content"].text().text if "encrypted_content" in members else ""
-    if not is_replayed("".join(text.text for text in texts), signature):
+    thought = "".join(text.text for text in texts)
+    if not is_replayed(thought, members.word("encrypted_content")):
         return _Item()
-    return _spoken(_Spoken(thoughts=tuple(texts)))
+    alone = ForeignHistory()
+    if texts:
+        alone.add_assistant((), texts)
+    return _Item(alone.entries, HistoryEntry("assistant", (), texts), is_thought=True)
 
 
-def _call(kind: str, members: dict[str, Node], path: str) -> HistoryCall:
+def _call(kind: str, members: Members) -> HistoryCall:
     if kind in _NAMED_CALLS:
-        name = require(members, "name", path).text()
+        name = members.need("name").text()
         if "namespace" in members:
-            name = own_text(flat_name(members["namespace"].text().text, name.text))
+            name = own_text(flat_name(members.word("namespace"), name.text))
     else:
         name = own_text(_BUILT_IN_CALLS[kind])
-    call_id = members["call_id"].text() if "call_id" in members else None
-    return HistoryCall(call_id, name, arguments_in(kind, members))
+    return HistoryCall(members.text("call_id"), name, arguments_in(kind, members))
 
 
-def _result(kind: str, members: Mapping[str, Node]) -> _Item:
+def _result(kind: str, members: Members) -> _Item:
     facts: list[Fact] = []
-    told = members.get("id" if kind == "local_shell_call_output" else "call_id")
+    call_id = members.text("id" if kind == "local_shell_call_output" else "call_id")
     parts = result_in(kind, members.get("output"), facts)
     alone = ForeignHistory()
-    call_id = None if told is None else told.text()
     alone.add_result(call_id, parts, is_error=is_failure(kind, members))
     return _Item(alone.entries, facts=tuple(facts))
 
 
-def _other(kind: str, members: dict[str, Node], path: str) -> _Item:
+def _other(kind: str, members: Members) -> _Item:
     """Leave out what another server has run, but for what it says in the open."""
     if (remedy := ITEMS.remedy(kind)) is not None:
-        raise InvalidRequest(f"Items of the type {kind!r} are not supported. {remedy}", path)
+        problem = f"Items of the type {kind!r} are not supported. {remedy}"
+        raise InvalidRequest(problem, members.path)
     if kind == "configuration_update":
         return _Item()
     facts = (Omitted(kind if ITEMS.drops(kind) else "unknown_item"),)
     text = remains_of(kind, members)
-    if text is None:
-        return _Item(facts=facts)
-    return _spoken(_Spoken(parts=(text,), has_message=True), facts)
+    return _Item(facts=facts) if text is None else _spoken((text,), facts=facts)
 
 
-def remains_of(kind: str, members: Mapping[str, Node]) -> JsonText | None:
+def remains_of(kind: str, members: Members) -> JsonText | None:
     """Return the texts of such an item as one, None where it has none."""
-    values: JsonObject = {name: node.value for name, node in members.items()}
     match kind:
         case "file_search_call":
-            texts = [_result_text(one) for one in _objects(values.get("results"))]
+            results = map(as_object, as_list(members.value("results")))
+            texts = [one.get(name) for one in results for name in ("filename", "text")]
         case "code_interpreter_call":
-            printed = [_string(one, "logs") for one in _objects(values.get("outputs"))]
-            texts = [_string(values, "code"), *printed]
+            outputs = map(as_object, as_list(members.value("outputs")))
+            texts = [members.value("code"), *(one.get("logs") for one in outputs)]
         case "mcp_call":
-            texts = [_string(values, "output")]
+            texts = [members.value("output")]
         case _:
             texts = []
-    text = "\n".join(text for text in texts if text)
+    text = "\n".join(filter(None, map(as_text, texts)))
     return own_text(f"[{kind}]\n{text}") if text else None
-
-
-def _result_text(result: JsonObject) -> str:
-    return "\n".join(filter(None, (_string(result, "filename"), _string(result, "text"))))
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _string(members: JsonObject, name: str) -> str:
-    value = members.get(name)
-    return value if isinstance(value, str) else ""

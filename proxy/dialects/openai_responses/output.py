@@ -1,206 +1,180 @@
-"""The items of an answer, from the events of a turn: one is open at a time, and done is done.
+"""The items of an answer, from its blocks: one is open at a time, and done is done.
 
-What comes while a call is half written waits for its end. A call that has none when the answer is
-cut off never becomes an item that is done: clients run those.
+A call that has no end when the answer is cut off never becomes an item that is done: clients run
+those.
 """
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import (
-    ReasoningDelta,
-    ReplyEvent,
-    TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCalled,
-    ToolCallStarted,
+from proxy.conversation.replies import ReplyEvent
+from proxy.dialects.answer_blocks import (
+    AnswerBlocks,
+    BlockDelta,
+    BlockStarted,
+    BlockStep,
+    BlockStopped,
 )
-from proxy.dialects.foreign_history import ThoughtSigner
-from proxy.dialects.openai_responses.client_tools import (
-    Origin,
-    ToolKind,
-    call_item,
-    id_prefix,
-    is_whole,
-)
+from proxy.dialects.foreign_history import sign
+from proxy.dialects.lenient_json import as_list, as_object
+from proxy.dialects.openai_responses.client_tools import ID_PREFIXES, Origin, ToolKind, call_item
 from proxy.dialects.openai_responses.response import COMPLETED, IN_PROGRESS, INCOMPLETE, AnswerTerms
 
 Event: TypeAlias = tuple[str, JsonObject]
 
-_FIRST_PART: JsonObject = {"content_index": 0}
-_FIRST_SUMMARY: JsonObject = {"summary_index": 0}
 
-
-class OpenItem(Protocol):
+class OpenItem(ABC):
     """An item that is being written."""
 
-    @property
-    def id(self) -> str:
-        """The item's own id."""
-
-    def item(self, status: str) -> JsonObject:
-        """Return the item as far as it is."""
-
-    def begin(self) -> list[Event]:
-        """Return what follows the news that it was added."""
-
-    def add(self, text: str, /) -> list[Event]:
-        """Take more of it."""
-
-    def end(self) -> list[Event]:
-        """Return what precedes the news that it is done."""
-
-
-class OpenText:
-    """A message of the assistant, with one part."""
+    is_held = False  # shown at its end only: typed clients take no half of it
 
     def __init__(self, item_id: str) -> None:
         self.id = item_id
-        self._parts = 0
         self._texts: list[str] = []
-        self._logprobs: list[JsonValue] = []
 
-    def item(self, status: str) -> JsonObject:
-        """Return the message."""
-        content: list[JsonValue] = [self._part()] * self._parts
-        message: JsonObject = {"type": "message", "id": self.id, "status": status}
-        return {**message, "role": "assistant", "content": content}
-
-    def begin(self) -> list[Event]:
-        """Open the part."""
-        self._parts = 1
-        return [("response.content_part.added", {**_FIRST_PART, "part": self._part()})]
-
-    def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
-        """Add some text, and how likely its tokens were where the client asked for that."""
-        fresh = _logprobs_in(logprobs)
-        self._logprobs += fresh
-        self._texts.append(text)
-        members: JsonObject = {**_FIRST_PART, "delta": text, "logprobs": fresh}
-        return [("response.output_text.delta", members)]
+    @property
+    def text(self) -> str:
+        """What was added so far; of a call, its arguments."""
+        return "".join(self._texts)
 
     def extend(self, text: str) -> None:
         """Add some text of which nothing else is known; whoever does so tells of it."""
         self._texts.append(text)
 
+    @abstractmethod
+    def item(self, status: str) -> JsonObject:
+        """Return the item as far as it is."""
+
+    @abstractmethod
+    def begin(self) -> list[Event]:
+        """Return what follows the news that it was added."""
+
+    @abstractmethod
+    def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
+        """Take more of it, and how likely its tokens were where the client asked for that."""
+
+    @abstractmethod
     def end(self) -> list[Event]:
-        """Repeat the whole text."""
-        part = self._part()
-        said: JsonObject = {"text": part["text"], "logprobs": part["logprobs"]}
-        return [
-            ("response.output_text.done", {**_FIRST_PART, **said}),
-            ("response.content_part.done", {**_FIRST_PART, "part": part}),
-        ]
+        """Return what precedes the news that it is done, which repeats the whole."""
+
+
+class _OpenPart(OpenItem):
+    """An item with one part; events call the part and its text by these names."""
+
+    def __init__(self, item_id: str, part: str, text: str, index: str = "content_index") -> None:
+        super().__init__(item_id)
+        self._part_name, self._text_name = f"response.{part}", f"response.{text}"
+        self._place: JsonObject = {index: 0}
+        self._parts = 0
+
+    def begin(self) -> list[Event]:
+        self._parts = 1
+        return [self._about_part("added")]
+
+    def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
+        self._texts.append(text)
+        return [self._about_text("delta", {"delta": text})]
+
+    def end(self) -> list[Event]:
+        return [self._about_text("done", {"text": self.text}), self._about_part("done")]
+
+    def _about_text(self, what: str, members: JsonObject) -> Event:
+        return f"{self._text_name}.{what}", {**self._place, **members}
+
+    def _about_part(self, what: str) -> Event:
+        return f"{self._part_name}.{what}", {**self._place, "part": self._part()}
+
+    @abstractmethod
+    def _part(self) -> JsonObject:
+        """Return the part as far as it is."""
+
+
+class OpenText(_OpenPart):
+    """A message of the assistant."""
+
+    def __init__(self, item_id: str) -> None:
+        super().__init__(item_id, "content_part", "output_text")
+        self._logprobs: list[JsonValue] = []
+
+    def item(self, status: str) -> JsonObject:
+        content: list[JsonValue] = [self._part()] * self._parts
+        message: JsonObject = {"type": "message", "id": self.id, "status": status}
+        return {**message, "role": "assistant", "content": content}
+
+    def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
+        fresh = as_list(as_object(logprobs).get("content"))
+        self._logprobs += fresh
+        self._texts.append(text)
+        return [self._about_text("delta", {"delta": text, "logprobs": fresh})]
+
+    def end(self) -> list[Event]:
+        said: JsonObject = {"text": self.text, "logprobs": [*self._logprobs]}
+        return [self._about_text("done", said), self._about_part("done")]
 
     def _part(self) -> JsonObject:
-        text = "".join(self._texts)
-        part: JsonObject = {"type": "output_text", "text": text, "annotations": []}
+        part: JsonObject = {"type": "output_text", "text": self.text, "annotations": []}
         return {**part, "logprobs": [*self._logprobs]}
 
 
-def _logprobs_in(logprobs: JsonValue) -> list[JsonValue]:
-    """Return the tokens of a backend's object for them, which is that of chat completions."""
-    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
-    return tokens if isinstance(tokens, list) else []
-
-
-class OpenReasoning:
+class OpenReasoning(_OpenPart):
     """Thoughts: as a summary where the client asked for one, else as content."""
 
     def __init__(self, item_id: str, *, summarizes: bool, signs: bool) -> None:
-        self.id = item_id
+        if summarizes:
+            names = ("reasoning_summary_part", "reasoning_summary_text", "summary_index")
+            super().__init__(item_id, *names)
+        else:
+            super().__init__(item_id, "content_part", "reasoning_text")
         self._summarizes = summarizes
-        self._signer = ThoughtSigner() if signs else None
-        self._parts = 0
-        self._texts: list[str] = []
+        self._signs = signs
 
     def item(self, status: str) -> JsonObject:
         """Return the item; its signature tells it from another model's when it comes back."""
         parts: list[JsonValue] = [self._part()] * self._parts
         item: JsonObject = {"type": "reasoning", "id": self.id, "summary": []}
         item |= {"summary": parts} if self._summarizes else {"content": parts}
-        if self._signer is not None:
-            item["encrypted_content"] = self._signer.signature
+        if self._signs:
+            item["encrypted_content"] = sign(self.text)
         return {**item, "status": status}
-
-    def begin(self) -> list[Event]:
-        self._parts = 1
-        return [self._about_part("added")]
-
-    def add(self, text: str) -> list[Event]:
-        """Add some of a thought."""
-        self._texts.append(text)
-        if self._signer is not None:
-            self._signer.add(text)
-        return [self._about_text("delta", {"delta": text})]
-
-    def end(self) -> list[Event]:
-        """Repeat the whole thought."""
-        whole: JsonObject = {"text": "".join(self._texts)}
-        return [self._about_text("done", whole), self._about_part("done")]
-
-    def _about_text(self, what: str, members: JsonObject) -> Event:
-        if self._summarizes:
-            return f"response.reasoning_summary_text.{what}", {**_FIRST_SUMMARY, **members}
-        return f"response.reasoning_text.{what}", {**_FIRST_PART, **members}
-
-    def _about_part(self, what: str) -> Event:
-        part = self._part()
-        if self._summarizes:
-            return f"response.reasoning_summary_part.{what}", {**_FIRST_SUMMARY, "part": part}
-        return f"response.content_part.{what}", {**_FIRST_PART, "part": part}
 
     def _part(self) -> JsonObject:
         kind = "summary_text" if self._summarizes else "reasoning_text"
-        return {"type": kind, "text": "".join(self._texts)}
+        return {"type": kind, "text": self.text}
 
 
-class OpenCall:
-    """A call, numbered `index` by the turn; only those of functions are shown while they grow."""
+class OpenCall(OpenItem):
+    """A call; only those of functions are shown while they grow."""
 
-    def __init__(self, item_id: str, index: int, origin: Origin, call_id: str) -> None:
-        self.id = item_id
-        self.index = index
+    def __init__(self, item_id: str, origin: Origin, call_id: str) -> None:
+        super().__init__(item_id)
+        self.is_held = origin.kind not in (ToolKind.FUNCTION, ToolKind.CUSTOM)
         self._origin = origin
         self._call_id = call_id
-        self._texts: list[str] = []
-
-    @property
-    def is_streamed(self) -> bool:
-        """Whether its shape can be shown before all of it is known."""
-        return self._origin.kind in (ToolKind.FUNCTION, ToolKind.CUSTOM)
-
-    @property
-    def arguments(self) -> str:
-        """Their JSON text as far as it is."""
-        return "".join(self._texts)
 
     def item(self, status: str) -> JsonObject:
         """Return the call in the client's shape."""
-        call = call_item(self._origin, self._call_id, self.arguments)
+        call = call_item(self._origin, self._call_id, self.text)
         return {**call, "id": self.id, "status": status}
 
     def begin(self) -> list[Event]:
-        """Begin it, which has no event of its own."""
         return []
 
-    def add(self, text: str) -> list[Event]:
-        """Add some of the arguments."""
+    def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
         self._texts.append(text)
         if self._origin.kind is not ToolKind.FUNCTION or not text:
             return []
         return [("response.function_call_arguments.delta", {"delta": text})]
 
     def end(self) -> list[Event]:
-        """Repeat the whole call."""
         if self._origin.kind is ToolKind.FUNCTION:
-            whole: JsonObject = {"name": self._origin.name, "arguments": self.arguments}
+            whole: JsonObject = {"name": self._origin.name, "arguments": self.text}
             return [("response.function_call_arguments.done", whole)]
         if self._origin.kind is not ToolKind.CUSTOM:
             return []
-        text = call_item(self._origin, self._call_id, self.arguments)["input"]
+        text = call_item(self._origin, self._call_id, self.text)["input"]
         name = "response.custom_tool_call_input"
         delta: list[Event] = [(f"{name}.delta", {"delta": text})] if text else []
         return [*delta, (f"{name}.done", {"input": text})]
@@ -216,30 +190,20 @@ class OutputItems:
         self.done: list[bytes] = []
         self._terms = terms
         self._token = token
+        self._blocks = AnswerBlocks(lambda: "")  # the id of the item is made first
         self._open: OpenItem | None = None
-        self._waiting: list[ReplyEvent] = []
 
     def take(self, event: ReplyEvent) -> list[Event]:
         """Return what an event of the turn means for the items."""
-        if self._has_to_wait(event):
-            self._waiting.append(event)
-            return []
-        return self._take(event)
+        return self._tell(self._blocks.feed(event))
 
-    def _take(self, event: ReplyEvent) -> list[Event]:
-        match event:
-            case TextDelta(text, logprobs) if text:
-                return self._say(text, logprobs)
-            case ReasoningDelta(text) if text:
-                return self._think(text)
-            case ToolCallStarted(index, call_id, name):
-                return self._call(index, call_id, name)
-            case ToolCallArgumentsDelta(index, text):
-                return self._go_on(index, text)
-            case ToolCalled(index, call):
-                return self._call(index, call.id, call.name) + self._go_on(index, call.arguments)
-            case _:
-                return []
+    def finish(self, status: str) -> list[Event]:
+        """End what is open when the answer ends; `status` is that of the whole."""
+        steps = self._blocks.finish(drops_half_call=status == INCOMPLETE)
+        if not steps or not isinstance(steps[-1], BlockStopped):
+            return self._tell(steps)
+        events = self._tell(steps[:-1])
+        return events + self._close(COMPLETED if isinstance(self._open, OpenCall) else status)
 
     def say_more(self, text: str) -> str | None:
         """Add to the message that is open; returns its id, None where another event is due."""
@@ -253,93 +217,46 @@ class OutputItems:
         """The number of the item that is open, or comes next."""
         return len(self.done)
 
-    def finish(self, status: str) -> list[Event]:
-        """End what is open when the answer ends; `status` is that of the whole."""
-        events = self._close_last(status)
-        while self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for event in waiting:
-                events += self.take(event)
-            events += self._close_last(status)
+    def _tell(self, steps: Iterable[BlockStep]) -> list[Event]:
+        events: list[Event] = []
+        for step in steps:
+            match step:
+                case BlockStarted():
+                    self._open = self._begin(step)
+                    events += [] if self._open.is_held else self._announce(self._open)
+                case BlockDelta(text, logprobs) if self._open is not None:
+                    events += self._at_place(self._open, self._open.add(text, logprobs))
+                case _:
+                    events += self._close(COMPLETED)
         return events
 
-    def _has_to_wait(self, event: ReplyEvent) -> bool:
-        call = self._open
-        if not isinstance(call, OpenCall):
-            return False
-        if isinstance(event, ToolCallArgumentsDelta) and event.index == call.index:
-            return False
-        return bool(self._waiting) or not is_whole(call.arguments)
-
-    def _say(self, text: str, logprobs: JsonValue) -> list[Event]:
-        begun: list[Event] = []
-        item = self._open
-        if not isinstance(item, OpenText):
-            item = OpenText(f"msg_{self._token()}")
-            begun = self._begin(item)
-        return begun + self._at_place(item, item.add(text, logprobs))
-
-    def _think(self, text: str) -> list[Event]:
-        begun: list[Event] = []
-        item = self._open
-        if not isinstance(item, OpenReasoning):
-            item = OpenReasoning(
-                f"rs_{self._token()}", summarizes=self._terms.summarizes, signs=self._terms.signs
-            )
-            begun = self._begin(item)
-        return begun + self._at_place(item, item.add(text))
-
-    def _call(self, index: int, call_id: str | None, name: str) -> list[Event]:
-        origin = self._terms.origin_of(name)
-        item_id = f"{id_prefix(origin.kind)}{self._token()}"
-        return self._begin(OpenCall(item_id, index, origin, call_id or f"call_{self._token()}"))
-
-    def _go_on(self, index: int, text: str) -> list[Event]:
-        call = self._open
-        if not isinstance(call, OpenCall) or call.index != index:
-            return []
-        return self._at_place(call, call.add(text))
-
-    def _begin(self, item: OpenItem) -> list[Event]:
-        """Open an item; the one before it is done with that."""
-        events = self._close(COMPLETED)
-        self._open = item
-        return events if _is_held(item) else events + self._announce(item)
+    def _begin(self, started: BlockStarted) -> OpenItem:
+        match started.kind:
+            case "text":
+                return OpenText(f"msg_{self._token()}")
+            case "thinking":
+                terms = self._terms
+                item_id = f"rs_{self._token()}"
+                return OpenReasoning(item_id, summarizes=terms.summarizes, signs=terms.signs)
+            case "tool_use":
+                origin = self._terms.origin_of(started.name)
+                item_id = f"{ID_PREFIXES[origin.kind]}{self._token()}"
+                return OpenCall(item_id, origin, started.id or f"call_{self._token()}")
 
     def _announce(self, item: OpenItem) -> list[Event]:
-        added: JsonObject = {**self._place(), "item": item.item(IN_PROGRESS)}
+        added: JsonObject = {"output_index": self.place, "item": item.item(IN_PROGRESS)}
         return [("response.output_item.added", added), *self._at_place(item, item.begin())]
 
-    def _close_last(self, status: str) -> list[Event]:
-        call = self._open
-        if status != INCOMPLETE or not isinstance(call, OpenCall):
-            return self._close(status)
-        if is_whole(call.arguments):
-            return self._close(COMPLETED)
-        self._open = None
-        self._waiting.clear()
-        return []
-
     def _close(self, status: str) -> list[Event]:
-        item = self._open
-        if item is None:
-            return []
-        self._open = None
+        item, self._open = self._open, None
+        assert item is not None  # noqa: S101 - a block begins before it ends
         whole = item.item(status)
-        done: Event = ("response.output_item.done", {**self._place(), "item": whole})
-        held = self._announce(item) if _is_held(item) else []
-        events = [*held, *self._at_place(item, item.end()), done]
+        events = self._announce(item) if item.is_held else []
+        events += self._at_place(item, item.end())
+        events.append(("response.output_item.done", {"output_index": self.place, "item": whole}))
         self.done.append(json.dump(whole))
         return events
 
-    def _place(self) -> JsonObject:
-        return {"output_index": self.place}
-
     def _at_place(self, item: OpenItem, events: list[Event]) -> list[Event]:
-        place: JsonObject = {"item_id": item.id, **self._place()}
+        place: JsonObject = {"item_id": item.id, "output_index": self.place}
         return [(kind, {**place, **members}) for kind, members in events]
-
-
-def _is_held(item: OpenItem) -> bool:
-    """Return whether an item is shown at its end only: typed clients take no half of it."""
-    return isinstance(item, OpenCall) and not item.is_streamed

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.dialects.front import Problem
+from proxy.dialects.lenient_json import read_usage
 from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
@@ -46,7 +47,6 @@ class AnswerTerms(msgspec.Struct, frozen=True):
     signed if it takes them for encrypted (`signs`).
     """
 
-    model: str
     echo: Mapping[str, bytes]
     origins: Mapping[str, Origin]
     is_stored: bool = False
@@ -80,17 +80,12 @@ def _on_one_line(raw: bytes, usual: bytes) -> bytes:
     return usual if raw == _NOTHING else raw.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """What never changes about one answer; `created` is a Unix time in seconds."""
+class ResponseState(msgspec.Struct, frozen=True):
+    """How far an answer is; `output` are whole items, and times are Unix times in seconds."""
 
     id: str
     created: int
     model: str
-
-
-class ResponseState(msgspec.Struct, frozen=True):
-    """How far an answer is; `output` are whole items. `completed` is a Unix time in seconds."""
-
     status: str = IN_PROGRESS
     output: Sequence[bytes] = ()
     usage: JsonObject | None = None
@@ -99,20 +94,17 @@ class ResponseState(msgspec.Struct, frozen=True):
     error: JsonObject | None = None
 
 
-def response_object(identity: Identity, terms: AnswerTerms, state: ResponseState) -> bytes:
-    """Write the object."""
-    details: JsonValue = None
-    if state.incomplete_reason is not None:
-        details = {"reason": state.incomplete_reason}
+def response_object(terms: AnswerTerms, state: ResponseState) -> bytes:
+    reason = state.incomplete_reason
     members: dict[str, bytes] = {
-        "id": json.dump(identity.id),
+        "id": json.dump(state.id),
         "object": b'"response"',
-        "created_at": json.dump(identity.created),
+        "created_at": json.dump(state.created),
         "completed_at": json.dump(state.completed),
         "status": json.dump(state.status),
         "error": json.dump(state.error),
-        "incomplete_details": json.dump(details),
-        "model": json.dump(identity.model),
+        "incomplete_details": json.dump(None if reason is None else {"reason": reason}),
+        "model": json.dump(state.model),
         "output": json.join_array([*state.output]),
         "usage": json.dump(state.usage),
         "store": json.dump(terms.is_stored),
@@ -122,28 +114,14 @@ def response_object(identity: Identity, terms: AnswerTerms, state: ResponseState
 
 def usage_of(reported: JsonObject | None) -> JsonObject:
     """Translate a backend's account of its reply; what it does not tell is 0."""
-    told = reported or {}
-    read, written = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens"))
+    counts = read_usage(reported)
     return {
-        "input_tokens": read,
-        "input_tokens_details": {
-            "cached_tokens": _detail(told.get("prompt_tokens_details"), "cached_tokens"),
-            "cache_write_tokens": 0,
-        },
-        "output_tokens": written,
-        "output_tokens_details": {
-            "reasoning_tokens": _detail(told.get("completion_tokens_details"), "reasoning_tokens")
-        },
-        "total_tokens": _count(told.get("total_tokens")) or read + written,
+        "input_tokens": counts.prompt,
+        "input_tokens_details": {"cached_tokens": counts.cached, "cache_write_tokens": 0},
+        "output_tokens": counts.answer,
+        "output_tokens_details": {"reasoning_tokens": counts.thoughts},
+        "total_tokens": counts.total,
     }
-
-
-def _detail(details: JsonValue, name: str) -> int:
-    return _count(details.get(name)) if isinstance(details, dict) else 0
-
-
-def _count(value: JsonValue) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def ending_of(reason: str) -> tuple[str, str | None]:

@@ -20,9 +20,7 @@ def retrieve(
 ) -> bytes | Problem:
     """Return a response; it can be read whole only."""
     if query.get("stream", "false").lower() == "true":
-        return Problem(
-            400, _KIND, "A stored response is not streamed. Leave it out.", None, "stream"
-        )
+        return _refuse("A stored response is not streamed. Leave it out.", "stream")
     found = None if store is None else store.find(owner, response_id)
     return _missing(response_id) if found is None else found.whole
 
@@ -43,20 +41,27 @@ def list_inputs(
         return _missing(response_id)
     limit, order = query.get("limit", f"{_USUAL_ITEMS}"), query.get("order", "desc")
     if not (limit.isascii() and limit.isdecimal() and 0 < int(limit[:9]) <= _MOST_ITEMS):
-        problem = f"Expected a number from 1 to {_MOST_ITEMS}, got {limit[:40]!r}."
-        return Problem(400, _KIND, problem, None, "limit")
+        return _refuse(f"Expected a number from 1 to {_MOST_ITEMS}, got {limit[:40]!r}.", "limit")
     if order not in _ORDERS:
-        problem = f"Expected 'asc' or 'desc', got {order[:40]!r}."
-        return Problem(400, _KIND, problem, None, "order")
-    ids = [_id_of(item) for item in items]
+        return _refuse(f"Expected 'asc' or 'desc', got {order[:40]!r}.", "order")
+    ids = [f"{json.parse(json.split_object(item)['id'])}" for item in items]
     if order == "desc":
         items, ids = items[::-1], ids[::-1]
     after = query.get("after")
     if after is not None and after not in ids:
-        return Problem(400, _KIND, f"There is no item {after[:80]!r} here.", None, "after")
+        return _refuse(f"There is no item {after[:80]!r} here.", "after")
     begin = 0 if after is None else ids.index(after) + 1
     end = begin + int(limit)
-    return _page(items[begin:end], ids[begin:end], has_more=end < len(items))
+    shown = ids[begin:end]
+    return json.join_object(
+        {
+            "object": b'"list"',
+            "data": json.join_array([*map(_list_item, items[begin:end])]),
+            "first_id": json.dump(shown[0] if shown else None),
+            "last_id": json.dump(shown[-1] if shown else None),
+            "has_more": json.dump(end < len(items)),
+        }
+    )
 
 
 def cancel(response_id: str) -> Problem:
@@ -70,6 +75,10 @@ def not_offered(path: str) -> Problem:
     return Problem(404, _KIND, f"There is no {path}. {remedy}", "not_found")
 
 
+def _refuse(problem: str, param: str) -> Problem:
+    return Problem(400, _KIND, problem, param=param)
+
+
 def _missing(response_id: str) -> Problem:
     problem = (
         f"Response with id {response_id[:80]!r} not found: it was not stored, or not for long."
@@ -77,31 +86,11 @@ def _missing(response_id: str) -> Problem:
     return Problem(404, _KIND, problem)
 
 
-def _page(items: list[bytes], ids: list[str], *, has_more: bool) -> bytes:
-    first, last = (ids[0], ids[-1]) if ids else (None, None)
-    return json.join_object(
-        {
-            "object": b'"list"',
-            "data": json.join_array([_list_item(item) for item in items]),
-            "first_id": json.dump(first),
-            "last_id": json.dump(last),
-            "has_more": json.dump(has_more),
-        }
-    )
-
-
 def _list_item(item: bytes) -> bytes:
     """Write an item in full: clients may leave out the type of a message, and that of its text."""
     members = {"type": b'"message"', **json.split_object(item)}
     content = members.get("content", b"")
     if members["type"] == b'"message"' and content.startswith(b'"'):
-        is_said = members.get("role") == b'"assistant"'
-        kind = b'"output_text"' if is_said else b'"input_text"'
-        part: dict[str, bytes] = {"type": kind, "text": content}
-        members["content"] = json.join_array([json.join_object(part)])
+        kind = b"output" if members.get("role") == b'"assistant"' else b"input"
+        members["content"] = b'[{"type":"%b_text","text":%b}]' % (kind, content)
     return json.join_object(members)
-
-
-def _id_of(item: bytes) -> str:
-    value = json.parse(json.split_object(item)["id"])
-    return f"{value}"

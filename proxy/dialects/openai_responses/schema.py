@@ -7,25 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
-from proxy.conversation.json import JsonObject
+from proxy.dialects import wire_schema as wire
 from proxy.dialects.front import Schemas
 from proxy.dialects.openai_chat.schema import count_schema, error_schema
 from proxy.dialects.temper_options import TemperOptions
-from proxy.dialects.wire_schema import (
-    TEXT,
-    Integer,
-    Number,
-    Schema,
-    TokenCount,
-    Unread,
-    WireObject,
-    check,
-    object_schema,
-    request_schema,
-)
 
 
-class Reasoning(WireObject):
+class Reasoning(wire.WireObject):
     """How much is thought, and how thoughts are shown."""
 
     effort: StrictStr | None = None
@@ -33,24 +21,24 @@ class Reasoning(WireObject):
     generate_summary: StrictStr | None = None  # its older name
 
 
-class TextFormat(WireObject):
+class TextFormat(wire.WireObject):
     """The form of the answer."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: StrictStr | None = None
-    schema_: Schema | None = Field(default=None, alias="schema")
+    schema_: wire.Schema | None = Field(default=None, alias="schema")
 
 
-class TextOptions(WireObject):
+class TextOptions(wire.WireObject):
     """What is said of the answer's text."""
 
     format: TextFormat | None = None
 
 
-class ResponseRequest(WireObject):
+class ResponseRequest(wire.WireObject):
     """A request for a response."""
 
-    input: Unread = None
+    input: wire.Unread = None
     instructions: StrictStr | None = None
     model: StrictStr | None = None
     stream: StrictBool | None = None
@@ -58,10 +46,10 @@ class ResponseRequest(WireObject):
     background: StrictBool | None = None
     previous_response_id: StrictStr | None = None
     parallel_tool_calls: StrictBool | None = None
-    temperature: Number | None = None
-    top_p: Number | None = None
-    top_logprobs: Integer | None = None
-    max_output_tokens: TokenCount | None = None
+    temperature: wire.Number | None = None
+    top_p: wire.Number | None = None
+    top_logprobs: wire.Integer | None = None
+    max_output_tokens: wire.TokenCount | None = None
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
     include: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
@@ -71,21 +59,16 @@ class ResponseRequest(WireObject):
     temper: TemperOptions | None = None
 
 
-def validate(body: JsonObject) -> ResponseRequest:
-    """Check the fields; raises `InvalidRequest` that names the first one that is wrong."""
-    return check(ResponseRequest, body)
-
-
 def responses_schemas() -> Schemas:
     """Describe a request, an answer, a count and an error; the last two are those of the chat."""
-    described = object_schema(
-        id=TEXT,
+    answer = wire.named_schema(
+        "Response",
+        id=wire.TEXT,
         object={"const": "response"},
         created_at={"type": "integer"},
         status={"enum": ["completed", "incomplete", "failed", "in_progress"]},
-        model=TEXT,
+        model=wire.TEXT,
         output={"type": "array", "items": {"type": "object"}},
     )
-    answer: JsonObject = {"title": "Response", **described}
-    request = request_schema(ResponseRequest, "Response")
+    request = wire.request_schema(ResponseRequest, "Response")
     return Schemas(request, answer, count_schema(), error_schema())

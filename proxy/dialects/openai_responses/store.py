@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
+from proxy.dialects.lenient_json import as_object, as_text
 
 _OVERHEAD = 2**10  # of a response beside its bytes
 
@@ -45,14 +45,30 @@ class ResponseStore(Protocol):
     def keep(self, owner: str, response: StoredResponse) -> None:
         """Keep a response, once, at the expense of those that were not used for longest."""
 
+    def chain(self, owner: str, response_id: str) -> Sequence[StoredResponse]:
+        """Return a response and those before it, the latest first, as far as they are known.
+
+        This counts as a use of them all.
+        """
+
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
         """Return a response, and count that as a use of it and of all before it."""
+        return next(iter(self.chain(owner, response_id)), None)
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
         """Return all items up to the end of a response; None if a part of them is not known."""
+        chain = self.chain(owner, response_id)
+        if not chain or chain[-1].previous_id is not None:
+            return None
+        return [item for response in reversed(chain) for item in response.items]
 
     def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
         """Return what a response was made from, as far as it is known; None without a response."""
+        chain = self.chain(owner, response_id)
+        if not chain:
+            return None
+        latest, *earlier = chain
+        return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
 
     def item(self, owner: str, item_id: str) -> bytes | None:
         """Return an item by its own id, whichever response it belongs to."""
@@ -63,6 +79,4 @@ class ResponseStore(Protocol):
 
 def id_of(item: bytes) -> str:
     """Return the id of an item, "" where it has none."""
-    value: JsonValue = json.parse(item)
-    found = value.get("id") if isinstance(value, dict) else None
-    return found if isinstance(found, str) else ""
+    return as_text(as_object(json.parse(item)).get("id"))

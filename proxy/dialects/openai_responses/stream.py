@@ -8,6 +8,8 @@ follows the last one, not even `[DONE]`.
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, UsageReported
@@ -18,7 +20,6 @@ from proxy.dialects.openai_responses.response import (
     COMPLETED,
     FAILED,
     AnswerTerms,
-    Identity,
     ResponseState,
     ending_of,
     response_object,
@@ -41,19 +42,25 @@ def is_good_end(end: bytes) -> bool:
 
 
 class AnswerInProgress:
-    """One answer while it is made, whichever way it is written in the end."""
+    """One answer while it is made, which may become a stream; alone it adds up to the whole."""
 
     def __init__(
-        self, terms: AnswerTerms, identity: Identity, stamp: IdsAndClock, keep: Keep
+        self, terms: AnswerTerms, begun: ResponseState, stamp: IdsAndClock, keep: Keep
     ) -> None:
         self.output = OutputItems(terms, stamp.token)
         self._terms = terms
-        self._identity = identity
+        self._begun = begun
         self._now = stamp.now
         self._keep = keep
         self._usage: JsonObject | None = None
         self._status = COMPLETED
         self._why: str | None = None
+
+    def add(self, event: ReplyEvent, /) -> None:
+        self.take(event)
+
+    def build(self) -> bytes:
+        return self.finish()[1]
 
     def take(self, event: ReplyEvent) -> list[Event]:
         """Return what an event means for the items."""
@@ -68,26 +75,26 @@ class AnswerInProgress:
                 return self.output.take(event)
 
     def start(self) -> bytes:
-        """Return the object as it is at the start."""
-        return self._object(ResponseState())
+        return response_object(self._terms, self._begun)
 
     def finish(self) -> tuple[str, bytes]:
         """Return the status and the object of an answer that ended well, and keep them."""
         completed = int(self._now()) if self._status == COMPLETED else None
         usage = usage_of(self._usage)
-        state = ResponseState(self._status, self.output.done, usage, completed, self._why)
-        whole = self._object(state)
+        whole = self._object(
+            status=self._status, usage=usage, completed=completed, incomplete_reason=self._why
+        )
         self._keep(tuple(self.output.done), whole)
         return self._status, whole
 
     def fail_object(self, problem: Problem) -> bytes:
-        """Return the object of an answer that broke off."""
         error = stream_error(problem)
         usage = None if self._usage is None else usage_of(self._usage)
-        return self._object(ResponseState(FAILED, self.output.done, usage, error=error))
+        return self._object(status=FAILED, usage=usage, error=error)
 
-    def _object(self, state: ResponseState) -> bytes:
-        return response_object(self._identity, self._terms, state)
+    def _object(self, **changes: object) -> bytes:
+        state = replace(self._begun, output=self.output.done, **changes)
+        return response_object(self._terms, state)
 
 
 class ResponseEncoder:
@@ -103,7 +110,8 @@ class ResponseEncoder:
             if type(event) is TextDelta and (more := self._more_text(event)):
                 written.append(more)
             else:
-                written += map(self._item_event, self._answer.take(event))
+                for kind, members in self._answer.take(event):
+                    written.append(self._event(kind, b"," + json.dump(members)[1:]))
         return b"".join(written)
 
     def keep_alive(self) -> bytes:
@@ -114,13 +122,11 @@ class ResponseEncoder:
         return sse.encode_comment(text)
 
     def end(self) -> bytes:
-        """Return the last event of an answer that ended well."""
         begun = self._begin()
         status, whole = self._answer.finish()
         return begun + self._lifecycle(f"response.{status}", whole)
 
     def fail(self, problem: Problem) -> bytes:
-        """Return the last event of an answer that broke off."""
         return self._begin() + self._lifecycle("response.failed", self._answer.fail_object(problem))
 
     def _more_text(self, delta: TextDelta) -> bytes:
@@ -143,26 +149,8 @@ class ResponseEncoder:
     def _lifecycle(self, kind: str, response: bytes) -> bytes:
         return self._event(kind, b',"response":' + response + b"}")
 
-    def _item_event(self, event: Event) -> bytes:
-        kind, members = event
-        return self._event(kind, b"," + json.dump(members)[1:])
-
     def _event(self, kind: str, rest: bytes) -> bytes:
         name = kind.encode()
-        number = self._number
+        head = b'{"type":"%b","sequence_number":%d' % (name, self._number)
         self._number += 1
-        head = b'{"type":"%b","sequence_number":%d' % (name, number)
         return b"event: %b\ndata: %b%b\n\n" % (name, head, rest)
-
-
-class ResponseBuilder:
-    """Adds up the events of one answer to a whole one."""
-
-    def __init__(self, answer: AnswerInProgress) -> None:
-        self._answer = answer
-
-    def add(self, event: ReplyEvent, /) -> None:
-        self._answer.take(event)
-
-    def build(self) -> bytes:
-        return self._answer.finish()[1]

@@ -13,24 +13,21 @@ from proxy.dialects.field_table import (
     FieldTable,
     Handling,
     refuse,
+    rows,
 )
 
 _CARRY, _ENFORCE, _IGNORE = Handling.CARRIED, Handling.ENFORCED, Handling.IGNORED
 _DROP = Handling.DROPPED
-_ECHO = Field(_IGNORE, "repeated in the answer")
 _NOTHING_RUNS_IT = refuse("Nothing here runs it. Offer a function that you run yourself.")
 
 FIELDS = FieldTable(
+    rows(CARRIED, "model temperature top_p"),
+    rows(ENFORCED, "stream parallel_tool_calls"),
     {
-        "model": CARRIED,
         "input": Field(_CARRY, "a string is one message of the user"),
         "instructions": Field(_CARRY, "the first system message, of this request only"),
-        "stream": ENFORCED,
-        "temperature": CARRIED,
-        "top_p": CARRIED,
         "tools": Field(_CARRY, "see tools"),
         "tool_choice": Field(_ENFORCE, "with `allowed_tools` all tools stay in the prompt"),
-        "parallel_tool_calls": ENFORCED,
         "max_output_tokens": Field(_CARRY, "as `max_tokens`"),
         "max_tool_calls": Field(_IGNORE, "it counts tools that a server runs; repeated"),
         "text": Field(_ENFORCE, "`format` is checked; `verbosity` is repeated only"),
@@ -55,63 +52,45 @@ FIELDS = FieldTable(
             "No conversations are kept. Use `previous_response_id`, or send all as `input`.",
         ),
         "prompt": refuse("No prompts are kept. Send its text as `instructions` or `input`."),
-        "metadata": _ECHO,
-        "user": _ECHO,
-        "safety_identifier": _ECHO,
-        "prompt_cache_retention": _ECHO,
-        "prompt_cache_options": _ECHO,
         "service_tier": Field(_IGNORE, 'the answer says "default"'),
         "stream_options": Field(_IGNORE, "nothing is obfuscated"),
-        "context_management": IGNORED,
-        "client_metadata": IGNORED,
-        "access_programs": IGNORED,
-        "moderation": IGNORED,
-        "image": IGNORED,
-        "background_options": IGNORED,
-    }
+    },
+    rows(
+        Field(_IGNORE, "repeated in the answer"),
+        "metadata user safety_identifier prompt_cache_retention prompt_cache_options",
+    ),
+    rows(IGNORED, "context_management client_metadata access_programs moderation image"),
+    rows(IGNORED, "background_options"),
 )
 
 ITEMS = FieldTable(
+    rows(CARRIED, "function_call function_call_output custom_tool_call_output tool_search_call"),
+    rows(CARRIED, "shell_call shell_call_output local_shell_call local_shell_call_output"),
+    rows(CARRIED, "apply_patch_call apply_patch_call_output"),
     {
         "message": Field(_CARRY, "one of the system amid the input joins the message before it"),
-        "function_call": CARRIED,
-        "function_call_output": CARRIED,
         "custom_tool_call": Field(_CARRY, "as a call with one string, `input`"),
-        "custom_tool_call_output": CARRIED,
-        "tool_search_call": CARRIED,
         "tool_search_output": Field(_CARRY, "its tools are offered from here on"),
         "additional_tools": Field(_CARRY, "they are offered from here on"),
-        "shell_call": CARRIED,
-        "shell_call_output": CARRIED,
-        "local_shell_call": CARRIED,
-        "local_shell_call_output": CARRIED,
-        "apply_patch_call": CARRIED,
-        "apply_patch_call_output": CARRIED,
         "reasoning": Field(_CARRY, "thoughts that another model signed are left out"),
         "item_reference": Field(_ENFORCE, "from the store"),
-        "configuration_update": IGNORED,
         "compaction": Field(_DROP, "nobody but its maker can read it"),
         "compaction_trigger": refuse(
             'Histories are shortened without being asked; `truncation: "auto"` says so.'
         ),
-        "web_search_call": DROPPED,
         "file_search_call": Field(_DROP, "texts that were found are kept"),
         "code_interpreter_call": Field(_DROP, "the code and what it printed are kept"),
-        "image_generation_call": DROPPED,
-        "computer_call": DROPPED,
-        "computer_call_output": DROPPED,
-        "mcp_list_tools": DROPPED,
-        "mcp_approval_request": DROPPED,
-        "mcp_approval_response": DROPPED,
         "mcp_call": Field(_DROP, "its output is kept"),
-        "program": DROPPED,
-        "program_output": DROPPED,
-    }
+    },
+    rows(IGNORED, "configuration_update"),
+    rows(DROPPED, "web_search_call image_generation_call computer_call computer_call_output"),
+    rows(DROPPED, "mcp_list_tools mcp_approval_request mcp_approval_response"),
+    rows(DROPPED, "program program_output"),
 )
 
 TOOLS = FieldTable(
+    rows(CARRIED, "function"),
     {
-        "function": CARRIED,
         "namespace": Field(_CARRY, "each member as a function NAMESPACE__MEMBER"),
         "custom": Field(
             _CARRY, "as a function with one string; a regex is checked, lark is quoted"
@@ -121,15 +100,11 @@ TOOLS = FieldTable(
         "local_shell": Field(_CARRY, "as a function"),
         "apply_patch": Field(_CARRY, "as a function"),
         "web_search": Field(_DROP, "refused if no other tool is left"),
-        "web_search_2025_08_26": Field(_DROP, "the same"),
-        "web_search_preview": Field(_DROP, "the same"),
-        "web_search_preview_2025_03_11": Field(_DROP, "the same"),
-        "file_search": _NOTHING_RUNS_IT,
-        "code_interpreter": _NOTHING_RUNS_IT,
-        "image_generation": _NOTHING_RUNS_IT,
-        "mcp": _NOTHING_RUNS_IT,
-        "computer": _NOTHING_RUNS_IT,
-        "computer_use_preview": _NOTHING_RUNS_IT,
-        "programmatic_tool_calling": _NOTHING_RUNS_IT,
-    }
+    },
+    rows(
+        Field(_DROP, "the same"),
+        "web_search_2025_08_26 web_search_preview web_search_preview_2025_03_11",
+    ),
+    rows(_NOTHING_RUNS_IT, "file_search code_interpreter image_generation mcp computer"),
+    rows(_NOTHING_RUNS_IT, "computer_use_preview programmatic_tool_calling"),
 )

@@ -1,38 +1,32 @@
 """The tools of a request: what the model is offered, and what each is to the client."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
-from proxy.dialects.foreign_history import write_tool
-from proxy.dialects.openai_chat.decode import check_name
-from proxy.dialects.openai_responses.client_tools import (
-    KINDS,
-    OfferedForm,
-    Origin,
-    ToolKind,
-    built_in,
-    custom,
-    flat_name,
-    function,
-    search,
-)
+from proxy.dialects.foreign_history import write_choice, write_tool
+from proxy.dialects.openai_responses import client_tools
+from proxy.dialects.openai_responses.client_tools import KINDS, Origin, ToolKind, flat_name
 from proxy.dialects.openai_responses.table import TOOLS
-from proxy.dialects.raw_json import JsonText, Node, concatenate, own_text, require
+from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, own_text
+from proxy.dialects.tool_names import check_name, check_new, check_offered
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
-_PARAGRAPH = own_text("\n\n")
+_NAMED = (ToolKind.FUNCTION.value, ToolKind.CUSTOM.value)
 _TOOL = "tool"  # the place of a tool before it is known where in a request it stands
 
 
 class _Namespace(NamedTuple):
     """What its members have in common."""
 
-    name: str
-    description: JsonText | None
+    name: str | None = None
+    description: JsonText | None = None
+
+
+_NO_NAMESPACE = _Namespace()
 
 
 class _ReadTool(NamedTuple):
@@ -49,10 +43,10 @@ class ToolTable:
 
     def __init__(self, facts: list[Fact]) -> None:
         self.origins: dict[str, Origin] = {}
+        self.left_out: list[str] = []
         self._facts = facts
         self._offered: dict[str, Tool] = {}
         self._waiting: dict[str, _ReadTool] = {}
-        self._left_out: list[str] = []
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -60,50 +54,44 @@ class ToolTable:
         return tuple(self._offered.values())
 
     def offer(self, tools: Node | None) -> None:
-        """Take the tools of the request."""
-        for node in [] if tools is None else tools.elements():
-            for read in self._read(node):
-                name = read.tool.name
-                if name in self._offered or name in self._waiting:
-                    raise InvalidRequest(f"Two tools are named {name!r}. Rename one.", read.path)
-                if read.waits:
-                    self._waiting[name] = read
-                else:
-                    self._add(read)
+        for read in self._read(tools):
+            name = read.tool.name
+            check_new(name, self._offered, read.path)
+            check_new(name, self._waiting, read.path)
+            if read.waits:
+                self._waiting[name] = read
+            else:
+                self._add(read)
 
     def find(self, tools: Node | None) -> list[str]:
         """Take tools that were found, or added, amid the conversation; returns their names."""
         names: list[str] = []
-        for node in [] if tools is None else tools.elements():
-            for read in self._read(node):
-                name = read.tool.name
-                names.append(name)
-                if name not in self._offered:
-                    self._add(self._waiting.pop(name, read))
+        for read in self._read(tools):
+            name = read.tool.name
+            names.append(name)
+            if name not in self._offered:
+                self._add(self._waiting.pop(name, read))
         return names
 
     def check(self, path: str = "tools") -> None:
         """Raise `InvalidRequest` if nothing is left of the tools but what nobody here can run."""
-        if self._left_out and not self._offered and not self._waiting:
-            kind = self._left_out[0]
+        if self.left_out and not self._offered and not self._waiting:
+            kind = self.left_out[0]
             problem = f"A tool of the type {kind!r} is of no use alone: nothing here runs it."
             raise InvalidRequest(f"{problem} Offer a function that you run yourself.", path)
-
-    def is_left_out(self, kind: str) -> bool:
-        """Return whether a tool of this type was offered and left out."""
-        return kind in self._left_out
 
     def _add(self, read: _ReadTool) -> None:
         self._offered[read.tool.name] = read.tool
         self.origins[read.tool.name] = read.origin
 
-    def _read(self, node: Node) -> list[_ReadTool]:
-        kind = node.object().get("type")
-        if not isinstance(kind, str) or not TOOLS.drops(kind):
-            return _read_tools(node)
-        self._left_out.append(kind)
-        self._facts.append(Omitted("web_search"))
-        return []
+    def _read(self, tools: Node | None) -> Iterator[_ReadTool]:
+        for node in [] if tools is None else tools.elements():
+            kind = node.object().get("type")
+            if isinstance(kind, str) and TOOLS.drops(kind):
+                self.left_out.append(kind)
+                self._facts.append(Omitted("web_search"))
+            else:
+                yield from _read_tools(node)
 
 
 def _read_tools(node: Node) -> list[_ReadTool]:
@@ -117,8 +105,17 @@ def _read_tools(node: Node) -> list[_ReadTool]:
 
 @DocumentCache
 def _read_all(source: bytes) -> list[_ReadTool]:
-    definitions = _definitions_in(Node(json.parse(source), source, _TOOL))
-    return [one.read() for one in definitions]
+    members = Node(json.parse(source), source, _TOOL).members()
+    kind = members.need("type").text().text
+    if kind == "namespace":
+        common = _Namespace(members.need("name").text().text, members.text("description"))
+        return [_read_member(one.members(), common) for one in members.need("tools").elements()]
+    if (remedy := TOOLS.remedy(kind)) is not None:
+        problem = f"Tools of the type {kind!r} are not supported. {remedy}"
+        raise InvalidRequest(problem, members.path)
+    if kind not in KINDS:
+        raise InvalidRequest(f"No type of tools is called {kind!r}.", members.at("type"))
+    return [_read_tool(ToolKind(kind), members)]
 
 
 def _path_in(path: str, node: Node) -> str:
@@ -126,89 +123,39 @@ def _path_in(path: str, node: Node) -> str:
     return node.path + path.removeprefix(_TOOL)
 
 
-@dataclass(frozen=True, slots=True)
-class _ClientDefinition:
-    """A tool as the client wrote it, alone or in a namespace."""
-
-    kind: ToolKind
-    members: dict[str, Node]
-    path: str
-    namespace: _Namespace | None = None
-
-    def read(self) -> _ReadTool:
-        """Return it as a function; raises `InvalidRequest`."""
-        origin = self._origin()
-        name = flat_name(origin.namespace, origin.name)
-        shown, strict = self._show(), self.members.get("strict")
-        source = write_tool(
-            own_text(name),
-            description=self._describe(shown.description),
-            parameters=shown.parameters,
-            strict=None if strict is None or self.kind is not ToolKind.FUNCTION else strict.source,
-        )
-        waits = "defer_loading" in self.members and self.members["defer_loading"].value is True
-        return _ReadTool(Tool(name, shown.checked, source), origin, self.path, waits)
-
-    def _origin(self) -> Origin:
-        if self.kind not in (ToolKind.FUNCTION, ToolKind.CUSTOM):
-            return Origin(self.kind, self.kind.value)
-        name = require(self.members, "name", self.path).text().text
-        check_name(name, f"{self.path}.name")
-        return Origin(self.kind, name, None if self.namespace is None else self.namespace.name)
-
-    def _show(self) -> OfferedForm:
-        match self.kind:
-            case ToolKind.FUNCTION:
-                return function(self.members)
-            case ToolKind.CUSTOM:
-                return custom(self.members)
-            case ToolKind.SEARCH:
-                return search(self.members, self.path)
-            case _:
-                return built_in(self.kind, self.members, self.path)
-
-    def _describe(self, description: JsonText | None) -> JsonText | None:
-        """Put what is said of the namespace before what is said of its member."""
-        common = None if self.namespace is None else self.namespace.description
-        if common is None or description is None:
-            return description or common
-        return concatenate(common, _PARAGRAPH, description)
-
-
-def _definitions_in(node: Node) -> list[_ClientDefinition]:
-    members = node.members()
-    kind = require(members, "type", node.path).text().text
-    if kind != "namespace":
-        return [_ClientDefinition(_kind_of(kind, node.path), members, node.path)]
-    name = require(members, "name", node.path).text().text
-    namespace = _Namespace(
-        name, members["description"].text() if "description" in members else None
-    )
-    inner = require(members, "tools", node.path).elements()
-    return [_member_of(namespace, one) for one in inner]
-
-
-def _member_of(namespace: _Namespace, node: Node) -> _ClientDefinition:
-    members = node.members()
-    kind = require(members, "type", node.path).text().text
-    if kind not in ("function", "custom"):
+def _read_member(members: Members, common: _Namespace) -> _ReadTool:
+    kind = members.need("type").text().text
+    if kind not in _NAMED:
         problem = "A namespace holds functions and custom tools only."
-        raise InvalidRequest(problem, f"{node.path}.type")
-    return _ClientDefinition(ToolKind(kind), members, node.path, namespace)
+        raise InvalidRequest(problem, members.at("type"))
+    return _read_tool(ToolKind(kind), members, common)
 
 
-def _kind_of(word: str, path: str) -> ToolKind:
-    if (remedy := TOOLS.remedy(word)) is not None:
-        raise InvalidRequest(f"Tools of the type {word!r} are not supported. {remedy}", path)
-    if word not in KINDS:
-        raise InvalidRequest(f"No type of tools is called {word!r}.", f"{path}.type")
-    return ToolKind(word)
+def _read_tool(kind: ToolKind, members: Members, common: _Namespace = _NO_NAMESPACE) -> _ReadTool:
+    """Write a tool of the client's as a function; raises `InvalidRequest`."""
+    origin = Origin(kind, kind.value)
+    if kind.value in _NAMED:
+        origin = Origin(kind, members.need("name").text().text, common.name)
+        check_name(origin.name, members.at("name"))
+    shown = client_tools.offered_form(kind, members)
+    description = shown.description or common.description
+    if shown.description is not None and common.description is not None:
+        description = concatenate(common.description, client_tools.PARAGRAPH, shown.description)
+    strict = members.get("strict") if kind is ToolKind.FUNCTION else None
+    name = flat_name(origin.namespace, origin.name)
+    source = write_tool(
+        own_text(name),
+        description=description,
+        parameters=shown.parameters,
+        strict=None if strict is None else strict.source,
+    )
+    waits = members.value("defer_loading") is True
+    return _ReadTool(Tool(name, shown.checked, source), origin, members.path, waits)
 
 
 _PARAM = "tool_choice"
 _WORDS = frozenset(use.value for use in ToolUse)
-_MODES = ("auto", "required")
-_NAMED = (ToolKind.FUNCTION.value, ToolKind.CUSTOM.value)
+_MODES = frozenset(("auto", "required"))
 
 
 class ToolUseChoice(NamedTuple):
@@ -236,9 +183,9 @@ def _read(node: Node, table: ToolTable) -> ToolUseChoice:
     if node.is_text:
         return _word(node, _WORDS)
     members = node.members()
-    if require(members, "type", _PARAM).value == "allowed_tools":
-        mode = _word(require(members, "mode", _PARAM), frozenset(_MODES))
-        named = [_name_in(one, table) for one in require(members, "tools", _PARAM).elements()]
+    if members.need("type").value == "allowed_tools":
+        mode = _word(members.need("mode"), _MODES)
+        named = [_name_in(one, table) for one in members.need("tools").elements()]
         allowed = frozenset(name for name in named if name is not None)
         if not allowed:
             raise InvalidRequest("Expected at least one tool.", f"{_PARAM}.tools")
@@ -246,37 +193,31 @@ def _read(node: Node, table: ToolTable) -> ToolUseChoice:
     name = _name_in(node, table)
     if name is None:
         raise InvalidRequest("Nothing here runs this tool. Choose another.", f"{_PARAM}.type")
-    function = json.join_object({"name": json.dump(name)})
-    source = json.join_object({"type": b'"function"', "function": function})
-    return ToolUseChoice(NamedTool(name), source)
+    choice = NamedTool(name)
+    return ToolUseChoice(choice, write_choice(choice))
 
 
 def _word(node: Node, known: frozenset[str]) -> ToolUseChoice:
-    word = node.text()
-    if word.text not in known:
+    word = node.text().text
+    if word not in known:
         expected = ", ".join(sorted(known))
-        raise InvalidRequest(f"Expected one of {expected}, got {word.text[:40]!r}.", node.path)
-    return ToolUseChoice(ToolUse(word.text), json.dump(word.text))
+        raise InvalidRequest(f"Expected one of {expected}, got {word[:40]!r}.", node.path)
+    return ToolUseChoice(ToolUse(word), json.dump(word))
 
 
 def _name_in(node: Node, table: ToolTable) -> str | None:
     """Return the name under which a chosen tool is offered; None for one that was left out."""
     members = node.members()
-    kind = require(members, "type", node.path).text().text
-    if table.is_left_out(kind):
+    kind = members.need("type").text().text
+    if kind in table.left_out:
         return None
     if kind not in KINDS:
         problem = f"Tools of the type {kind[:40]!r} cannot be chosen: nothing here runs them."
-        raise InvalidRequest(problem, f"{node.path}.type")
-    if kind not in _NAMED:
-        return _require_offered(kind, table, f"{node.path}.type")
-    namespace = members["namespace"].text().text if "namespace" in members else None
-    name = require(members, "name", node.path)
-    return _require_offered(flat_name(namespace, name.text().text), table, name.path)
-
-
-def _require_offered(name: str, table: ToolTable, path: str) -> str:
-    if name not in table.origins:
-        known = ", ".join(table.origins) or "none"
-        raise InvalidRequest(f"There is no tool {name!r} among the offered ones: {known}.", path)
+        raise InvalidRequest(problem, members.at("type"))
+    name, place = kind, "type"
+    if kind in _NAMED:
+        place = "name"
+        namespace = members.word("namespace") if "namespace" in members else None
+        name = flat_name(namespace, members.need(place).text().text)
+    check_offered(name, table.origins, members.at(place))
     return name

@@ -82,9 +82,8 @@ class Cues:
 
 def load_languages() -> tuple[Cues, ...]:
     """Read every language, ordered by the name of its file."""
-    files = sorted(
-        _find_shipped_folder(resources.files("proxy")).iterdir(), key=lambda file: file.name
-    )
+    folder = _find_shipped_folder(resources.files("proxy"))
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
     return tuple(_read(file) for file in files if file.name.endswith(".toml"))
 
 

@@ -52,7 +52,10 @@ def find_last_sentences(text: str) -> tuple[str, ...]:
     lines = [line for line in tail.splitlines() if line.strip()][-_LINES:]
     if not lines or _NO_PROSE.match(lines[-1]):
         return ()
-    return tuple(_sentences("\n".join(lines))[-_SENTENCES:])
+    plain = _EMPHASIS.sub("", _LINK.sub(r"\1", _CODE.sub("`", "\n".join(lines))))
+    prose = _PICTURES.sub("", _QUOTATION.sub('"', plain))
+    sentences = [one for one in _SENTENCE_END.split(prose) if one.strip(' .!"')]
+    return tuple(sentences[-_SENTENCES:])
 
 
 def is_question(text: str) -> bool:
@@ -71,12 +74,6 @@ def _tail(text: str) -> str:
         return ""
     tail = text[-_TAIL:].rpartition(_THOUGHTS_END)[2]
     return tail.rpartition(_FENCE)[2].rstrip()
-
-
-def _sentences(text: str) -> list[str]:
-    plain = _EMPHASIS.sub("", _LINK.sub(r"\1", _CODE.sub("`", text)))
-    prose = _PICTURES.sub("", _QUOTATION.sub('"', plain))
-    return [one for one in _SENTENCE_END.split(prose) if one.strip(' .!"')]
 
 
 def normalise(sentence: str) -> Sentence:

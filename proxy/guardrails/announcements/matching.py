@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from itertools import chain
 
 from proxy.guardrails.announcements.cues import Cues, split_phrases
 
@@ -32,15 +33,20 @@ class CueFinding(Enum):
     BARRED = "barred"
 
 
+def _compile(field: str) -> "cached_property[re.Pattern[str]]":
+    return cached_property(lambda matcher: matcher.pattern(getattr(matcher.cues, field)))
+
+
 class Matcher:
     """The cues of one language; patterns are compiled when they are first needed."""
 
     def __init__(self, cues: Cues) -> None:
-        self._cues = cues
+        self.cues = cues
         self.language = cues.language
         self.script = cues.script
         self._space = " " if cues.is_spaced else ""
-        self._first_words = _first_words(cues)
+        fields = cues.openings, cues.subjects, cues.forms, cues.starts, cues.trailing, cues.endings
+        self._first_words = _first_words_of(",".join((*fields, cues.wholes)))
         self._words_of_afterthoughts = _first_words_of(cues.afterthoughts)
         self._last_words = tuple(one.rpartition(" ")[2] for one in split_phrases(cues.suffixes))
 
@@ -66,25 +72,26 @@ class Matcher:
 
     def is_afterthought(self, sentence: Sentence) -> bool:
         """Return whether a sentence only says what follows the act that was announced before it."""
-        if self._words_of_afterthoughts.isdisjoint(sentence.words) and self._cues.is_spaced:
+        if self._words_of_afterthoughts.isdisjoint(sentence.words) and self.cues.is_spaced:
             return False
         return self._afterthought.match(sentence.text) is not None
 
     def _may_have_cue(self, words: Collection[str]) -> bool:
         """Tell cheaply whether it is worth to search, which it is for few languages."""
-        if not self._cues.is_spaced or not self._first_words.isdisjoint(words):
+        if not self.cues.is_spaced or not self._first_words.isdisjoint(words):
             return True
         last_words = self._last_words
         return bool(last_words) and any(word.endswith(last_words) for word in words)
 
     def _spans(self, text: str, tool_words: Collection[str]) -> Iterator[tuple[int, int]]:
-        for found in self._cue.finditer(text):
-            yield found.span()
-        for found in self._last.finditer(text, max(0, len(text) - _SIGHT)):
+        last = self._last.finditer(text, max(0, len(text) - _SIGHT))
+        for found in chain(self._cue.finditer(text), last):
             yield found.span()
         for found in self._start.finditer(text):
-            if not self._is_subject(text[found.end() :]):
-                yield found.span()
+            rest = text[found.end() :]
+            clause = self._clause.search(rest)
+            if not self._finite.search(rest[: clause.start() + 1] if clause else rest):
+                yield found.span()  # it is not the subject of a sentence
         for found in self._opening.finditer(text):
             if self._is_act(found[1], text, tool_words):
                 yield found.span()
@@ -97,10 +104,6 @@ class Matcher:
         is_urgent = text.endswith(f" {_COLON} ") or self._urgency.search(text) is not None
         return is_urgent and bool(self._sayings)
 
-    def _is_subject(self, rest: str) -> bool:
-        clause = self._clause.search(rest)
-        return self._finite.search(rest[: clause.start() + 1] if clause else rest) is not None
-
     def _counts(self, text: str, start: int, end: int) -> bool:
         before, cue, behind = text[:start], text[start:end], text[end:]
         if self._before.search(before) or self._beside.search(before):
@@ -111,25 +114,21 @@ class Matcher:
 
     @cached_property
     def _cue(self) -> re.Pattern[str]:
-        cues, fillers = self._cues, self._fillers
+        cues, fillers = self.cues, self._fillers
         gap = f"(?:{'[^ ,]+ ' if cues.is_spaced else '[^,]'}){{0,{cues.gap}}}?"
         subjects, verbs = _any_of(cues.subjects), _any_of(cues.verbs)
-        return re.compile(
-            "|".join(
-                self._bound(one)
-                for one in (
-                    f"(?:{_any_of(cues.openings)}){self._space}{fillers}{gap}(?:{_any_of(cues.acts)})",
-                    f"(?:{subjects}) {fillers}(?:{verbs})",
-                    f"(?:{verbs}) (?:{subjects})",
-                    f"(?:{_any_of(cues.forms)})",
-                )
-            )
+        forms = (
+            f"(?:{_any_of(cues.openings)}){self._space}{fillers}{gap}(?:{_any_of(cues.acts)})",
+            f"(?:{subjects}) {fillers}(?:{verbs})",
+            f"(?:{verbs}) (?:{subjects})",
+            f"(?:{_any_of(cues.forms)})",
         )
+        return re.compile("|".join(map(self._bound, forms)))
 
     @cached_property
     def _last(self) -> re.Pattern[str]:
         """What the sentence may end with: a stem and its suffix, or the whole of it."""
-        cues = self._cues
+        cues = self.cues
         particles = _any_number_of(f" ?(?:{_any_of(cues.particles)})")
         stem = f"(?:{_any_of(cues.stems)}) ?(?:{_any_of(cues.suffixes)})"
         last = self._bound(f"(?:{stem}|(?:{_any_of(cues.endings)})){particles}(?={_END})")
@@ -138,78 +137,59 @@ class Matcher:
 
     @cached_property
     def _start(self) -> re.Pattern[str]:
-        urgent = rf"(?=.* (?:{_any_of(self._cues.urgencies)}){_END})"
+        urgent = rf"(?=.* (?:{_any_of(self.cues.urgencies)}){_END})"
         begins = rf"(?:(?<=\A )|(?<=: )|(?<=, ){urgent}){self._leads}"
-        trailing = rf"(?:{_any_of(self._cues.trailing)})(?=.* {_ELLIPSIS} \Z)"
-        starts = f"(?:{_any_of(self._cues.starts)})"
+        trailing = rf"(?:{_any_of(self.cues.trailing)})(?=.* {_ELLIPSIS} \Z)"
+        starts = f"(?:{_any_of(self.cues.starts)})"
         return re.compile(self._bound(f"{begins}(?:{starts}|{trailing})"))
 
     @cached_property
     def _opening(self) -> re.Pattern[str]:
-        if self._cues.gap:
+        if self.cues.gap:
             return _NEVER
-        return re.compile(rf"(?<= )(?:{_any_of(self._cues.openings)}) {self._fillers}([^ ]+)")
+        return re.compile(rf"(?<= )(?:{_any_of(self.cues.openings)}) {self._fillers}([^ ]+)")
 
     @cached_property
     def _urgency(self) -> re.Pattern[str]:
-        return re.compile(f" (?:{_any_of(self._cues.urgencies)}){_END}")
+        return re.compile(f" (?:{_any_of(self.cues.urgencies)}){_END}")
 
     @cached_property
     def _sayings(self) -> frozenset[str]:
-        return frozenset(split_phrases(self._cues.sayings))
-
-    @cached_property
-    def _bar(self) -> re.Pattern[str]:
-        return self._pattern(self._cues.bars)
-
-    @cached_property
-    def _request(self) -> re.Pattern[str]:
-        return self._pattern(self._cues.requests)
+        return frozenset(split_phrases(self.cues.sayings))
 
     @cached_property
     def _afterthought(self) -> re.Pattern[str]:
-        return self._pattern(self._cues.afterthoughts, f"{self._leads}", at=" ")
-
-    @cached_property
-    def _before(self) -> re.Pattern[str]:
-        return self._pattern(self._cues.bars_before)
+        return self.pattern(self.cues.afterthoughts, self._leads, at=" ")
 
     @cached_property
     def _beside(self) -> re.Pattern[str]:
-        return re.compile(
-            f"{'(?<= )' if self._cues.is_spaced else ''}"
-            rf"(?:{_any_of(self._cues.bars_beside)}){self._space}\Z"
-        )
-
-    @cached_property
-    def _inside(self) -> re.Pattern[str]:
-        return self._pattern(self._cues.bars_inside)
+        before = "(?<= )" if self.cues.is_spaced else ""
+        return re.compile(rf"{before}(?:{_any_of(self.cues.bars_beside)}){self._space}\Z")
 
     @cached_property
     def _behind(self) -> re.Pattern[str]:
-        return self._pattern(self._cues.bars_after, at=self._space)
+        return self.pattern(self.cues.bars_after, at=self._space)
 
-    @cached_property
-    def _finite(self) -> re.Pattern[str]:
-        return self._pattern(self._cues.finites)
-
-    @cached_property
-    def _clause(self) -> re.Pattern[str]:
-        return self._pattern(self._cues.clauses)
+    _bar = _compile("bars")
+    _request = _compile("requests")
+    _before = _compile("bars_before")
+    _inside = _compile("bars_inside")
+    _finite = _compile("finites")
+    _clause = _compile("clauses")
 
     @property
     def _fillers(self) -> str:
-        return _any_number_of(f"(?:{_any_of(self._cues.fillers)}){self._space}")
+        return _any_number_of(f"(?:{_any_of(self.cues.fillers)}){self._space}")
 
     @property
     def _leads(self) -> str:
-        return _any_number_of(f"(?:{_any_of(self._cues.leads)}) (?:, )?")
+        return _any_number_of(f"(?:{_any_of(self.cues.leads)}) (?:, )?")
 
-    def _pattern(self, written: str, prefix: str = "", at: str = "") -> re.Pattern[str]:
+    def pattern(self, written: str, prefix: str = "", at: str = "") -> re.Pattern[str]:
         return re.compile(at + self._bound(f"{prefix}(?:{_any_of(written)})"))
 
     def _bound(self, pattern: str) -> str:
-        return f"(?<= )(?:{pattern})(?= )" if self._cues.is_spaced else pattern
+        return f"(?<= )(?:{pattern})(?= )" if self.cues.is_spaced else pattern
 
 
 _PATTERNS = tuple(
@@ -219,21 +199,13 @@ _PATTERNS = tuple(
 
 def _any_of(written: str) -> str:
     """Return a pattern for any of these phrases; for none it never matches."""
-    return "|".join(map(_phrase, split_phrases(written))) or "(?!)"
+    phrases = [re.escape(one).replace(r"\ ", " ") for one in split_phrases(written)]
+    return "|".join(phrases).replace(r"\*", "[^ ]*") or "(?!)"
 
 
 def _any_number_of(pattern: str) -> str:
     """Return a pattern for any number of these: only one way to read them, or time explodes."""
     return f"(?>{pattern})*"
-
-
-def _phrase(phrase: str) -> str:
-    return "[^ ]*".join(map(re.escape, phrase.split("*"))).replace(r"\ ", " ")
-
-
-def _first_words(cues: Cues) -> frozenset[str]:
-    fields = (cues.openings, cues.subjects, cues.forms, cues.starts, cues.trailing, cues.endings)
-    return _first_words_of(",".join((*fields, cues.wholes)))
 
 
 def _first_words_of(written: str) -> frozenset[str]:

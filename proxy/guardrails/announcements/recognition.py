@@ -43,11 +43,16 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
     if before and any(one.is_afterthought(sentence) for one in matchers):
         *before, last = before
         sentence = normalise(last)
-    tool_words = _split_names(tools)
+    names = [name[:64] for name in tools[:_MOST_TOOLS]]
+    tool_words = frozenset(word.lower() for name in names for word in _WORD.findall(name))
     found = {one.find(sentence, tool_words) for one in matchers}
     if CueFinding.ANNOUNCED not in found or CueFinding.BARRED in found:
         return False
-    return not any(_asks_user(one, matchers) for one in before)
+    # what is announced behind a sentence that waits for the user waits for the user, too
+    return not any(
+        is_question(one) or any(each.is_request(said) for each in matchers)
+        for one, said in [(one, normalise(one)) for one in before]
+    )
 
 
 def matchers_for(sentence: str) -> tuple[Matcher, ...]:
@@ -71,15 +76,3 @@ def prepare() -> None:
 def _matchers() -> Mapping[Script, tuple[Matcher, ...]]:
     matchers = [Matcher(cues) for cues in load_languages()]
     return {script: tuple(one for one in matchers if one.script is script) for script in Script}
-
-
-def _asks_user(written: str, matchers: Sequence[Matcher]) -> bool:
-    """Return whether a sentence waits for the user, as does what is announced behind it."""
-    sentence = normalise(written)
-    return is_question(written) or any(one.is_request(sentence) for one in matchers)
-
-
-def _split_names(tools: Sequence[str]) -> frozenset[str]:
-    return frozenset(
-        word.lower() for name in tools[:_MOST_TOOLS] for word in _WORD.findall(name[:64])
-    )

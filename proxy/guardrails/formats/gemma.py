@@ -9,62 +9,43 @@ import re
 from collections.abc import Sequence
 
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
-from proxy.guardrails.rescue.syntax import (
-    MOST_CALLS,
-    Calls,
-    NotACall,
-    Place,
-    Reading,
-    Reason,
-    Syntax,
-    read_row,
-)
+from proxy.guardrails.rescue.rows import FENCE, read_row
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 from proxy.guardrails.rescue.values.reader import read_value
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable
-from proxy.guardrails.tool_prompts.fragments import (
-    append_calls,
-    demand_call,
-    list_tools,
-    write_call,
-    write_result,
-    write_tools,
-)
+from proxy.guardrails.rescue.values.scalars import Style
+from proxy.guardrails.tool_prompts import fragments
 
-_FENCE = "```"
 _MARKS = ("``",)  # of more than two in a row none is left as it is
-_NEXT = ",\n"
 
 
-class GemmaConvention:
+class GemmaConvention(fragments.Convention):
     """JSON objects in one code block."""
 
     name = "gemma"
     syntaxes = ("fenced_json", "bare_json", "python_reply")
-    stops = ()
-    answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
+        listed = fragments.write_tools(fragments.list_tools(tools, respond), _MARKS, ",\n")
         return (
-            "You can call these functions:\n"
-            f"[\n{write_tools(list_tools(tools, respond), _MARKS, _NEXT)}\n]\n\n"
+            f"You can call these functions:\n[\n{listed}\n]\n\n"
             "To call one or several of them, end your reply with a JSON code block, "
             "one object for each call:\n"
-            f'{_FENCE}json\n{{"name": "FUNCTION", "parameters": {{"PARAMETER": "VALUE"}}}}\n'
-            f"{_FENCE}\n"
-            f"You get the results in tool_output code blocks.{demand_call(respond)}"
+            f'{FENCE}json\n{{"name": "FUNCTION", "parameters": {{"PARAMETER": "VALUE"}}}}\n'
+            f"{FENCE}\n"
+            f"You get the results in tool_output code blocks.{fragments.demand_call(respond)}"
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        written = "\n".join(write_call(call, _MARKS, "parameters") for call in calls)
-        return append_calls(text, f"{_FENCE}json\n{written}\n{_FENCE}")
+        written = "\n".join(fragments.write_call(call, _MARKS, "parameters") for call in calls)
+        return fragments.append_calls(text, f"{FENCE}json\n{written}\n{FENCE}")
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
-        return f"{_FENCE}tool_output\n{write_result(name, text, _MARKS)}\n{_FENCE}"
+        return f"{FENCE}tool_output\n{fragments.write_result(name, text, _MARKS)}\n{FENCE}"
 
 
-_NAME = re.compile(r"[\w.:/-]+")
+_NAME = re.compile(r"[\w.:/\\-]+")
 _CALL = "call:"
 _WORD = re.compile(r"(?:call\s*)?:\s*")
 _WORD_BEGINS = re.compile(r"c?|ca|cal|call\s*|(?:call\s*)?:\s*")
@@ -74,57 +55,24 @@ _CLOSERS = Literals(_ENDS)
 _STYLE = Style(_ENDS, is_python=True, has_bare_text=True)
 
 
-class Gemma(Syntax):
-    """One call or several between marks."""
-
-    name = "gemma"
-    openings = ("<|tool_call>", "<start_function_call>", "<tool_call>")
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the calls and their closing mark; the first word `call:` may be missing."""
-        yield from cursor.whitespace()
-        yield from _pass_word(cursor)
-        found = yield from _read_call(cursor)
-        while isinstance(found, Calls) and not found.closed and len(found.calls) <= MOST_CALLS:
-            if not (yield from _pass_word(cursor)):
-                break
-            more = yield from _read_call(cursor)
-            if isinstance(more, NotACall):
-                return more
-            found = Calls(found.calls + more.calls, more.closed)
-        return found
+def _read(cursor: Cursor, opening: str) -> Reading:
+    """Read calls between marks; the first word `call:` may be missing."""
+    yield from cursor.whitespace()
+    yield from _pass_word(cursor)
+    found = yield from _read_call(cursor)
+    while not found.closed and len(found.calls) <= MOST_CALLS and (yield from _pass_word(cursor)):
+        found += yield from _read_call(cursor)
+    return found
 
 
-class BareGemma(Syntax):
-    """Calls without opening marks, one behind the other, at the end of the reply."""
-
-    name = "bare_gemma"
-    openings = (_CALL,)
-    place = Place.REPLY_START
-    is_marked = False
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        return (
-            yield from read_row(cursor, lambda: _read_call(cursor), lambda: cursor.literal(_CALL))
-        )
-
-
-class BareGemmaInText(BareGemma):
-    """The same behind other text; a word is not held back for its first letter."""
-
-    name = "bare_gemma_in_text"
-    openings = (f"\n{_CALL}",)
-    place = Place.ANYWHERE
+def read_bare(cursor: Cursor, opening: str) -> Reading:
+    """Read calls without opening marks, one behind the other, at the end of the reply."""
+    return read_row(cursor, _read_call, lambda cursor: cursor.literal(_CALL))
 
 
 def _pass_word(cursor: Cursor) -> Waiting[bool]:
     """Pass the word before a name, or the colon behind it alone; tell whether it was there."""
-    while True:
-        text, is_all = cursor.glimpse(_SIGHT)
-        if is_all or not _WORD_BEGINS.fullmatch(text):
-            break
-        yield
-    word = _WORD.match(text)
+    word = yield from cursor.match(_WORD, _WORD_BEGINS, _SIGHT)
     cursor.advance(len(word[0]) if word else 0)
     return word is not None
 
@@ -133,19 +81,20 @@ def _read_call(cursor: Cursor) -> Reading:
     name = yield from cursor.take(_NAME)
     char = yield from cursor.peek()
     if not name or char not in ("{", "("):
-        return NotACall(Reason.NOT_A_CALL)
-    found = yield from (
-        _read_braced(cursor, name) if char == "{" else read_python_arguments(cursor, name)
-    )
-    if isinstance(found, NotACall) or not found.closed:
-        return NotACall(Reason.BROKEN)
+        raise NoCall
+    if char == "{":
+        value = yield from read_value(cursor, None, _STYLE)
+        found = Calls((WrittenCall(name, value.value),), value.is_closed)
+    else:
+        found = yield from read_python_arguments(cursor, name)
+    if not found.closed:
+        raise NoCall(Reason.BROKEN)
     yield from cursor.whitespace()
     closer = yield from cursor.one_of(_CLOSERS)
     return Calls(found.calls, bool(closer))
 
 
-def _read_braced(cursor: Cursor, name: str) -> Waiting[Calls | NotACall]:
-    value = yield from read_value(cursor, None, _STYLE)
-    if isinstance(value, Unreadable) or not value.is_closed:
-        return NotACall(Reason.BROKEN)
-    return Calls((WrittenCall(name, value.value),))
+GEMMA = Syntax("gemma", ("<|tool_call>", "<start_function_call>", "<tool_call>"), _read)
+BARE_GEMMA = Syntax("bare_gemma", (_CALL,), read_bare, Place.REPLY_START, is_marked=False)
+# Behind other text; a word is not held back for its first letter.
+BARE_GEMMA_IN_TEXT = Syntax("bare_gemma_in_text", (f"\n{_CALL}",), read_bare, is_marked=False)

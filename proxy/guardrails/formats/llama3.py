@@ -3,41 +3,35 @@
 from collections.abc import Sequence
 
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.guardrails.tool_prompts.fragments import (
-    append_calls,
-    demand_call,
-    list_tools,
-    write_arguments,
-    write_result,
-    write_tools,
-)
+from proxy.guardrails.tool_prompts import fragments
 
 _MARKS = ("<function=", "</function>", "<function_response>", "</function_response>")
 
 
-class Llama3Convention:
+class Llama3Convention(fragments.Convention):
     """A tag with the name around a JSON object of arguments."""
 
     name = "llama3"
     syntaxes = ("qwen_coder", "llama3", "bare_json")
-    stops = ()
-    answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
+        listed = fragments.write_tools(fragments.list_tools(tools, respond), _MARKS)
         return (
-            "You can call these functions:\n"
-            f"{write_tools(list_tools(tools, respond), _MARKS)}\n\n"
+            f"You can call these functions:\n{listed}\n\n"
             "To call one, write a line in this form, the arguments as a JSON object, "
             "and one line more for each further call:\n"
             '<function=NAME>{"PARAMETER": "VALUE"}</function>\n'
-            f"You get the results between <function_response> tags.{demand_call(respond)}"
+            f"You get the results between <function_response> tags.{fragments.demand_call(respond)}"
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
         lines = [
-            f"<function={call.name}>{write_arguments(call, _MARKS)}</function>" for call in calls
+            f"<function={call.name}>{fragments.write_arguments(call, _MARKS)}</function>"
+            for call in calls
         ]
-        return append_calls(text, "\n".join(lines))
+        return fragments.append_calls(text, "\n".join(lines))
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
-        return f"<function_response>{write_result(name, text, _MARKS)}</function_response>"
+        return (
+            f"<function_response>{fragments.write_result(name, text, _MARKS)}</function_response>"
+        )

@@ -5,18 +5,11 @@ swallows the mark because it is a control token, a list is still a call and a ba
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from proxy.conversation import json
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.guardrails.rescue.syntax import (
-    MOST_CALLS,
-    Calls,
-    NotACall,
-    Reading,
-    Reason,
-    Syntax,
-)
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import (
     begins_list,
@@ -24,15 +17,7 @@ from proxy.guardrails.rescue.syntaxes.pythonic import (
     read_python_calls,
 )
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.tool_prompts.fragments import (
-    append_calls,
-    demand_call,
-    escape,
-    list_tools,
-    write_call,
-    write_result,
-    write_tools,
-)
+from proxy.guardrails.tool_prompts import fragments
 
 _MARKS = (
     *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]"),
@@ -40,98 +25,83 @@ _MARKS = (
 )
 
 
-class MistralConvention:
+class MistralConvention(fragments.Convention):
     """Lists of JSON objects behind marks in brackets; calls and results share an id."""
 
     name = "mistral"
     syntaxes = ("mistral", "bare_json")
-    stops = ()
-    answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        listed = write_tools(list_tools(tools, respond), _MARKS, ", ")
+        listed = fragments.write_tools(fragments.list_tools(tools, respond), _MARKS, ", ")
         return (
             f"[AVAILABLE_TOOLS][{listed}][/AVAILABLE_TOOLS]\n\n"
             "To call one or several of these tools, write [TOOL_CALLS] and a JSON list, "
             "and nothing behind it:\n"
             '[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]\n'
-            f"You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS].{demand_call(respond)}"
+            "You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS]."
+            f"{fragments.demand_call(respond)}"
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        written = ", ".join(_with_id(write_call(call, _MARKS), call.id) for call in calls)
-        return append_calls(text, f"[TOOL_CALLS][{written}]")
+        written = ", ".join(_with_id(fragments.write_call(call, _MARKS), call.id) for call in calls)
+        return fragments.append_calls(text, f"[TOOL_CALLS][{written}]")
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
-        result = _with_id(write_result(name, text, _MARKS), call_id, "call_id")
+        result = _with_id(fragments.write_result(name, text, _MARKS), call_id, "call_id")
         return f"[TOOL_RESULTS]{result}[/TOOL_RESULTS]"
 
 
 def _with_id(written: str, call_id: str, key: str = "id") -> str:
     if not call_id:
         return written
-    return f'{written[:-1]}, "{key}": {escape(json.dump_text(call_id), _MARKS)}}}'
+    return f'{written[:-1]}, "{key}": {fragments.escape(json.dump_text(call_id), _MARKS)}}}'
 
 
 ARGUMENTS = "[ARGS]"
-_NAME = re.compile(r"[\w./:-]+", re.ASCII)
+_NAME = re.compile(r"[\w./:\\-]+", re.ASCII)
 _ID = "[CALL_ID]"
-_NEXT = re.compile(r"[\s,;]*(?=[\w./:-]+(?:\[CALL_ID\][\w./:-]+)?\[ARGS\])", re.ASCII)
-_NEXT_BEGINS = re.compile(r"[\s,;]*(?:[\w./:-]+(?:\[[A-Z_]*\]?[\w./:-]*){0,2})?", re.ASCII)
+_NEXT = re.compile(r"[\s,;]*(?=[\w./:\\-]+(?:\[CALL_ID\][\w./:-]+)?\[ARGS\])", re.ASCII)
+_NEXT_BEGINS = re.compile(r"[\s,;]*(?:[\w./:\\-]+(?:\[[A-Z_]*\]?[\w./:-]*){0,2})?", re.ASCII)
 _SIGHT = 200
 
 
-class Mistral(Syntax):
-    """`[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
+def _read(cursor: Cursor, opening: str) -> Reading:
+    """Read `[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
 
     Behind the second form more of them may stand without the first mark.
     There is no closing mark: the brackets of the JSON are all there is.
     """
-
-    name = "mistral"
-    openings = ("[TOOL_CALLS]",)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
+    yield from cursor.whitespace()
+    if (yield from cursor.literal(opening)):
         yield from cursor.whitespace()
-        if (yield from cursor.literal(opening)):
-            yield from cursor.whitespace()
-        char = yield from cursor.peek()
-        if (yield from begins_list(cursor)):
-            return (yield from read_python_calls(cursor))
-        if char in ("{", "["):
-            return (yield from _read_json(cursor))
-        return (yield from self._read_named(cursor))
-
-    def _read_named(self, cursor: Cursor) -> Reading:
-        name = yield from _read_name(cursor)
-        yield from cursor.whitespace()
-        if name and (yield from cursor.literal(ARGUMENTS)):
-            return (yield from read_named(cursor, name))
-        char = yield from cursor.peek()
-        if name and char == "[":  # a word between the mark and the list
-            return (yield from _read_json(cursor))
-        if name and char == "(":
-            return (yield from _read_python(cursor, name))
-        if not name or char != "{":
-            return NotACall(Reason.NOT_A_CALL)
-        return (yield from read_arguments(cursor, name))
+    char = yield from cursor.peek()
+    if (yield from begins_list(cursor)):
+        return (yield from read_python_calls(cursor))
+    if char in ("{", "["):
+        return (yield from _read_json(cursor))
+    name = yield from _read_name(cursor)
+    yield from cursor.whitespace()
+    if name and (yield from cursor.literal(ARGUMENTS)):
+        return (yield from read_named(cursor, name))
+    char = yield from cursor.peek()
+    if not name or char not in _BRACKETS:
+        raise NoCall
+    return (yield from _BRACKETS[char](cursor, name))
 
 
 def read_named(cursor: Cursor, name: str) -> Reading:
     found = Calls(())
     while len(found.calls) <= MOST_CALLS:
-        yield from cursor.whitespace()
-        char = yield from cursor.peek()
+        char = yield from cursor.next_visible()
         if char == "[" and not found.calls:  # a word between the mark and the list
             return (yield from _read_json(cursor))
         if char != "{":
-            return NotACall(Reason.NOT_A_CALL)
-        more = yield from read_arguments(cursor, name)
-        if isinstance(more, NotACall):
-            return more
-        found = Calls(found.calls + more.calls, more.closed)
-        if not (yield from _pass_to_next(cursor)):
+            raise NoCall
+        found += yield from read_arguments(cursor, name)
+        between = yield from cursor.match(_NEXT, _NEXT_BEGINS, _SIGHT)
+        if between is None:
             break
+        cursor.advance(len(between[0]))
         name = yield from _read_name(cursor)
         yield from cursor.literal(ARGUMENTS)
     return found
@@ -145,33 +115,25 @@ def _read_name(cursor: Cursor) -> Waiting[str]:
     return name
 
 
-def _pass_to_next(cursor: Cursor) -> Waiting[bool]:
-    """Pass what stands before another name and its mark; tell whether they come next."""
-    while True:
-        text, is_all = cursor.glimpse(_SIGHT)
-        between = _NEXT.match(text)
-        if between or is_all or not _NEXT_BEGINS.fullmatch(text):
-            break
-        yield
-    cursor.advance(len(between[0]) if between else 0)
-    return between is not None
-
-
-def _read_json(cursor: Cursor) -> Reading:
-    """Read a list of calls, or calls with commas between them."""
+def _read_json(cursor: Cursor, word: str = "") -> Reading:
+    """Read a list of calls, or calls with commas between them; a `word` may stand before it."""
     found = yield from read_calls(cursor, is_marked=True)
-    while isinstance(found, Calls) and found.closed and (yield from cursor.literal(",")):
-        if len(found.calls) > MOST_CALLS:
-            break
+    while found.closed and len(found.calls) <= MOST_CALLS and (yield from cursor.literal(",")):
         yield from cursor.whitespace()
-        more = yield from read_calls(cursor, is_marked=True)
-        if isinstance(more, NotACall):
-            return more
-        found = Calls(found.calls + more.calls, more.closed)
+        found += yield from read_calls(cursor, is_marked=True)
     return found
 
 
 def _read_python(cursor: Cursor, name: str) -> Reading:
     found = yield from read_python_arguments(cursor, name)
-    is_whole = isinstance(found, NotACall) or found.closed
-    return found if is_whole else NotACall(Reason.BROKEN)
+    if not found.closed:
+        raise NoCall(Reason.BROKEN)
+    return found
+
+
+_BRACKETS: dict[str, Callable[[Cursor, str], Reading]] = {
+    "{": read_arguments,
+    "[": _read_json,
+    "(": _read_python,
+}
+MISTRAL = Syntax("mistral", ("[TOOL_CALLS]",), _read)

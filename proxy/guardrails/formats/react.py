@@ -6,15 +6,18 @@ final answer stands for it. Where Temper asked for the labels itself, they are a
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from proxy.conversation import json
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
+from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_row
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor
-from proxy.guardrails.tool_prompts.fragments import write_arguments, write_content, write_tools
+from proxy.guardrails.tool_prompts import fragments
 
 _NAME = re.compile(r"[\w.:/-]+")
+_WRITTEN_NAME = re.compile(r"[\w.:/\\-]+")
 _ACTION = (
     "Thought: what you think about the next step\n"
     "Action: the name of one tool\n"
@@ -24,7 +27,7 @@ _FINAL = "Thought: what you think about the answer\nFinal Answer: your complete 
 _RESULTS = "You get the result as `Observation:`. Never write one yourself: stop behind the input."
 
 
-class ReActConvention:
+class ReActConvention(fragments.Convention):
     """One action at a time, each on labelled lines."""
 
     name = "react"
@@ -33,7 +36,7 @@ class ReActConvention:
     answer_label = "Final Answer: "
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        listed = f"Tools, one a line:\n{write_tools(tools, ())}\n\n"
+        listed = f"Tools, one a line:\n{fragments.write_tools(tools, ())}\n\n"
         call = f"To call a tool, write three labelled lines, the last with JSON:\n{_ACTION}\n"
         final = "" if respond is None else f"\n\nTo answer the user, write:\n{_FINAL}"
         return f"{listed}{call}{_RESULTS}{final}"
@@ -44,80 +47,48 @@ class ReActConvention:
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
         """Write a result as JSON on its own line: no label can begin within it."""
-        return f"Observation: {write_content(text, ())}"
+        return f"Observation: {fragments.write_content(text, ())}"
 
 
 def _write_action(call: ToolCall) -> str:
     name = call.name if _NAME.fullmatch(call.name) else json.dump_text(call.name)
-    return f"Action: {name}\nAction Input: {write_arguments(call, ())}"
+    return f"Action: {name}\nAction Input: {fragments.write_arguments(call, ())}"
 
 
 _INPUT = "Action Input:"
-_FENCE = "```"
 _LANGUAGE = re.compile(r"\w+", re.ASCII)
 
 
-class ReAct(Syntax):
-    """Actions with a JSON object as input, one behind the other, at the end of the reply."""
-
-    name = "react"
-    openings = ("Action:",)
-    place = Place.LINE_START
-    is_marked = False
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        return (
-            yield from read_row(
-                cursor, lambda: self._read_one(cursor), lambda: cursor.literal(opening)
-            )
-        )
-
-    def _read_one(self, cursor: Cursor) -> Reading:
-        return _read_action(cursor)
-
-
-def _read_action(cursor: Cursor) -> Reading:
+def _read_action(cursor: Cursor, *, is_demanded: bool) -> Reading:
+    """Read an action; one that was asked for may lack an input, which may stand in a fence."""
     yield from cursor.whitespace()
-    name = yield from cursor.take(_NAME)
+    name = yield from cursor.take(_WRITTEN_NAME)
     yield from cursor.whitespace()
     has_input = yield from cursor.literal(_INPUT)
     yield from cursor.whitespace()
-    if not name or not has_input or not (yield from cursor.is_next("{")):
-        return NotACall(Reason.NOT_A_CALL)
-    return (yield from read_arguments(cursor, name))
-
-
-class ReActContract(ReAct):
-    """The same of a model that was asked for it: a broken action is one that has to be mended.
-
-    An action without an input has no arguments; the input may stand in a fence.
-    """
-
-    name = "react_contract"
-    is_marked = True
-
-    def _read_one(self, cursor: Cursor) -> Reading:
-        return _read_demanded(cursor)
-
-
-def _read_demanded(cursor: Cursor) -> Reading:
-    yield from cursor.whitespace()
-    name = yield from cursor.take(_NAME)
-    yield from cursor.whitespace()
-    if not name:
-        return NotACall(Reason.NOT_A_CALL)
-    if (yield from cursor.literal(_INPUT)):
-        yield from cursor.whitespace()
-    if (yield from cursor.peek()) == "":
+    if not name or not (has_input or is_demanded):
+        raise NoCall
+    if is_demanded and (yield from cursor.peek()) == "":
         return Calls((WrittenCall(name, {}),))
-    is_fenced = yield from cursor.literal(_FENCE)
-    if is_fenced:
-        yield from cursor.take(_LANGUAGE)
-        yield from cursor.whitespace()
+    is_fenced = is_demanded and (yield from pass_fence(cursor, _LANGUAGE))
     if not (yield from cursor.is_next("{")):
-        return NotACall(Reason.BROKEN)
+        raise NoCall(Reason.BROKEN if is_demanded else Reason.NOT_A_CALL)
     found = yield from read_arguments(cursor, name)
     if is_fenced:
         yield from cursor.whitespace()
-        yield from cursor.literal(_FENCE)
+        yield from cursor.literal(FENCE)
     return found
+
+
+def _react(name: str, *, is_demanded: bool) -> Syntax:
+    def read(cursor: Cursor, opening: str) -> Reading:
+        read_one = partial(_read_action, is_demanded=is_demanded)
+        return read_row(cursor, read_one, lambda cursor: cursor.literal(opening))
+
+    return Syntax(name, ("Action:",), read, Place.LINE_START, is_marked=is_demanded)
+
+
+# Actions with a JSON object as input, one behind the other, at the end of the reply.
+REACT = _react("react", is_demanded=False)
+# The same of a model that was asked for it: a broken action is one that has to be mended.
+REACT_CONTRACT = _react("react_contract", is_demanded=True)

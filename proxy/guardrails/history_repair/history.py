@@ -12,17 +12,18 @@ and a neighbour of the same role joins the message before it where a template de
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.facts import Fact, Healed
-from proxy.guardrails.contents import members_of, merge, replace_members, say_as_user, string_of
+from proxy.guardrails import contents
 from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, pair_calls
-from proxy.guardrails.model_quirks import SystemRole, Template
+from proxy.guardrails.model_quirks import GENERIC, SystemRole, Template
 from proxy.guardrails.rescue.values.cursor import Literals, literals_of
 
 # Within JSON strings quotes are escaped, so these are found in the structure of a message only.
@@ -36,12 +37,12 @@ def heal_members(message: Message, facts: list[Fact]) -> Message:
         return message if _has_plain_calls(message) else _heal_calls(message, facts)
     if message.text or _CONTENT.search(message.source):
         return message
-    members = members_of(message)
+    members = contents.members_of(message)
     content = members.get("content")
     if message.role == "assistant" and (content is not None or "tool_calls" in members):
         return _heal_calls(message, facts)
     facts.append(Healed("content"))
-    return replace_members(message, {**members, "content": b'""'})
+    return contents.replace_members(message, {**members, "content": b'""'})
 
 
 def _has_plain_calls(message: Message) -> bool:
@@ -54,7 +55,7 @@ def _has_plain_calls(message: Message) -> bool:
 
 
 def _heal_calls(message: Message, facts: list[Fact]) -> Message:
-    members = members_of(message)
+    members = contents.members_of(message)
     calls = json.parse(members.get("tool_calls", b"null"))
     if not isinstance(calls, list):
         return message
@@ -63,26 +64,19 @@ def _heal_calls(message: Message, facts: list[Fact]) -> Message:
         return message
     typed = tuple(replace(call, arguments=_heal_text(call.arguments)) for call in message.calls)
     mended = {**members, "tool_calls": json.dump(healed)}
-    return replace_members(replace(message, calls=typed), mended)
+    return contents.replace_members(replace(message, calls=typed), mended)
 
 
 def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
-    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
+    if not isinstance(call, dict) or not isinstance(function := call.get("function"), dict):
         return call
-    function = call["function"]
-    assert isinstance(function, dict)  # noqa: S101 - checked one line above
-    written = function.get("arguments")
-    arguments = _heal_arguments(written)
+    arguments = written = function.get("arguments")
+    if written is None or isinstance(written, str):
+        arguments = _heal_text(written or "")
     if arguments == written and "type" in call:
         return call
     facts.append(Healed("arguments" if arguments != written else "type"))
     return {"type": "function", **call, "function": {**function, "arguments": arguments}}
-
-
-def _heal_arguments(written: JsonValue) -> JsonValue:
-    if written is None or isinstance(written, str):
-        return _heal_text(written or "")
-    return written
 
 
 def _heal_text(written: str) -> str:
@@ -102,40 +96,34 @@ _WEDGE = "\u200b"  # zero width space: looks the same, and is another token
 _NAME = b'"name"'  # quotes within JSON strings are escaped: this is a member
 
 
-def neutralise(
-    messages: tuple[Message, ...], tokens: Sequence[str], facts: list[Fact]
-) -> tuple[Message, ...]:
+def neutralise(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
     breakable = tuple(token for token in tokens if len(token) > 1)
     if not breakable:
         return messages
-    return tuple(
-        _neutralise(message, breakable, facts)
-        if message.role in _FOREIGN and _may_contain(message, breakable)
-        else message
-        for message in messages
-    )
+    literals = literals_of(*breakable)
 
+    def heal(message: Message) -> Message:
+        is_suspect = _NAME in message.source or any(one in message.text for one in breakable)
+        if message.role not in _FOREIGN or not is_suspect:
+            return message
+        members = contents.members_of(message)
+        cleaned = {
+            name: _clean(value, literals) if name in ("content", "name") else value
+            for name, value in members.items()
+        }
+        if cleaned == members:
+            return message
+        facts.append(Healed("control_token"))
+        return contents.replace_members(message, cleaned)
 
-def _may_contain(message: Message, tokens: Sequence[str]) -> bool:
-    return any(token in message.text for token in tokens) or _NAME in message.source
-
-
-def _neutralise(message: Message, tokens: Sequence[str], facts: list[Fact]) -> Message:
-    literals = literals_of(*tokens)
-    members = members_of(message)
-    cleaned = {
-        name: _clean(value, literals) if name in ("content", "name") else value
-        for name, value in members.items()
-    }
-    if cleaned == members:
-        return message
-    facts.append(Healed("control_token"))
-    return replace_members(message, cleaned)
+    return tuple(map(heal, messages))
 
 
 def _clean(value: bytes, literals: Literals) -> bytes:
     if not value.startswith(b"["):
-        return _clean_string(value, literals)
+        text = contents.string_of(value)
+        wedged = _wedge(text, literals)
+        return value if wedged == text else json.dump(wedged)
     parts = json.split_array(value)
     cleaned = [_clean_part(part, literals) for part in parts]
     return value if cleaned == parts else json.join_array(cleaned)
@@ -144,14 +132,8 @@ def _clean(value: bytes, literals: Literals) -> bytes:
 def _clean_part(part: bytes, literals: Literals) -> bytes:
     members = json.split_object(part)
     text = members.get("text", b"")
-    cleaned = _clean_string(text, literals)
+    cleaned = _clean(text, literals) if contents.is_string(text) else text
     return part if cleaned == text else json.join_object({**members, "text": cleaned})
-
-
-def _clean_string(value: bytes, literals: Literals) -> bytes:
-    text = string_of(value)
-    wedged = _wedge(text, literals)
-    return value if wedged == text else json.dump(wedged)
 
 
 def _wedge(text: str, literals: Literals) -> str:
@@ -164,9 +146,7 @@ def _wedge(text: str, literals: Literals) -> str:
     return _WEDGE.join([*pieces, text[start:]])
 
 
-def fit_roles(
-    messages: tuple[Message, ...], template: Template, facts: list[Fact]
-) -> tuple[Message, ...]:
+def fit_roles(messages: Messages, template: Template, facts: list[Fact]) -> Messages:
     if not template.has_developer:
         messages = tuple(_as_system(message, facts) for message in messages)
     if template.system is not SystemRole.ANYWHERE:
@@ -178,61 +158,40 @@ def _as_system(message: Message, facts: list[Fact]) -> Message:
     if message.role != "developer":
         return message
     facts.append(Healed("developer_role"))
-    return _with_role(message, "system")
+    members = {**contents.members_of(message), "role": b'"system"'}
+    return contents.replace_members(replace(message, role="system"), members)
 
 
-def _place_system(
-    messages: tuple[Message, ...], allowed: SystemRole, facts: list[Fact]
-) -> tuple[Message, ...]:
+def _place_system(messages: Messages, allowed: SystemRole, facts: list[Fact]) -> Messages:
     """Put what the system said at the start where it is allowed, and let the user say the rest."""
-    count = next(
-        (place for place, message in enumerate(messages) if message.role != "system"),
-        len(messages),
+    start = tuple(takewhile(lambda message: message.role == "system", messages))
+    rest = messages[len(start) :]
+    healed = Healed("system_role")
+    if start and (allowed is SystemRole.NOWHERE or len(start) > 1):
+        facts.append(healed)
+        if allowed is SystemRole.NOWHERE:
+            start = tuple(map(contents.say_as_user, start))
+            if rest and rest[0].role == "user":
+                start, rest = (*start, rest[0]), rest[1:]
+        start = (contents.merge(start),)
+    facts += [healed for message in rest if message.role == "system"]
+    return start + tuple(
+        contents.say_as_user(message, SYSTEM_NOTE) if message.role == "system" else message
+        for message in rest
     )
-    start, rest = messages[:count], messages[count:]
-    if allowed is SystemRole.NOWHERE and start:
-        facts.append(Healed("system_role"))
-        start = tuple(say_as_user(message) for message in start)
-        if rest and rest[0].role == "user":
-            start, rest = (*start, rest[0]), rest[1:]
-        start = (merge(start),)
-    elif count > 1:
-        facts.append(Healed("system_role"))
-        start = (merge(start),)
-    return start + tuple(_as_note(message, facts) for message in rest)
 
 
-def _as_note(message: Message, facts: list[Fact]) -> Message:
-    if message.role != "system":
-        return message
-    facts.append(Healed("system_role"))
-    return say_as_user(message, SYSTEM_NOTE)
-
-
-def _alternate(messages: tuple[Message, ...], facts: list[Fact]) -> tuple[Message, ...]:
+def _alternate(messages: Messages, facts: list[Fact]) -> Messages:
     groups: list[list[Message]] = []
     for message in messages:
-        if groups and _belongs(message, groups[-1][-1]):
+        before = groups[-1][-1] if groups else message
+        is_turn = message.role == before.role in ("user", "assistant")
+        if groups and is_turn and not before.calls:
             groups[-1].append(message)
         else:
             groups.append([message])
-    return tuple(_merge_all(group, facts) for group in groups)
-
-
-def _belongs(message: Message, before: Message) -> bool:
-    return message.role == before.role in ("user", "assistant") and not before.calls
-
-
-def _merge_all(group: Sequence[Message], facts: list[Fact]) -> Message:
-    if len(group) == 1:
-        return group[0]
-    facts.append(Healed("alternation"))
-    return merge(group)
-
-
-def _with_role(message: Message, role: str) -> Message:
-    members = {**members_of(message), "role": f'"{role}"'.encode()}
-    return replace_members(replace(message, role=role), members)
+    facts += [Healed("alternation") for group in groups if len(group) > 1]
+    return tuple(contents.merge(group) if len(group) > 1 else group[0] for group in groups)
 
 
 def heal_tools(tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
@@ -254,12 +213,9 @@ def _heal_tool(tool: Tool, facts: list[Fact]) -> Tool:
     return Tool(tool.name, tool.parameters, json.dump(source))
 
 
-_ANY = Template()
-
-
 def heal_messages(
-    messages: tuple[Message, ...], template: Template = _ANY
-) -> tuple[tuple[Message, ...], tuple[Fact, ...]]:
+    messages: Messages, template: Template = GENERIC.template
+) -> tuple[Messages, tuple[Fact, ...]]:
     """Return messages that a backend and its chat template can read, and what was mended."""
     facts: list[Fact] = []
     healed = tuple(heal_members(message, facts) for message in messages)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.messages import Message, tool_result
-from proxy.conversation.tools import ToolCall
+from proxy.conversation.messages import Message, Messages, tool_result
 from proxy.facts import Fact, Healed
 from proxy.guardrails.contents import members_of, replace_members, say_as_user, string_of
 
@@ -45,62 +44,47 @@ class _CallRound:
     orphans: list[Message] = field(default_factory=list)
 
 
-class _Queue:
-    """Calls that wait for their results, in order."""
-
-    def __init__(self) -> None:
-        self._calls: deque[_HistoryCall] = deque()
-
-    def add(self, call: _HistoryCall) -> None:
-        self._calls.append(call)
-
-    def next(self) -> _HistoryCall | None:
-        while self._calls and self._calls[0].is_answered:
-            self._calls.popleft()
-        return self._calls[0] if self._calls else None
-
-
-_NOBODY = _Queue()
-
-
 class _Waiting:
-    """Which calls wait for which results."""
+    """Which calls wait for which results, each queue in order."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, _Queue] = {}
-        self._by_name: dict[str, _Queue] = {}
-        self._with_made_id = _Queue()
+        self._by_id: dict[str, deque[_HistoryCall]] = {}
+        self._by_name: dict[str, deque[_HistoryCall]] = {}
+        self._with_made_id: deque[_HistoryCall] = deque()
 
     def begin(self, calls: list[_HistoryCall], own_ids: frozenset[str]) -> None:
         """Let the calls of a new reply wait; those of earlier ones only by their ids."""
-        self._by_name = {"": _Queue()}
-        self._with_made_id = _Queue()
-        self._by_id.update((call.id, _Queue()) for call in calls)
+        self._by_name = {"": deque(calls)}
+        self._with_made_id = deque(call for call in calls if call.id not in own_ids)
+        self._by_id.update((call.id, deque()) for call in calls)
         for call in calls:
-            self._by_id[call.id].add(call)
-            self._by_name[""].add(call)
-            self._by_name.setdefault(call.name, _Queue()).add(call)
-            if call.id not in own_ids:
-                self._with_made_id.add(call)
+            self._by_id[call.id].append(call)
+            if call.name:
+                self._by_name.setdefault(call.name, deque()).append(call)
 
     def call_for(self, result: Message, name: str) -> _HistoryCall | None:
         if result.tool_call_id:
-            queue = self._by_id.get(result.tool_call_id, _NOBODY)
-            return queue.next() or self._with_made_id.next()
-        return self._by_name.get(name, _NOBODY).next()
+            return _next(self._by_id.get(result.tool_call_id)) or _next(self._with_made_id)
+        return _next(self._by_name.get(name))
 
 
-def pair_calls(messages: tuple[Message, ...], facts: list[Fact]) -> tuple[Message, ...]:
+def _next(queue: deque[_HistoryCall] | None) -> _HistoryCall | None:
+    while queue and queue[0].is_answered:
+        queue.popleft()
+    return queue[0] if queue else None
+
+
+def pair_calls(messages: Messages, facts: list[Fact]) -> Messages:
     entries: list[Message | _CallRound] = []
     waiting = _Waiting()
     latest: _CallRound | None = None
     for position, message in enumerate(messages):
         if message.role in _RESULT_ROLES:
-            result, is_orphan = _heal_result(message, waiting, facts)
+            result = _heal_result(message, waiting, facts)
             if latest is None:
                 entries.append(result)
             else:
-                (latest.orphans if is_orphan else latest.results).append(result)
+                (latest.results if result.role == "tool" else latest.orphans).append(result)
         elif message.role == "assistant" and message.calls:
             latest = _begin_round(position, message, waiting, facts)
             entries.append(latest)
@@ -150,33 +134,30 @@ def _make_id(position: int, number: int, taken: frozenset[str]) -> str:
 def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
     members = members_of(message)
     written = json.split_array(members["tool_calls"])
-    members["tool_calls"] = json.join_array(
-        [
-            source
-            if given.id
-            else json.join_object({**json.split_object(source), "id": json.dump(call.id)})
-            for source, given, call in zip(written, message.calls, calls, strict=True)
-        ]
-    )
-    typed = tuple(
-        ToolCall(call.id, given.name, given.arguments)
-        for given, call in zip(message.calls, calls, strict=True)
-    )
+    for place, (given, call) in enumerate(zip(message.calls, calls, strict=True)):
+        if not given.id:
+            named = {**json.split_object(written[place]), "id": json.dump(call.id)}
+            written[place] = json.join_object(named)
+    members["tool_calls"] = json.join_array(written)
+    pairs = zip(message.calls, calls, strict=True)
+    typed = tuple(replace(given, id=call.id) for given, call in pairs)
     return replace(message, source=json.join_object(members), calls=typed)
 
 
-def _heal_result(message: Message, waiting: _Waiting, facts: list[Fact]) -> tuple[Message, bool]:
-    """Return a result as it can stay, and whether it is an orphan."""
-    has_id = bool(message.tool_call_id)
-    name = "" if has_id else string_of(members_of(message).get("name", b""))
+def _heal_result(message: Message, waiting: _Waiting, facts: list[Fact]) -> Message:
+    """Return a result as it can stay: an orphan is said by the user."""
+    name = "" if message.tool_call_id else _name_in(message)
     call = waiting.call_for(message, name)
     if call is None:
         facts.append(Healed("orphan_result"))
-        known = name or string_of(members_of(message).get("name", b""))
-        return say_as_user(message, introduce_orphan(known)), True
+        return say_as_user(message, introduce_orphan(name or _name_in(message)))
     call.is_answered = True
     if call.id == message.tool_call_id and message.role == "tool":
-        return message, False
+        return message
     facts.append(Healed("result_id"))
     members = {**members_of(message), "role": b'"tool"', "tool_call_id": json.dump(call.id)}
-    return replace_members(replace(message, role="tool", tool_call_id=call.id), members), False
+    return replace_members(replace(message, role="tool", tool_call_id=call.id), members)
+
+
+def _name_in(result: Message) -> str:
+    return string_of(members_of(result).get("name", b""))

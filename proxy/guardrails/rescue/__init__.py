@@ -2,8 +2,8 @@
 
 `scanner` keeps calls and prose apart; `modes` are what it may be doing, `record` what of the
 reply counts and is reported as `findings`. A `syntax` is one textual form of a call (`registry`
-lists all, from `syntaxes/` and `guardrails/formats`; they read `values/`); `openings` are the
-strings one may begin with, `marks` all that calls begin and end with.
+lists all, from `syntaxes/` and `guardrails/formats`; they read `values/`, calls in `rows`);
+`openings` are the strings one may begin with, `marks` all that calls begin and end with.
 
 Whose words they are: `provenance` (copied from what the model had read), `surroundings` (in code,
 quoted, in a JSON document), `examples` (only shown), `neighbours` (the calls before it and the

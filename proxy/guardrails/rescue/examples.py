@@ -114,7 +114,6 @@ def presents(words: str) -> bool:
 
 
 def _last_sentence(words: str) -> str:
-    """Return the sentence at the end, with the space behind it."""
     text = words.rstrip()
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
     return words[ends[-1] :] if ends else words

@@ -53,10 +53,7 @@ class RefusedText(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Text was left out; `what` is a word from a closed list.
-
-    These are `invented_result` and `too_many_calls`, behind which nothing of the reply is read.
-    """
+    """Text was left out: an `invented_result`, or all the reply behind `too_many_calls`."""
 
     what: str
 

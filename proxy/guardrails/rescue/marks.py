@@ -14,6 +14,7 @@ TAGS = frozenset(
     (
         *("tool", "tool_call", "tool_calls", "tool_use", "TOOL_CALL", "TOOLCALL", "toolcall"),
         *("function", "functions", "function_call", "function_calls", "functioncall"),
+        "function_invocation",
         *("functionname", "invoke", "longcat_tool_call", "dots_function_call"),
         "start_function_call",
         *("parameter", "param", "arg_key", "arg_value", "tool_sep"),
@@ -78,7 +79,7 @@ STRAY_CLOSERS = frozenset(
         *("<|plamo:end_tool_request:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
         *("<|plamo:end_tool_arguments:plamo|>", "<|end_message|>", "<|close|>tools<|sep|>"),
         *("<|close|>message<|sep|>", "<|python_end|>", "<|action_end|>", "[/TOOL_CALLS]"),
-        "</dots_function_call>",
+        *("</dots_function_call>", "</function_invocation>", "<|tool:end|>"),
         *("]<]minimax[>[</tool_call>", "<|tools_suffix|>", "<｜tool▁call▁end｜>"),
     )
 )

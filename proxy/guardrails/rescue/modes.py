@@ -8,8 +8,9 @@ from typing import TypeAlias
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
+from proxy.guardrails.rescue.values.scalars import Unreadable
 
 
 class OpeningAttempt:
@@ -32,19 +33,28 @@ class OpeningAttempt:
         self.is_marked = any(syntax.is_marked for _, syntax in candidates)
         self._start_next()
 
-    def resume(self) -> Calls | NotACall | None:
+    def resume(self) -> Calls | NoCall | None:
         """Read on; None means that more text is needed."""
         while True:
-            outcome = self._advance()
-            if not isinstance(outcome, NotACall):
-                return outcome
+            try:
+                next(self._reading)
+                return None
+            except StopIteration as end:
+                found: Calls = end.value
+                return found
+            except NoCall as refusal:
+                reason = refusal.reason
+            except Unreadable:
+                reason = Reason.BROKEN
+            finally:
+                self._listen()
             passed = len(self._cursor.source())
             if passed > self._furthest:
-                self._furthest, self._reason = passed, outcome.reason
+                self._furthest, self._reason = passed, reason
             self._cursor.rewind()
             if not self._left:
                 self._cursor.advance(self._furthest)
-                return NotACall(self._reason)
+                return NoCall(self._reason)
             self._start_next()
 
     def take_heard(self) -> list[Finding]:
@@ -56,16 +66,6 @@ class OpeningAttempt:
         self._cursor.advance(len(opening))
         self._reading: Reading = self.syntax.read(self._cursor, opening)
         self._has_announced = False
-
-    def _advance(self) -> Calls | NotACall | None:
-        try:
-            next(self._reading)
-        except StopIteration as end:
-            outcome: Calls | NotACall | None = end.value
-        else:
-            outcome = None
-        self._listen()
-        return outcome
 
     def _listen(self) -> None:
         name = self._cursor.arguments_name
@@ -121,10 +121,7 @@ class Beginning:
 
 @dataclass(slots=True)
 class AfterCall:
-    """Behind a call, which is `pending` until it is certain, and the `gap` behind it.
-
-    A doubtful call counts only if it is the whole reply.
-    """
+    """Behind a call, which is `pending` until it is certain, and the `gap` behind it."""
 
     pending: FoundCalls | None
     gap: list[str] = field(default_factory=list)

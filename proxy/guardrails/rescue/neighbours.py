@@ -82,7 +82,6 @@ class Siblings:
             self._behind_break.clear()
 
     def object_to(self, found: FoundCalls, opening: str) -> Reason | None:
-        """Tell what forbids a call, whatever follows it."""
         if self._objection is not None:
             return self._objection
         if self._is_behind_row and not found.is_marked:

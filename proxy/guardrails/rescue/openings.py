@@ -4,12 +4,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from proxy.guardrails.rescue.marks import (
-    INVENTED_RESULTS,
-    SPECIAL_TOKENS,
-    STRAY_CLOSERS,
-    THOUGHT_ENDS,
-)
+from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.syntax import Place, Syntax
 from proxy.guardrails.rescue.values.cursor import Literals
 
@@ -44,13 +39,13 @@ class Openings:
     @staticmethod
     def of(syntaxes: Iterable[Syntax]) -> "Openings":
         known = _openings_of_all(syntaxes)
-        marks = SPECIAL_TOKENS | THOUGHT_ENDS
-        later = _later(known) | marks
+        tokens = marks.SPECIAL_TOKENS | marks.THOUGHT_ENDS
+        later = _later(known) | tokens
         return Openings(
             known,
-            Literals({opening for opening, _ in known} | marks),
+            Literals({opening for opening, _ in known} | tokens),
             Literals(later),
-            Literals(later | STRAY_CLOSERS | INVENTED_RESULTS.keys()),
+            Literals(later | marks.STRAY_CLOSERS | marks.INVENTED_RESULTS.keys()),
         )
 
     def find_fitting(self, literal: str) -> list[tuple[str, Syntax]]:
@@ -61,7 +56,6 @@ class Openings:
         return self._fitting[literal]
 
     def find_candidates(self, literal: str, places: Container[Place]) -> list[tuple[str, Syntax]]:
-        """Return what can begin where `literal` stands, in a place that is one of `places`."""
         return [pair for pair in self.find_fitting(literal) if pair[1].place in places]
 
     def is_any_marked(self, literal: str) -> bool:
@@ -70,7 +64,7 @@ class Openings:
     def are_in(self, text: str) -> bool:
         """Whether more than control tokens stands in a text that is not the reply's first."""
         place = self.in_prose.find(text, 0, is_finished=True)
-        while (literal := self.in_prose.at(text, place, is_finished=True)) in SPECIAL_TOKENS:
+        while (literal := self.in_prose.at(text, place, is_finished=True)) in marks.SPECIAL_TOKENS:
             place = self.in_prose.find(text, place + len(literal), is_finished=True)
         return bool(literal)
 

@@ -43,18 +43,10 @@ def _is_repeated(call: WrittenCall, texts: Sequence[str]) -> bool:
     if not words:
         return False
     return any(
-        _stands_behind(words, text, place)
+        _stands_behind(words, text, name.end())
         for text in texts
-        for place in _find_ends(call.name, text[:_MOST_TEXT])
+        for name in re.finditer(re.escape(call.name), text[:_MOST_TEXT])
     )
-
-
-def _find_ends(name: str, text: str) -> Iterator[int]:
-    place = text.find(name)
-    while place >= 0:
-        place += len(name)
-        yield place
-        place = text.find(name, place)
 
 
 def _stands_behind(words: Sequence[str], text: str, place: int) -> bool:
@@ -75,7 +67,6 @@ def _stands_behind(words: Sequence[str], text: str, place: int) -> bool:
 
 
 def _words(value: JsonValue) -> Iterator[str]:
-    """Yield the words of all members and values."""
     match value:
         case dict():
             for name, member in value.items():

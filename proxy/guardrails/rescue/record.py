@@ -83,7 +83,7 @@ class Record:
         self.siblings = Siblings(offered)
         self.beginning = Beginning()
         self.room = MOST_CALLS
-        self._report = Report()
+        self.report = Report()
         self._row: list[Joined] = []
 
     @property
@@ -92,7 +92,6 @@ class Record:
         return self.beginning.is_example or self.siblings.is_settled or bool(self._row)
 
     def places(self, *, is_first: bool) -> set[Place]:
-        """Tell where a call stands that begins here."""
         found = {Place.ANYWHERE}
         if is_first:
             found.add(Place.REPLY_START)
@@ -101,7 +100,6 @@ class Record:
         return found
 
     def begin(self, literal: str, *, is_first: bool) -> None:
-        """Take note of the place of an opening."""
         around = self.surroundings
         self.beginning = Beginning(
             literal,
@@ -118,7 +116,7 @@ class Record:
         siblings = self.siblings.end_thoughts()
         self.siblings = siblings or self.siblings
         self.surroundings = Surroundings()
-        self.emit(EarlierThoughts(is_over=siblings is not None))
+        self.report.add(EarlierThoughts(is_over=siblings is not None))
 
     # Calls.
 
@@ -150,10 +148,10 @@ class Record:
 
     def release(self) -> None:
         for one in self._row:
-            self._report.drop_held()
+            self.report.drop_held()
             self.room -= len(one.found.calls)
-            self.emit(one.found)
-            self._report.say(one.joint)
+            self.report.add(one.found)
+            self.report.say(one.joint)
         self._row.clear()
 
     def drop(self) -> None:
@@ -172,49 +170,34 @@ class Record:
 
     # Prose.
 
-    def refuse(self, reason: Reason | None, text: str) -> None:
+    def refuse(
+        self, reason: Reason | None, text: str, take_note: Callable[[str], None] | None = None
+    ) -> None:
         """Let `text` be prose, and say why if there is a reason."""
         self.drop()
         if reason is not None:
-            self.emit(RefusedText(reason))
-        self.say(text)
-        self._report.flush()
+            self.report.add(RefusedText(reason))
+        self.say(text, take_note)
+        self.report.flush()
 
     def show(self, source: str) -> None:
-        self.drop()
-        self.emit(RefusedText(Reason.QUOTED))
-        self.say(source, self.surroundings.pass_example)
-        self._report.flush()
+        self.refuse(Reason.QUOTED, source, self.surroundings.pass_example)
 
     def say(self, text: str, take_note: Callable[[str], None] | None = None) -> None:
         """Report prose, but hold the white space at its end."""
         if text.strip(_SPACE):
             self.drop()
             self.siblings.hear(text)
-        body, space = self._report.say(text)
+        body, space = self.report.say(text)
         (take_note or self.surroundings.pass_prose)(body)
         if space:
             self.surroundings.pass_prose(space)
 
-    def say_blindly(self, text: str) -> None:
-        self.drop()
-        self._report.say(text)
-
-    def hold(self, token: str) -> None:
-        """Hold back a token that leaked, and so is no part of the line."""
-        self._report.hold(token)
-
     def take_space(self) -> str:
         """Return the white space behind prose, unless a call waits for what it stands before."""
-        return "" if self._row else self._report.take_space()
-
-    def emit(self, finding: Finding) -> None:
-        self._report.add(finding)
-
-    def take(self) -> list[Finding]:
-        return self._report.take()
+        return "" if self._row else self.report.take_space()
 
     def end(self) -> list[Finding]:
         self.release()
-        self._report.keep_held()
-        return self._report.take()
+        self.report.keep_held()
+        return self.report.take()

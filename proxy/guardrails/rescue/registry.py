@@ -7,124 +7,80 @@ read as one.
 from collections.abc import Iterable
 from functools import cache
 
-from proxy.guardrails.formats.gemma import BareGemma, BareGemmaInText, Gemma
+from proxy.guardrails.formats.gemma import BARE_GEMMA, BARE_GEMMA_IN_TEXT, GEMMA
 from proxy.guardrails.formats.hermes import HERMES
-from proxy.guardrails.formats.mistral import Mistral
-from proxy.guardrails.formats.react import ReAct
+from proxy.guardrails.formats.mistral import MISTRAL
+from proxy.guardrails.formats.react import REACT
 from proxy.guardrails.rescue.marks import INVENTED_RESULTS
-from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntaxes import named_json, xml_tags
 from proxy.guardrails.rescue.syntaxes.argument_pairs import (
-    ArgumentPairs,
-    SuffixedPairs,
-    SuffixedPairsAtStart,
+    ARGUMENT_PAIRS,
+    SUFFIXED_PAIRS,
+    SUFFIXED_PAIRS_AT_START,
 )
-from proxy.guardrails.rescue.syntaxes.line_blocks import LineBlocks
-from proxy.guardrails.rescue.syntaxes.marked_json import FAMILIES, Apertus, ToolsTag
-from proxy.guardrails.rescue.syntaxes.named_json import (
-    DEEPSEEK,
-    DEEPSEEK_PLAIN,
-    HARMONY,
-    HARMONY_START,
-    KIMI,
-    KIMI_START,
-    PLAMO,
-    SOLAR,
-    Functionary,
-    FunctionaryHeader,
-    FunctionaryInText,
-)
-from proxy.guardrails.rescue.syntaxes.plain_json import BareJson, FencedJson, UnopenedJson
-from proxy.guardrails.rescue.syntaxes.pythonic import MarkedPython, PythonList, PythonReply
-from proxy.guardrails.rescue.syntaxes.xml_tags import (
-    ATTRIBUTED_TAGS,
-    FUNCTION_TAGS,
-    INVOKE,
-    QWEN_CODER,
-    KimiK3,
-    NamedTags,
-)
+from proxy.guardrails.rescue.syntaxes.line_blocks import LINE_BLOCKS
+from proxy.guardrails.rescue.syntaxes.marked_json import APERTUS, FAMILIES, TOOLS_TAG
+from proxy.guardrails.rescue.syntaxes.plain_json import BARE_JSON, UNOPENED_JSON, fenced_json
+from proxy.guardrails.rescue.syntaxes.pythonic import MARKED_PYTHON, PYTHON_LIST, PYTHON_REPLY
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 _ENDS = Literals(("<|eot|>", "<|eom|>", "<|end|>", "<|start|>", "<|return|>"))
 _RECIPIENT = "to=user<|message|>"
 
 
-class Addressed(Syntax):
-    """Not a call but its opposite: what stands in such a message is shown, never run."""
-
-    name = "addressed"
-    openings: tuple[str, ...] = (f" {_RECIPIENT}", f"<|start|>assistant {_RECIPIENT}")
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        yield from cursor.take_until(_ENDS)
-        return NotACall(Reason.QUOTED)
+def _read_addressed(cursor: Cursor, opening: str) -> Reading:
+    """Read not a call but its opposite: what stands in such a message is shown, never run."""
+    yield from cursor.take_until(_ENDS)
+    raise NoCall(Reason.QUOTED)
 
 
-class AddressedAtStart(Addressed):
-    """The same where a reply begins within the header."""
-
-    name = "addressed_at_start"
-    openings = (_RECIPIENT,)
-    place = Place.REPLY_START
-
-
-class RepeatedResult(Syntax):
-    """What a model repeats of a tool's result is the tool's; behind a call it is dropped."""
-
-    name = "repeated_result"
-    openings = tuple(INVENTED_RESULTS)
-    is_marked = False
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        end = INVENTED_RESULTS[opening]
-        yield from cursor.take_until(end)
-        yield from cursor.one_of(end)
-        return NotACall(Reason.QUOTED)
+def _read_result(cursor: Cursor, opening: str) -> Reading:
+    """Read what a model repeats of a tool's result: it is the tool's, dropped behind a call."""
+    end = INVENTED_RESULTS[opening]
+    yield from cursor.take_until(end)
+    yield from cursor.one_of(end)
+    raise NoCall(Reason.QUOTED)
 
 
 _MARKED: tuple[Syntax, ...] = (
     HERMES,
-    QWEN_CODER,
-    ArgumentPairs(),
-    INVOKE,
-    FUNCTION_TAGS,
-    Gemma(),
-    Mistral(),
-    KIMI,
-    KimiK3(),
-    DEEPSEEK,
-    DEEPSEEK_PLAIN,
-    HARMONY,
-    HARMONY_START,
-    PLAMO,
-    SOLAR,
+    xml_tags.QWEN_CODER,
+    ARGUMENT_PAIRS,
+    xml_tags.INVOKE,
+    xml_tags.FUNCTION_TAGS,
+    GEMMA,
+    MISTRAL,
+    xml_tags.KIMI_K3,
+    xml_tags.SOLAR_ARGUMENTS,
+    *named_json.MARKED,
     *FAMILIES,
-    MarkedPython(),
-    Apertus(),
-    NamedTags(),
-    ATTRIBUTED_TAGS,
-    FunctionaryHeader(),
-    SuffixedPairs(),
-    ToolsTag(),
+    MARKED_PYTHON,
+    APERTUS,
+    xml_tags.NAMED_TAGS,
+    xml_tags.ATTRIBUTED_TAGS,
+    SUFFIXED_PAIRS,
+    TOOLS_TAG,
 )
 SYNTAXES: tuple[Syntax, ...] = (
     *_MARKED,
-    Addressed(),
-    AddressedAtStart(),
-    RepeatedResult(),
-    KIMI_START,
-    SuffixedPairsAtStart(),
-    FencedJson(_MARKED),
-    BareJson(),
-    UnopenedJson(),
-    PythonReply(),
-    PythonList(),
-    BareGemma(),
-    BareGemmaInText(),
-    Functionary(),
-    FunctionaryInText(),
-    ReAct(),
-    LineBlocks(),
+    Syntax("addressed", (f" {_RECIPIENT}", f"<|start|>assistant {_RECIPIENT}"), _read_addressed),
+    # Where a reply begins within the header.
+    Syntax("addressed_at_start", (_RECIPIENT,), _read_addressed, Place.REPLY_START),
+    Syntax("repeated_result", tuple(INVENTED_RESULTS), _read_result, is_marked=False),
+    named_json.KIMI_START,
+    SUFFIXED_PAIRS_AT_START,
+    fenced_json(_MARKED),
+    BARE_JSON,
+    UNOPENED_JSON,
+    PYTHON_REPLY,
+    PYTHON_LIST,
+    BARE_GEMMA,
+    BARE_GEMMA_IN_TEXT,
+    named_json.FUNCTIONARY,
+    named_json.FUNCTIONARY_IN_TEXT,
+    REACT,
+    LINE_BLOCKS,
 )
 
 

@@ -23,14 +23,8 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, RefusedText
-from proxy.guardrails.rescue.marks import (
-    INVENTED_RESULTS,
-    LONGEST_CLOSER,
-    SPECIAL_TOKENS,
-    THOUGHT_ENDS,
-    closer_in,
-)
 from proxy.guardrails.rescue.modes import (
     AfterCall,
     Listening,
@@ -41,7 +35,8 @@ from proxy.guardrails.rescue.modes import (
 from proxy.guardrails.rescue.neighbours import SIGHT, Ahead, Sequel
 from proxy.guardrails.rescue.openings import openings_of
 from proxy.guardrails.rescue.record import Record
-from proxy.guardrails.rescue.syntax import NotACall, Reason, Syntax
+from proxy.guardrails.rescue.rows import FENCE
+from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 # Text that holds more openings and control tokens than this is noise: it is searched no further.
@@ -50,7 +45,6 @@ _PATIENCE = 500
 _TIRING = 1_024
 _GAVE_UP = -1
 _NOTHING = Literals(())
-_FENCE = "```"
 
 
 class Scanner:
@@ -79,11 +73,11 @@ class Scanner:
         """Take text that has arrived and return what has become certain."""
         if self._is_plain(text):
             self._record.say(text)
-            return self._record.take()
+            return self._record.report.take()
         self._cursor.feed(text)
         while self._step():
             pass
-        return self._record.take()
+        return self._record.report.take()
 
     def take_space(self) -> str:
         """Return the white space held back behind prose: what follows it is no text."""
@@ -144,10 +138,10 @@ class Scanner:
         if self._cursor.is_exhausted or (literal := self._cursor.here(literals)) is None:
             return False
         self._patience -= 1
-        if literal in SPECIAL_TOKENS:
+        if literal in marks.SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
-            self._record.hold(literal)  # leaked, and so not part of the line
-        elif literal in THOUGHT_ENDS:
+            self._record.report.hold(literal)  # leaked, and so not part of the line
+        elif literal in marks.THOUGHT_ENDS:
             self._cursor.advance(len(literal))
             self._record.say(literal)
             self._state = Listening()
@@ -161,8 +155,8 @@ class Scanner:
         self._record.drop()
         if self._patience == 0 and not self._cursor.is_exhausted:
             self._patience = _GAVE_UP
-            self._record.emit(RefusedText(Reason.TOO_MANY_OPENINGS))
-        self._record.say_blindly(self._cursor.pass_until(_NOTHING))
+            self._record.report.add(RefusedText(Reason.TOO_MANY_OPENINGS))
+        self._record.report.say(self._cursor.pass_until(_NOTHING))
         return False
 
     def _restart(self) -> None:
@@ -173,23 +167,20 @@ class Scanner:
         self._state = Listening()
         places = self._record.places(is_first=is_first)
         candidates = self._openings.find_candidates(literal, places)
-        if candidates and not self._is_quoted(literal):
+        around = self._record.surroundings
+        is_line = literal.startswith("\n")
+        if candidates and not (around.is_next_line_quoted if is_line else around.is_quotation):
             self._record.begin(literal, is_first=is_first)
             self._state = OpeningAttempt(self._cursor, candidates, self._offered)
             return
-        if literal.startswith("\n"):
+        if is_line:
             literal = "\n"  # the next line is judged by itself
         self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
-            self._record.emit(RefusedText(Reason.QUOTED))
-            self._record.say(literal, self._record.surroundings.pass_quoted)
+            self._record.report.add(RefusedText(Reason.QUOTED))
+            self._record.say(literal, around.pass_quoted)
         else:
             self._record.say(literal)
-
-    def _is_quoted(self, literal: str) -> bool:
-        if literal.startswith("\n"):
-            return self._record.surroundings.is_next_line_quoted
-        return self._record.surroundings.is_quotation
 
     # Behind an opening.
 
@@ -198,12 +189,12 @@ class Scanner:
         heard = attempt.take_heard()
         if heard and not self._record.is_doubtful:
             for finding in heard:
-                self._record.emit(finding)
+                self._record.report.add(finding)
         if outcome is None:
             return False
         source = self._source()
         self._state = Listening()
-        if isinstance(outcome, NotACall):
+        if isinstance(outcome, NoCall):
             self._refuse_read(attempt, outcome.reason, source)
             return True
         syntax = attempt.syntax
@@ -236,7 +227,6 @@ class Scanner:
             self._record.siblings.break_off(source, is_marked=is_marked)
 
     def _accept_or_wait(self, found: FoundCalls, *, is_doubtful: bool) -> None:
-        """Decide about calls as far as what stands before them can tell."""
         objection = self._record.siblings.object_to(found, self._record.beginning.opening)
         if is_doubtful and not self._record.beginning.is_first:
             self._record.refuse(Reason.NOT_A_CALL, found.source)
@@ -257,7 +247,7 @@ class Scanner:
             return
         if self._record.room:
             self._record.accept(replace(found, calls=found.calls[: self._record.room]))
-        self._record.emit(LeftOut("too_many_calls"))
+        self._record.report.add(LeftOut("too_many_calls"))
         self._state = SkippingInventedResult(_NOTHING)
 
     def _source(self) -> str:
@@ -273,24 +263,24 @@ class Scanner:
         if "\n" in space:
             self._certify(state, is_mark_next=False)
         literal = self._cursor.here(self._openings.behind_call)
-        rest, is_all = self._cursor.glimpse(LONGEST_CLOSER)
-        closer = closer_in(literal, rest, is_all=is_all)
+        rest, is_all = self._cursor.glimpse(marks.LONGEST_CLOSER)
+        closer = marks.closer_in(literal, rest, is_all=is_all)
         if literal is None or closer is None or not rest:
             return False
         literal = literal or closer
         if literal and not closer:
-            self._certify(state, is_mark_next=literal not in SPECIAL_TOKENS)
-        if literal in SPECIAL_TOKENS or closer:
+            self._certify(state, is_mark_next=literal not in marks.SPECIAL_TOKENS)
+        if literal in marks.SPECIAL_TOKENS or closer:
             self._cursor.advance(len(literal))
             state.gap.append(literal)
             self._pass_closer(state, closer)
-        elif literal in THOUGHT_ENDS:
+        elif literal in marks.THOUGHT_ENDS:
             self._cursor.advance(len(literal))
             self._end_behind(state)
-        elif literal in INVENTED_RESULTS and state.pending is None:
+        elif literal in marks.INVENTED_RESULTS and state.pending is None:
             self._cursor.advance(len(literal))
-            self._record.emit(LeftOut("invented_result"))
-            self._state = SkippingInventedResult(INVENTED_RESULTS[literal])
+            self._record.report.add(LeftOut("invented_result"))
+            self._state = SkippingInventedResult(marks.INVENTED_RESULTS[literal])
         else:
             return self._leave(state, literal)
         return True
@@ -312,7 +302,6 @@ class Scanner:
             state.pending = None
 
     def _leave(self, state: AfterCall, literal: str) -> bool:
-        """Go on behind a call with what is prose or another opening."""
         found, gap = state.pending, "".join(state.gap)
         if found and found.is_marked and found.closed and not state.is_doubtful:
             return self._leave_marked(state, found, gap)
@@ -330,18 +319,14 @@ class Scanner:
 
     def _leave_unmarked(self, found: FoundCalls, gap: str, literal: str) -> None:
         """Keep an unmarked call with which the reply began for the marked one behind it."""
-        is_first = self._record.beginning.is_first and self._record.beginning.opening != _FENCE
-        if (
-            is_first
-            and self._openings.is_any_marked(literal)
-            and self._record.siblings.offers(found)
-        ):
+        is_first = self._record.beginning.is_first and self._record.beginning.opening != FENCE
+        is_kept = is_first and self._openings.is_any_marked(literal)
+        if is_kept and self._record.siblings.offers(found):
             self._record.join(found, gap)
         else:
             self._record.refuse_call(None, found, gap)
 
     def _leave_marked(self, state: AfterCall, found: FoundCalls, gap: str) -> bool:
-        """Decide about a marked call that something stands behind on its line."""
         ahead = Ahead(*self._cursor.glimpse(SIGHT))
         sequel = ahead.find_sequel(found, self._record.beginning)
         mark: str | None = ""
@@ -349,7 +334,8 @@ class Scanner:
             mark = self._cursor.here(self._openings.in_prose, len(joint))
         if sequel is None or mark is None:
             return False
-        if mark and self._may_join(mark, joint):
+        is_like = mark == self._record.beginning.opening or not any(map(str.isalpha, ahead.joint))
+        if mark and is_like and self._openings.is_any_marked(mark):  # words join like to like
             self._cursor.advance(len(joint))
             self._record.join(found, gap + joint, joint)
             self._state = Listening()
@@ -360,11 +346,6 @@ class Scanner:
             self._record.refuse_call(Reason.IN_SENTENCE, found, gap)
             self._state = Listening()
         return True
-
-    def _may_join(self, literal: str, joint: str) -> bool:
-        """Whether a call may wait for the one behind `joint`: words join only like to like."""
-        is_like = literal == self._record.beginning.opening or not any(map(str.isalpha, joint))
-        return is_like and self._openings.is_any_marked(literal)
 
     def _is_apart(self, found: FoundCalls, ahead: Ahead) -> bool:
         """Whether a call counts although words follow: fit for its tool, alone on its line."""

@@ -8,6 +8,7 @@ tell where it ends, so it goes on for as long as there is text.
 # ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
 
 import re
+from dataclasses import dataclass
 
 from proxy.guardrails.rescue.examples import SIGHT
 
@@ -132,61 +133,59 @@ CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
 
 
+@dataclass(slots=True)
+class _Marks:
+    """The marks on a line so far, since the last call on it."""
+
+    is_quote_open: bool = False
+    leading_ticks: int = 0
+    opening_ticks: int = 0
+    later_ticks: int = 0
+    leading_tildes: int = 0
+    is_in_span: bool = False
+
+
 class Surroundings:
-    """What the prose so far says about the place where it ends."""
+    """What the prose so far says about the place where it ends.
+
+    It `is_line_start` where nothing but indentation stands on the line. The `last_words` are as
+    many of those before as may announce what comes next.
+    """
 
     def __init__(self) -> None:
+        self.is_line_start = True
+        self.last_words = ""
+        self._marks = _Marks()
         self._blocks = 0  # code fences that are open, one within the other
         self._is_in_tildes = False
         self._document: ProseDocument | None = None
-        self._is_line_blank = True
-        self._is_quote_open = False
         self._is_line_quoted = False
-        self._leading_ticks = 0
-        self._opening_ticks = 0
-        self._later_ticks = 0
-        self._leading_tildes = 0
         self._is_still_quoted = False
-        self._is_in_span = False
         self._is_behind_quote = False
         self._is_behind_sentence = True
-        self._last_words = ""
-
-    @property
-    def is_line_start(self) -> bool:
-        """Whether nothing but indentation stands on the line."""
-        return self._is_line_blank
 
     @property
     def is_quotation(self) -> bool:
-        in_line = self._is_in_span or self._is_line_quoted or self._is_behind_quote
+        in_line = self._marks.is_in_span or self._is_line_quoted or self._is_behind_quote
         return in_line or self.is_next_line_quoted
 
     @property
     def is_next_line_quoted(self) -> bool:
-        return self._is_in_code or self._is_in_document or self._is_still_quoted
+        is_in_document = self._document is not None and self._document.is_known
+        return self._is_in_code or is_in_document or self._is_still_quoted
 
     @property
     def _is_in_code(self) -> bool:
         return self._blocks > 0 or self._is_in_tildes
 
     @property
-    def _is_in_document(self) -> bool:
-        return self._document is not None and self._document.is_known
-
-    @property
     def is_sentence_start(self) -> bool:
         """Whether a line, a sentence or what a colon announced begins here."""
-        return self._is_line_blank or (self._is_behind_sentence and not self._is_quote_open)
+        return self.is_line_start or (self._is_behind_sentence and not self._marks.is_quote_open)
 
     @property
     def is_apart(self) -> bool:
-        return self._last_words[-1:].isspace()
-
-    @property
-    def last_words(self) -> str:
-        """As many of the words before as may announce what comes next."""
-        return self._last_words
+        return self.last_words[-1:].isspace()
 
     def pass_prose(self, text: str) -> None:
         if self._document is not None and self._document.is_endless:
@@ -196,11 +195,14 @@ class Surroundings:
         lines = text.split("\n") if has_marks else text.rsplit("\n", 1)
         self._pass_within_line(lines[0])
         for line in lines[1:]:
-            self._begin_line()
+            self.is_line_start = True
+            self._is_line_quoted = False
+            self._marks = _Marks()
+            self._pass_in_document("\n")
             self._pass_within_line(line)
         if text:
             self._is_behind_quote = text[-1] in _QUOTES
-            self._last_words = (self._last_words + text[-SIGHT:])[-SIGHT:]
+            self.last_words = (self.last_words + text[-SIGHT:])[-SIGHT:]
         if words := text.rstrip():
             self._is_behind_sentence = words[-1] in _SENTENCE_ENDS
             self._is_still_quoted = False
@@ -212,37 +214,23 @@ class Surroundings:
 
     def pass_example(self, text: str) -> None:
         """Take note of a call given as an example; what follows it may be another one."""
-        words = self._last_words
+        words = self.last_words
         self.pass_prose(text)
-        self._last_words = words
+        self.last_words = words
 
     def pass_call(self) -> None:
-        self._is_line_blank = False
-        self._forget_marks()
+        self.is_line_start = False
+        self._marks = _Marks()
         self._is_behind_quote = False
         self._is_still_quoted = False
         self._is_behind_sentence = True
-        self._last_words = ""
-
-    def _begin_line(self) -> None:
-        self._is_line_blank = True
-        self._is_line_quoted = False
-        self._forget_marks()
-        self._pass_in_document("\n")
-
-    def _forget_marks(self) -> None:
-        self._is_quote_open = False
-        self._leading_ticks = 0
-        self._opening_ticks = 0
-        self._later_ticks = 0
-        self._leading_tildes = 0
-        self._is_in_span = False
+        self.last_words = ""
 
     def _pass_within_line(self, text: str) -> None:
-        self._is_quote_open ^= text.count('"') % 2 == 1
-        if self._is_line_blank:
+        self._marks.is_quote_open ^= text.count('"') % 2 == 1
+        if self.is_line_start:
             text = text.lstrip(_INDENT)
-            self._is_line_blank = not text
+            self.is_line_start = not text
             self._is_line_quoted = text.startswith(_QUOTED_LINES)
             if text.startswith(_BRACKETS) and self._document is None and not self._is_in_code:
                 self._document = ProseDocument()
@@ -251,9 +239,9 @@ class Surroundings:
             text = self._pass_leading_ticks(text)
         else:
             self._pass_in_document(text)
-            if self._leading_ticks:
+            if self._marks.leading_ticks:
                 text = self._pass_leading_ticks(text)
-            elif self._leading_tildes:
+            elif self._marks.leading_tildes:
                 self._pass_leading_tildes(text)
         self._pass_span(text.count(_TICK))
 
@@ -265,35 +253,36 @@ class Surroundings:
 
     def _pass_span(self, ticks: int) -> None:
         """Take note of so many backticks within a line; where a fence begins, there are none."""
-        if ticks and self._opening_ticks:
-            self._blocks -= not self._later_ticks
-            self._later_ticks += ticks
-            is_even = (self._later_ticks + self._opening_ticks) % 2 == 0
-            self._is_in_span = not is_even or self._later_ticks < self._opening_ticks
+        marks = self._marks
+        if ticks and marks.opening_ticks:
+            self._blocks -= not marks.later_ticks
+            marks.later_ticks += ticks
+            is_even = (marks.later_ticks + marks.opening_ticks) % 2 == 0
+            marks.is_in_span = not is_even or marks.later_ticks < marks.opening_ticks
         else:
-            self._is_in_span ^= ticks % 2 == 1
+            marks.is_in_span ^= ticks % 2 == 1
 
     def _pass_leading_tildes(self, text: str) -> None:
         rest = text.lstrip(_TILDE)
-        before = self._leading_tildes
+        before = self._marks.leading_tildes
         after = before + len(text) - len(rest)
-        if before < _FENCE_LENGTH <= after:
-            self._is_in_tildes = not self._is_in_tildes
-        self._leading_tildes = 0 if rest else after
+        self._is_in_tildes ^= before < _FENCE_LENGTH <= after
+        self._marks.leading_tildes = 0 if rest else after
 
     def _pass_leading_ticks(self, text: str) -> str:
         """Take note of what may be a code fence; one with a word behind it ends no other."""
+        marks = self._marks
         rest = text.lstrip(_TICK)
-        before = self._leading_ticks
+        before = marks.leading_ticks
         after = before + len(text) - len(rest)
         if before < _FENCE_LENGTH <= after:
-            self._opening_ticks = 0 if self._blocks else after
+            marks.opening_ticks = 0 if self._blocks else after
             self._blocks += -1 if self._blocks else 1
-        if after >= _FENCE_LENGTH and self._opening_ticks:
-            self._opening_ticks = after
+        if after >= _FENCE_LENGTH and marks.opening_ticks:
+            marks.opening_ticks = after
         elif after >= _FENCE_LENGTH and rest[:1].isalnum():
-            self._opening_ticks = after
+            marks.opening_ticks = after
             self._blocks += 2
-        self._is_in_span = after < _FENCE_LENGTH and after % 2 == 1
-        self._leading_ticks = 0 if rest else after
+        marks.is_in_span = after < _FENCE_LENGTH and after % 2 == 1
+        marks.leading_ticks = 0 if rest else after
         return rest

@@ -3,7 +3,7 @@
 A syntax names its openings and starts a `Reading`: a generator over a `Cursor` that yields
 whenever it needs more text and returns what it found. A reading
   - starts behind the opening and only moves forward, so the work is linear in the text;
-  - never raises for what a model wrote: it returns `NotACall` with a reason;
+  - raises `NoCall` with a reason, or `Unreadable` where a call is broken within a value;
   - consumes everything up to the end of the call, closer included where there is one;
   - returns as soon as it knows that this is not a call, with as little consumed as possible.
 Syntaxes may share an opening: they are tried in order from the same place, each judges for itself.
@@ -13,10 +13,10 @@ The scanner does the rest: it finds openings, keeps prose apart and enforces pro
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
+from proxy.guardrails.rescue.values.cursor import Cursor
 
 # A reply with more calls than this repeats itself. A reading may stop behind so many and one more:
 # the first ones of a marked syntax count, and nothing of an unmarked one, whose end nobody sees.
@@ -61,60 +61,33 @@ class Calls:
     is_doubtful: bool = False
     is_bare: bool = False
 
+    def __add__(self, more: "Calls") -> "Calls":
+        return Calls(self.calls + more.calls, more.closed)
 
-@dataclass(frozen=True, slots=True)
-class NotACall:
+
+@dataclass
+class NoCall(Exception):
     """The opening did not introduce a call."""
 
-    reason: Reason
+    reason: Reason = Reason.NOT_A_CALL
 
 
-Reading: TypeAlias = Generator[None, None, Calls | NotACall]
+Reading: TypeAlias = Generator[None, None, Calls]
 
 
-class Syntax(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class Syntax:
     """One textual form of a tool call.
 
     Profiles and reports refer to it by its `name`. A call can begin with one of the literal
-    `openings`, which count in one `place` of a reply. Where it `is_marked`, the opening is
-    unmistakable. An unmarked syntax (plain JSON, a code fence) counts only as the whole reply or at
-    its end and only for offered tools: otherwise it is an answer that happens to be JSON.
+    `openings`, which count in one `place` of a reply; `read` reads calls from behind the one that
+    the cursor has just passed. Where it `is_marked`, the opening is unmistakable. An unmarked
+    syntax (plain JSON, a code fence) counts only as the whole reply or at its end and only for
+    offered tools: otherwise it is an answer that happens to be JSON.
     """
 
     name: str
     openings: tuple[str, ...]
+    read: Callable[[Cursor, str], Reading]
     place: Place = Place.ANYWHERE
     is_marked: bool = True
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read calls from behind `opening`, which the cursor has just passed."""
-
-
-Next: TypeAlias = Callable[[], Waiting[str | bool]]
-
-
-def read_row(cursor: Cursor, read_one: Callable[[], Reading], passes_next: Next) -> Reading:
-    """Read calls and the white space behind each, as long as `passes_next` finds another."""
-    found = Calls(())
-    while len(found.calls) <= MOST_CALLS:
-        more = yield from read_one()
-        if isinstance(more, NotACall):
-            return more
-        found = Calls(found.calls + more.calls, more.closed)
-        yield from cursor.whitespace()
-        if not (yield from passes_next()):
-            break
-    return found
-
-
-def read_marked_row(
-    cursor: Cursor, mark: str, marks: Literals, read_one: Callable[[str], Reading]
-) -> Reading:
-    """Read calls, each behind one of `marks`, which `read_one` is given."""
-
-    def passes_next() -> Waiting[str]:
-        nonlocal mark
-        mark = yield from cursor.one_of(marks)
-        return mark
-
-    return (yield from read_row(cursor, lambda: read_one(mark), passes_next))

@@ -3,7 +3,6 @@
 Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -15,7 +14,7 @@ from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable
-from proxy.guardrails.schemas.coercion import coerce, copy_value, unwrap_arguments
+from proxy.guardrails.schemas.coercion import coerce, copy_value, unescape_names, unwrap_arguments
 from proxy.guardrails.schemas.schema import (
     Schema,
     TooLargeToExplain,
@@ -68,6 +67,9 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
     read = _read(tool.name, written, may_close=may_close)
     if isinstance(read, BrokenArguments):
         return read
+    named = unescape_names(tool.parameters, read.value)
+    if named is not read.value:
+        read = _ParsedObject(named, facts=(*read.facts, Coerced(tool.name, "")))
     try:
         return _check_object(tool, compile_schema(tool.parameters), read)
     except UnusableSchema as error:
@@ -87,10 +89,8 @@ def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArg
 
 
 def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
-    return _valid(read, read.facts) if schema.is_valid(read.value) else _coerce(tool, schema, read)
-
-
-def _coerce(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
+    if schema.is_valid(read.value):
+        return _valid(read, read.facts)
     try:
         coercion = coerce(schema, read.value)
     except TooLargeToExplain:
@@ -118,84 +118,60 @@ def _read(tool: str, written: JsonValue, *, may_close: bool) -> _ParsedObject | 
     match written:
         case str():
             return _read_text(tool, written, may_close=may_close)
-        case dict():
-            return _check_is_json(written)
         case None:
             return _ParsedObject({})
+        case dict():
+            try:
+                copy_value(written)
+            except (ValueError, RecursionError) as error:
+                return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
+            return _ParsedObject(written)
         case _:
-            return _no_object(written)
-
-
-def _check_is_json(value: JsonObject) -> _ParsedObject | BrokenArguments:
-    try:
-        copy_value(value)
-    except (ValueError, RecursionError) as error:
-        return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
-    return _ParsedObject(value)
+            kind = "an array" if isinstance(written, list) else "a single value"
+            return BrokenArguments(f"The arguments have to be a JSON object, not {kind}")
 
 
 def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | BrokenArguments:
     if not text.strip():
         return _ParsedObject({})
+    done: Fact = Coerced(tool, "")
     try:
         value = json.parse(text)
     except ValueError as error:
-        return _read_leniently(tool, text, str(error), may_close=may_close)
-    if isinstance(value, dict):
-        return _ParsedObject(value, text)
-    return _with_fact(_read(tool, value, may_close=may_close), Coerced(tool, ""), value)
-
-
-def _read_leniently(
-    tool: str, text: str, problem: str, *, may_close: bool
-) -> _ParsedObject | BrokenArguments:
-    result = read_whole(text)
-    if isinstance(result, Unreadable) or not (result.is_closed or may_close):
-        return BrokenArguments(f"The arguments are not valid JSON: {problem}")
-    read = _read(tool, result.value, may_close=may_close)
-    return _with_fact(read, Repaired(tool), text)
-
-
-def _with_fact(
-    read: _ParsedObject | BrokenArguments, fact: Fact, source: JsonValue
-) -> _ParsedObject | BrokenArguments:
-    """Add what had to be done to read `source`; nothing had to be done where nothing was said."""
-    if isinstance(read, BrokenArguments) or source is None:
-        return read
-    return replace(read, facts=(fact, *read.facts))
-
-
-def _no_object(value: JsonValue) -> BrokenArguments:
-    kind = "an array" if isinstance(value, list) else "a single value"
-    return BrokenArguments(f"The arguments have to be a JSON object, not {kind}")
+        result = read_whole(text)
+        if isinstance(result, Unreadable) or not (result.is_closed or may_close):
+            return BrokenArguments(f"The arguments are not valid JSON: {error}")
+        value, done = result.value, Repaired(tool)
+    else:
+        if isinstance(value, dict):
+            return _ParsedObject(value, text)
+        if value is None:  # where nothing was said nothing had to be done
+            return _ParsedObject({})
+    read = _read(tool, value, may_close=may_close)
+    return read if isinstance(read, BrokenArguments) else replace(read, facts=(done, *read.facts))
 
 
 _FENCE = "```"
 
 
-@dataclass(frozen=True, slots=True)
-class ValidAnswer:
+class ValidAnswer(msgspec.Struct, frozen=True):
     """JSON that satisfies the schema; `text` is the model's own, without a fence around it."""
 
     text: str
     facts: tuple[Fact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidAnswer:
+class InvalidAnswer(msgspec.Struct, frozen=True):
     """Anything else; `problems` are phrases that a model can act on."""
 
     problems: tuple[str, ...]
 
 
-CheckedAnswer: TypeAlias = ValidAnswer | InvalidAnswer
-
-
-def check_answer(written: str, schema: JsonSchema) -> CheckedAnswer:
+def check_answer(written: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
     """Judge a whole answer; a schema that cannot be compiled demands nothing but JSON."""
     text, facts = _without_fence(written.strip())
     try:
-        value: JsonValue = json.parse(text)
+        value = json.parse(text)
     except ValueError as error:
         return InvalidAnswer((f"it is not valid JSON: {error}",))
     try:

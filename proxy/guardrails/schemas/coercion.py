@@ -63,7 +63,13 @@ def _read(text: str, types: Sequence[str]) -> JsonValue:
         return number
     if text in _BOOLEANS:
         return _BOOLEANS[text] if "boolean" in types else None
-    return _container(text, types)
+    match read_whole(text):
+        case Value(dict() as value, is_closed=True) if "object" in types:
+            return value
+        case Value(list() as value, is_closed=True) if "array" in types:
+            return value
+        case _:
+            return None
 
 
 def _number(text: str, types: Sequence[str]) -> JsonValue:
@@ -86,24 +92,10 @@ def _decimal(exact: Decimal, types: Sequence[str]) -> JsonValue:
     return number if "number" in types and is_kept else None
 
 
-def _container(text: str, types: Sequence[str]) -> JsonValue:
-    match read_whole(text):
-        case Value(dict() as value, is_closed=True) if "object" in types:
-            return value
-        case Value(list() as value, is_closed=True) if "array" in types:
-            return value
-        case _:
-            return None
-
-
 def _label(value: JsonValue) -> str | None:
-    match value:
-        case str():
-            return value.strip().casefold()
-        case bool() | int():
-            return json.dump_text(value)
-        case _:
-            return None
+    if isinstance(value, str):
+        return value.strip().casefold()
+    return json.dump_text(value) if isinstance(value, int) else None
 
 
 # One round mends one level: a string that holds an array of wrongly typed items takes two.
@@ -145,6 +137,11 @@ class _Coercion:
     drops: int = 0
     is_drop: bool = False
 
+    @property
+    def watched(self) -> Path:
+        """The place at which errors speak against it."""
+        return self.place[:-1] if self.kept is _Kept.IF_GOOD_AROUND else self.place
+
 
 def coerce(schema: Schema, value: JsonValue) -> Coercion:
     """Make a copy of a value satisfy a schema, as far as that is possible without loss.
@@ -178,9 +175,26 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
             return None
 
 
-class _Piece:
-    """A value being worked on, and what was changed in it so far."""
+def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
+    """Return the arguments as the schema names them, where `_` was escaped in them for Markdown.
 
+    What escapes names escapes values too. They are the same object where nothing is to be done.
+    """
+    if not any("\\_" in name for name in arguments):
+        return arguments
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    known = properties if isinstance(properties, dict) else {}
+    plain = {name: name.replace("\\_", "_") for name in arguments if name not in known}
+    meant = {old: new for old, new in plain.items() if new in known and new not in arguments}
+    is_clear = meant and len({*meant.values()}) == len(meant)
+    if not is_clear:
+        return arguments
+    values = json.parse(json.dump_text([*arguments.values()]).replace(r"\\_", "_"))
+    assert isinstance(values, list)  # noqa: S101 - as it was written
+    return dict(zip((meant.get(name, name) for name in arguments), values, strict=True))
+
+
+class _Piece:
     def __init__(self, value: JsonValue) -> None:
         self._box: list[JsonValue] = [value]
         self._changes: list[tuple[_Coercion, JsonValue]] = []
@@ -196,7 +210,10 @@ class _Piece:
     def at(self, place: Path) -> JsonValue:
         value = self.value
         for key in place:
-            value = _member(value, key)
+            if isinstance(value, dict):
+                value = value.get(str(key))
+            else:
+                value = value[int(key)] if isinstance(value, list) else None
         return value
 
     def make(self, change: _Coercion) -> None:
@@ -205,10 +222,20 @@ class _Piece:
 
     def take_back(self, errors: Sequence[ValidationError]) -> bool:
         """Undo the changes that these errors speak against; tell whether there were any."""
-        good = _Judge(errors)
+        exact = {_place(error) for error in errors}
+        against: dict[_Kept, set[Path]] = {
+            _Kept.IF_GOOD_TYPE: {_place(one) for one in errors if isinstance(one.kind, _MISTYPED)},
+            _Kept.IF_GOOD_INSIDE: {prefix for place in exact for prefix in _prefixes(place)},
+            _Kept.IF_NOT_REQUIRED: {
+                (*_place(one), one.kind.property)
+                for one in errors
+                if isinstance(one.kind, Kind.Required)
+            },
+            _Kept.IF_GOOD_AROUND: exact,
+        }
         undone: dict[Path, int] = {}
         for number, (change, previous) in reversed(list(enumerate(self._changes))):
-            if not good.allows(change):
+            if change.watched in against[change.kept]:
                 self._put(change.place, previous)
                 undone[change.place] = number
         self._changes = [
@@ -227,29 +254,6 @@ class _Piece:
                 del parent[str(key)]
         if isinstance(parent, list):
             parent[int(key)] = value
-
-
-class _Judge:
-    """Knows from the remaining errors which changes were for nothing."""
-
-    def __init__(self, errors: Sequence[ValidationError]) -> None:
-        self._exact = {_place(error) for error in errors}
-        self._around = {prefix for place in self._exact for prefix in _prefixes(place)}
-        self._mistyped = {_place(error) for error in errors if isinstance(error.kind, _MISTYPED)}
-        self._missing = {
-            (*_place(error), error.kind.property)
-            for error in errors
-            if isinstance(error.kind, Kind.Required)
-        }
-
-    def allows(self, change: _Coercion) -> bool:
-        if change.kept is _Kept.IF_GOOD_INSIDE:
-            return change.place not in self._around
-        if change.kept is _Kept.IF_NOT_REQUIRED:
-            return change.place not in self._missing
-        if change.kept is _Kept.IF_GOOD_AROUND:
-            return change.place[:-1] not in self._exact
-        return change.place not in self._mistyped
 
 
 @dataclass(slots=True)
@@ -330,25 +334,21 @@ class _Coercer:
             return None
         self.trials[0] -= 1
         schema = self.schema.part(branch)
-        if schema is None:
-            return None
-        return _Coercer(schema, self.trials, self.depth + 1).coerce(value)
+        deeper = self.depth + 1
+        return None if schema is None else _Coercer(schema, self.trials, deeper).coerce(value)
 
 
 def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
-    """Take the value of an object with one key, named like the parameter it was written for.
-
-    A list that was written in tags comes as an object with `item` elements.
-    """
+    """Take what is wrapped in an object with one key: `item`, as tags write it, or its own name."""
     match value, place:
         case dict(), _ if value.keys() == {_ITEM} and "array" in _due_types(error):
-            item = value[_ITEM]
-            items: JsonValue = item if isinstance(item, list) else [item]
-            return _replace(place, copy_value(items), _Kept.IF_GOOD_INSIDE)
+            inner = value[_ITEM]
+            inner = inner if isinstance(inner, list) else [inner]
         case dict(), (*_, name) if isinstance(error.kind, _MISTYPED) and value.keys() == {name}:
-            return _replace(place, copy_value(value[str(name)]), _Kept.IF_GOOD_INSIDE)
+            inner = value[str(name)]
         case _:
             return None
+    return _replace(place, copy_value(inner), _Kept.IF_GOOD_INSIDE)
 
 
 def _due_types(error: ValidationError) -> Sequence[str]:
@@ -375,7 +375,6 @@ def _is_member(error: ValidationError, place: Path) -> bool:
 
 
 def _unknown_members(error: ValidationError, value: JsonObject) -> list[str]:
-    """Return the members that the schema neither names nor allows."""
     if isinstance(error.kind, Kind.AdditionalProperties):
         return error.kind.unexpected
     return list(value) if forbids_members(error) else []
@@ -387,9 +386,3 @@ def _place(error: ValidationError) -> Path:
 
 def _prefixes(place: Path) -> list[Path]:
     return [place[:length] for length in range(len(place) + 1)]
-
-
-def _member(value: JsonValue, key: str | int) -> JsonValue:
-    if isinstance(value, dict):
-        return value.get(str(key))
-    return value[int(key)] if isinstance(value, list) else None

@@ -1,13 +1,11 @@
 """A schema as a graph: which schemas check a value, and which what stands within it.
 
-It knows JSON schema's keywords and no values. References lead within the document only; nothing is
-ever fetched.
+It knows JSON schema's keywords and no values. References stay within the document; none is fetched.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 from urllib.parse import unquote, urljoin
 
@@ -45,12 +43,13 @@ class References:
         if resource not in self._resources:
             raise UnknownTarget(reference)
         fragment = unquote(fragment)
-        if not fragment or fragment.startswith("/"):
-            steps = fragment.split("/")[1:]
-            return follow(self._resources[resource], [_unescape(step) for step in steps])
-        if (resource, fragment) not in self._anchors:
-            raise UnknownTarget(reference)
-        return self._anchors[resource, fragment]
+        if fragment and not fragment.startswith("/"):
+            if (resource, fragment) not in self._anchors:
+                raise UnknownTarget(reference)
+            return self._anchors[resource, fragment]
+        steps = fragment.split("/")[1:]
+        names = [step.replace("~1", "/").replace("~0", "~") for step in steps]
+        return follow(self._resources[resource], names)
 
     def dynamic_targets(self, source: JsonObject, reference: str) -> list[JsonValue]:
         """Return all that `$dynamicRef` in `source` can refer to."""
@@ -69,18 +68,15 @@ class References:
                 rest += [(member, base) for member in value.values()]
 
     def _note(self, schema: JsonObject, base: str) -> str:
-        name = schema.get("$id")
-        if isinstance(name, str):
+        if isinstance(name := schema.get("$id"), str):
             base = urljoin(base, name).partition("#")[0]
             self._resources.setdefault(base, schema)
         if base:
             self._bases[id(schema)] = base
         for keyword in _ANCHORS:
-            anchor = schema.get(keyword)
-            if isinstance(anchor, str):
+            if isinstance(anchor := schema.get(keyword), str):
                 self._anchors[base, anchor] = schema
-        dynamic = schema.get("$dynamicAnchor")
-        if isinstance(dynamic, str):
+        if isinstance(dynamic := schema.get("$dynamicAnchor"), str):
             self._dynamic.setdefault(dynamic, []).append(schema)
         return base
 
@@ -98,10 +94,6 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
     return value
 
 
-def _unescape(step: str) -> str:
-    return step.replace("~1", "/").replace("~0", "~")
-
-
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item
 # What the nodes that follow check: the value itself, its keys, or what stands within it, either
@@ -113,26 +105,15 @@ _ENOUGH = 10**9  # nothing is counted beyond
 _BYTES_A_COPY = 120  # of an enum or a const, which its errors carry as well
 _LOOKS = 3  # at a branch of what has something unevaluated: 2.6 were measured
 
-_LINKS: MappingProxyType[str, Link] = MappingProxyType(
-    {
-        "allOf": "value",
-        "anyOf": "value",
-        "oneOf": "value",
-        "not": "value",
-        "if": "value",
-        "then": "value",
-        "else": "value",
-        "dependentSchemas": "value",
-        "dependencies": "value",
-        "propertyNames": "keys",
-        "patternProperties": "each member",
-        "unevaluatedProperties": "each member",
-        "additionalProperties": "other member",
-        "contains": "each item",
-        "unevaluatedItems": "each item",
-        "items": "other item",
-    }
-)
+_ON_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+_LINKS: dict[str, Link] = {
+    **dict.fromkeys((*_ON_VALUE, "dependentSchemas", "dependencies"), "value"),
+    "propertyNames": "keys",
+    **dict.fromkeys(("patternProperties", "unevaluatedProperties"), "each member"),
+    "additionalProperties": "other member",
+    **dict.fromkeys(("contains", "unevaluatedItems"), "each item"),
+    "items": "other item",
+}
 _BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties"])
 _UNIONS = frozenset(["anyOf", "oneOf"])
 _UNEVALUATED = frozenset(["unevaluatedProperties", "unevaluatedItems"])
@@ -258,22 +239,16 @@ def _key(schema: JsonValue) -> int:
 def _describe(
     node: SchemaNode, keyword: str, value: JsonValue, number_of: Callable[[JsonValue], int]
 ) -> None:
-    """Note what a keyword of a schema says, references aside."""
     if keyword in _WITH_ERRORS:
         node.errors = max(node.errors, _errors(keyword, value))
-    if keyword == "properties" or keyword == "prefixItems":
-        for label, schema in _label_links(value):
+    if keyword in ("properties", "prefixItems"):
+        listed = enumerate(value) if isinstance(value, list) else ()
+        for label, schema in value.items() if isinstance(value, dict) else listed:
             node.labelled[label] = number_of(schema)
     elif (link := _LINKS.get(keyword)) is not None:
         node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
         node.is_union |= keyword in _UNIONS
         node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
-
-
-def _label_links(value: JsonValue) -> Iterable[tuple[Label, JsonValue]]:
-    if isinstance(value, dict):
-        return value.items()
-    return enumerate(value) if isinstance(value, list) else ()
 
 
 def _schemas(keyword: str, value: JsonValue) -> Iterable[JsonValue]:
@@ -302,13 +277,12 @@ def _ranks(followers: Sequence[Sequence[int]]) -> list[int]:
         seen[start] = True
         while path:
             node, rest = path[-1]
-            for follower in rest:
-                if not seen[follower]:
-                    seen[follower] = True
-                    path.append((follower, iter(followers[follower])))
-                    break
-            else:
+            follower = next((one for one in rest if not seen[one]), None)
+            if follower is None:
                 path.pop()
                 ranks[node] = count
                 count += 1
+            else:
+                seen[follower] = True
+                path.append((follower, iter(followers[follower])))
     return ranks

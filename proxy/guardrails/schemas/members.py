@@ -38,7 +38,9 @@ class Members:
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
-        self._properties = _properties(schema)
+        known = schema if isinstance(schema, dict) and schema.keys() <= _ROOT else {}
+        properties = known.get("properties")
+        self._properties = properties if isinstance(properties, dict) else {}
 
     def declares(self, name: str) -> bool:
         return name in self._properties
@@ -62,12 +64,9 @@ class Members:
 def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
     """Coerce a member within its object, where only others may be missing."""
     coercion = coerce(schema, {name: value})
-    is_alone_wrong = any(
-        error.instance_path or not isinstance(error.kind, Kind.Required)
-        for error in coercion.errors
-    )
-    whole = coercion.value
-    if is_alone_wrong or not isinstance(whole, dict) or name not in whole:
+    whole, errors = coercion.value, coercion.errors
+    is_wrong = any(one.instance_path or not isinstance(one.kind, Kind.Required) for one in errors)
+    if is_wrong or not isinstance(whole, dict) or name not in whole:
         return None
     return Settled(whole[name], is_changed=True)
 
@@ -83,13 +82,6 @@ def pin_members(tool: Tool, members: Mapping[str, JsonValue]) -> Tool:
     names = [*(required if isinstance(required, list) else ()), *members]
     kept: list[JsonValue] = [*dict.fromkeys(name for name in names if isinstance(name, str))]
     return Tool(tool.name, {**parameters, "properties": properties, "required": kept}, tool.source)
-
-
-def _properties(schema: JsonSchema) -> Mapping[str, JsonValue]:
-    if not isinstance(schema, dict) or not schema.keys() <= _ROOT:
-        return {}
-    properties = schema.get("properties")
-    return properties if isinstance(properties, dict) else {}
 
 
 def _takes_any_string(schema: JsonValue) -> bool:

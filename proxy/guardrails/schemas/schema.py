@@ -1,9 +1,10 @@
 """The caller's JSON schemas: compiled to check arguments, and put together to constrain a reply.
 
-RequestPlan 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
+Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NoReturn, TypeAlias
 
 from jsonschema_rs import (
@@ -35,7 +36,10 @@ _SCHEMAS = frozenset(["additionalProperties", "contains", "else", "if", "items",
 _SCHEMAS |= {"additionalItems", "contentSchema", "propertyNames"}
 _SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
-_LEFT_OUT_AT_THE_ROOT = frozenset(["$id", "$schema"])
+_LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
+_LONGEST = 200  # a grammar repeats its rule so often
+_ANY_OBJECT: JsonObject = {"type": "object"}
+_LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 
 _DATA = frozenset(["const", "default", "dependentRequired", "enum", "examples"])
 
@@ -135,10 +139,8 @@ def _without_unknown_types(schema: JsonValue) -> JsonValue:
 def _names_unknown_type(value: JsonValue) -> bool:
     """Return whether this names no type; a dictionary is the schema of a property called `type`."""
     names = value if isinstance(value, list) else [value]
-    is_schema = isinstance(value, dict | bool)
-    return not is_schema and any(
-        not isinstance(name, str) or name not in _KNOWN_TYPES for name in names
-    )
+    is_known = all(isinstance(name, str) and name in _KNOWN_TYPES for name in names)
+    return not (is_known or isinstance(value, dict | bool))
 
 
 def _compile_root(schema: JsonValue, document: bytes) -> Schema:
@@ -170,44 +172,70 @@ def list_allowed_values(error: ValidationError) -> list[JsonValue]:
 
 
 def forbids_members(error: ValidationError) -> bool:
-    """Return whether an object has members although its schema names and allows none.
-
-    The validator reports the first of them then, at the place of the object.
-    """
+    """Return whether an object has members though its schema allows none; told at its place."""
     is_keyword = error.evaluation_path[-1:] == ["additionalProperties"] != error.instance_path[-1:]
     return isinstance(error.kind, ValidationErrorKind.FalseSchema) and is_keyword
 
 
 def pointer(path: Path) -> str:
-    """Write a path as a JSON pointer."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def simplify(tool: Tool) -> Tool:
+def simplify(tool: Tool, *, is_further: bool = False) -> Tool:
     """Return a tool with a schema that llama-server can compile; most stay as they are.
 
-    It refuses the whole request for boolean sub-schemas, unknown types and remote references.
-    The reply is checked against the original, which the tool keeps as `parameters`.
+    It refuses the whole request for boolean sub-schemas, unknown types and remote references; one
+    that refused more gets it simplified further. The reply is checked against the original, which
+    the tool keeps as `parameters`.
     """
-    source = _simplify_source(tool.source)
+    source = (_simplify_source_further if is_further else _simplify_source)(tool.source)
     return tool if source is None else Tool(tool.name, tool.parameters, source)
 
 
 @DocumentCache
 def _simplify_source(source: bytes) -> bytes | None:
+    return _change_parameters(source, lambda schema: _move_object(schema, "#"))
+
+
+@DocumentCache
+def _simplify_source_further(source: bytes) -> bytes | None:
+    return _change_parameters(source, simplify_for_grammar)
+
+
+def _change_parameters(source: bytes, change: Callable[[JsonObject], JsonObject]) -> bytes | None:
     document = json.parse(source)
     function = document.get("function") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(function, dict):
         return None
     schema = function.get("parameters")
-    if schema is None:
-        return None
-    simple: JsonObject = {"type": "object"}
-    if isinstance(schema, dict):
-        simple = _move_object(schema, "#")
-    if simple == schema:
+    simple = change(schema) if isinstance(schema, dict) else _ANY_OBJECT
+    if schema is None or simple == schema:
         return None
     return json.dump({**document, "function": {**function, "parameters": simple}})
+
+
+def simplify_for_grammar(schema: JsonObject) -> JsonObject:
+    """Leave out of a schema what grammars fail at: patterns and long lengths (llama.cpp#25895)."""
+    return _simplify_object(_move_object(schema, "#"))
+
+
+def _simplify_object(schema: JsonObject) -> JsonObject:
+    return {
+        keyword: _in_schemas(keyword, value, _simplify)
+        for keyword, value in schema.items()
+        if keyword != "pattern"
+        and not (keyword in _LENGTHS and isinstance(value, int) and value > _LONGEST)
+    }
+
+
+def _simplify(schema: JsonValue) -> JsonValue:
+    match schema:
+        case dict():
+            return _simplify_object(schema)
+        case str():  # {"city": "string"}
+            return {"type": schema} if schema in _KNOWN_TYPES else {}
+        case _:
+            return schema
 
 
 def call_schema(tools: Sequence[Tool]) -> JsonObject:
@@ -219,8 +247,11 @@ def call_schema(tools: Sequence[Tool]) -> JsonObject:
     definitions: JsonObject = {}
     calls: list[JsonObject] = []
     for number, tool in enumerate(tools):
-        place = f"#/$defs/tool_{number}"
-        definitions[f"tool_{number}"] = _definition(tool, place)
+        place, whole = f"#/$defs/tool_{number}", tool.parameters
+        own = {**(_ANY_OBJECT if isinstance(whole, bool) else whole)}
+        for keyword in _LEFT_OUT_AT_THE_ROOT:
+            own.pop(keyword, None)
+        definitions[f"tool_{number}"] = _move_object(own, place)
         calls.append(
             {
                 "type": "object",
@@ -233,35 +264,35 @@ def call_schema(tools: Sequence[Tool]) -> JsonObject:
     return {**choice, "$defs": definitions}
 
 
-def _definition(tool: Tool, place: str) -> JsonObject:
-    if not isinstance(tool.parameters, dict):
-        return {"type": "object"}
-    own = {key: value for key, value in tool.parameters.items() if key not in _LEFT_OUT_AT_THE_ROOT}
-    return _move_object(own, place)
-
-
 def _move_object(schema: JsonObject, place: str) -> JsonObject:
     """Make the local references of a schema start at `place`, only where they are keywords."""
     return {
         keyword: _move_keyword(keyword, value, place)
         for keyword, value in schema.items()
-        if not (keyword == "type" and _has_unknown_type(value))
+        if not (keyword == "type" and _names_unknown_type(value))
         and not (keyword == "$ref" and not str(value).startswith("#"))
     }
 
 
 def _move_keyword(keyword: str, value: JsonValue, place: str) -> JsonValue:
+    if keyword == "$ref" and isinstance(value, str):
+        return place + value[1:] if value == "#" or value.startswith("#/") else value
+    if keyword in _MAY_BE_BOOLEAN and isinstance(value, bool):
+        return value
+    return _in_schemas(keyword, value, partial(_move, place=place))
+
+
+def _in_schemas(
+    keyword: str, value: JsonValue, change: Callable[[JsonValue], JsonValue]
+) -> JsonValue:
+    """Change the schemas that are the value of a keyword, or within it."""
     match value:
-        case str() if keyword == "$ref" and (value == "#" or value.startswith("#/")):
-            return place + value[1:]
         case dict() if keyword in _SCHEMAS_BY_NAME:
-            return {name: _move(schema, place) for name, schema in value.items()}
+            return {name: change(schema) for name, schema in value.items()}
         case list() if keyword in _SCHEMA_LISTS:
-            return [_move(schema, place) for schema in value]
-        case dict() | bool() if keyword in _SCHEMAS and keyword not in _MAY_BE_BOOLEAN:
-            return _move(value, place)
-        case dict() if keyword in _MAY_BE_BOOLEAN:
-            return _move_object(value, place)
+            return [change(schema) for schema in value]
+        case dict() | bool() if keyword in _SCHEMAS:
+            return change(value)
         case _:
             return value
 
@@ -274,8 +305,3 @@ def _move(schema: JsonValue, place: str) -> JsonValue:
             return {} if schema else {"not": {}}
         case _:
             return schema
-
-
-def _has_unknown_type(value: JsonValue) -> bool:
-    names = value if isinstance(value, list) else [value]
-    return any(name not in _KNOWN_TYPES for name in names if isinstance(name, str))

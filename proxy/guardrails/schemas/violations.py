@@ -83,7 +83,8 @@ def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
             for name in names:
                 yield _violation((*place, name), "is not a known parameter")
         case Kind.PropertyNames(error=about_name):
-            yield _violation((*place, str(about_name.instance)), _describe_misnamed(about_name))
+            expected = f"is no name that is allowed here, expected {_describe_expected(about_name)}"
+            yield _violation((*place, str(about_name.instance)), expected)
         case Kind.FalseSchema() if forbids_members(error):
             yield _violation(place, "expected no parameters at all")
         case Kind.FalseSchema():
@@ -92,10 +93,6 @@ def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
             yield from _describe_branches(error, branches, depth)
         case _:
             yield _violation(place, f"expected {_describe_expected(error)}", _show_instance(error))
-
-
-def _describe_misnamed(error: ValidationError) -> str:
-    return f"is no name that is allowed here, expected {_describe_expected(error)}"
 
 
 def _describe_branches(

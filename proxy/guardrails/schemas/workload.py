@@ -10,9 +10,9 @@ It knows JSON schema's keywords and no validator, and judges no value.
 # remembers and skips is not counted on.
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import TypeAlias
@@ -50,23 +50,14 @@ class _Checks:
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _SchemaDocument:
-    """A schema that becomes a graph as soon as one is needed."""
-
-    root: JsonValue
-
-    @cached_property
-    def graph(self) -> Graph:
-        """Follow it; raises TooManySchemas."""
-        return Graph(self.root)
-
-
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a schema, or the part of it at `start`, demands of a validator."""
+    """What a schema, or the part of it at `start`, demands of a validator.
 
-    document: _SchemaDocument
+    It becomes a `graph` as soon as one is needed; that raises TooManySchemas.
+    """
+
+    graph: Callable[[], Graph]
     start: JsonValue
     is_suspicious: bool
 
@@ -76,52 +67,45 @@ class Workload:
 
         Only one that may be more than it looks is followed before there is something to explain.
         """
-        document = _SchemaDocument(schema)
+        make_graph = cache(partial(Graph, schema))
         if not any(mark in source for mark in _SUSPICIOUS):
-            return cls(document, schema, is_suspicious=False)
-        graph, start = document.graph, document.graph.number_of(schema)
+            return cls(make_graph, schema, is_suspicious=False)
+        graph = make_graph()
+        start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
             raise TooManySchemas(f"more than {_LONGEST_CHAIN} schemas lead from one to the next")
         if not graph.is_whole:
             raise ValueError("a reference leads nowhere, or elsewhere")
-        return cls(document, schema, graph.checks[start] > _UNSUSPICIOUS)
+        return cls(make_graph, schema, graph.checks[start] > _UNSUSPICIOUS)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
         """Return that of a sub-schema; raises LookupError where there is none."""
-        start = follow(self.document.root, [str(step) for step in path])
-        self.document.graph.number_of(start)
+        graph = self.graph()
+        start = follow(graph.document, [str(step) for step in path])
+        graph.number_of(start)
         return replace(self, start=start)
 
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
-        return not self.is_suspicious or self._walk(_MOST_CHECKS).counts(value, self._number)
+        return not self.is_suspicious or _Walk(self.graph(), _MOST_CHECKS).counts(value, self.start)
 
     def is_listable(self, value: JsonValue) -> bool:
         """Return whether the errors of a value take little time to list, whatever they are."""
         try:
-            return self._walk(_MOST_COPIES).lists(value, self._number)
+            return _Walk(self.graph(), _MOST_COPIES).lists(value, self.start)
         except TooManySchemas:
             return False
 
-    @property
-    def _number(self) -> int:
-        return self.document.graph.number_of(self.start)
-
-    def _walk(self, left: int) -> "_Walk":
-        return _Walk(self.document.graph, left)
-
 
 class _Walk:
-    """A value's way through a graph, with so much `left` to spend."""
-
     def __init__(self, graph: Graph, left: int) -> None:
         self._graph = graph
         self._left = left
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
-    def counts(self, value: JsonValue, start: int) -> bool:
+    def counts(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether there is enough for all checks of a value and of what is within it."""
-        rest = [(value, self._checks({start: 1}, 0))]
+        rest = [(value, self._checks({self._graph.number_of(start): 1}, 0))]
         while rest and self._left >= 0:
             item, checks = rest.pop()
             self._left -= checks.total
@@ -131,9 +115,9 @@ class _Walk:
                 rest += [(one, self._inner(checks, kind, at)) for kind, at, one in _parts(item)]
         return self._left >= 0
 
-    def lists(self, value: JsonValue, start: int) -> bool:
+    def lists(self, value: JsonValue, start: JsonValue) -> bool:
         """Whether there is enough for a copy of each place for each error at and around it."""
-        rest = [(value, self._checks({start: 1}, 0), 0)]
+        rest = [(value, self._checks({self._graph.number_of(start): 1}, 0), 0)]
         while rest and self._left >= 0:
             item, checks, copies = rest.pop()
             errors = checks.errors
@@ -196,7 +180,6 @@ class _Walk:
 
 
 def _parts(value: JsonValue) -> list[tuple[Kind, Label, JsonValue]]:
-    """Return what stands within a value, each with its label."""
     if isinstance(value, dict):
         return [("member", name, one) for name, one in value.items()]
     if isinstance(value, list):

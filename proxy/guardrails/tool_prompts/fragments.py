@@ -1,15 +1,43 @@
-"""The pieces of JSON from which conventions are put together, safe inside any of their marks.
+"""The contract of a convention, a way to describe tools as plain text, and what all are made of.
 
-A mark within JSON can only stand in a string. There its first character is written as an escape:
-the value stays the same, and the mark is none.
+A convention asks the model for a form that a rescue syntax reads, and writes the calls of the
+history in the same form, so that they serve as examples. Whatever it writes
+  - depends on its arguments alone, so that a prompt keeps its bytes from turn to turn;
+  - holds a call so that the reader finds the same call again;
+  - holds names, arguments and results so that none of them can end the form around it: a mark
+    within JSON can only stand in a string, and has an escape for its first character there.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.guardrails.transcript import parse_arguments
+
+
+class Convention(Protocol):
+    """One way to describe tools in a prompt; profiles refer to it by its `name`.
+
+    The rescue's `syntaxes` that read what it asks for are tried first. A reply ends at one of
+    `stops`, because the model only invents what follows. An `answer_label` stands before an answer
+    in the history, unless prose is one.
+    """
+
+    name: str
+    syntaxes: tuple[str, ...]
+    stops: tuple[str, ...] = ()
+    answer_label: str = ""
+
+    def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
+        """Write the instructions and the tools; `respond` is the synthetic one, if offered."""
+
+    def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
+        """Write an assistant message that said `text` and made `calls`."""
+
+    def write_result(self, name: str, call_id: str, text: str) -> str:
+        """Write the result of the call `call_id` of the tool `name`."""
 
 
 def escape(document: str, marks: Iterable[str]) -> str:

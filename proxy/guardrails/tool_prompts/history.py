@@ -8,17 +8,11 @@ where results of one round or neighbours of one role are put into one message.
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
-from proxy.guardrails.contents import (
-    change_role,
-    join_messages,
-    plain_message,
-    prepend_text,
-    replace_content,
-)
+from proxy.guardrails import contents
 from proxy.guardrails.model_quirks import SystemRole, Template
-from proxy.guardrails.tool_prompts.conventions import Convention
+from proxy.guardrails.tool_prompts.fragments import Convention
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
@@ -34,7 +28,7 @@ def describe_in_prompt(
     *,
     convention: Convention,
     template: Template,
-) -> tuple[Message, ...]:
+) -> Messages:
     """Describe tools, calls and results as text; other messages stay the very same.
 
     The description joins the message that the history begins with if it has the right role: a
@@ -59,9 +53,9 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
             message = _result(message, names, convention)
         elif message.calls:
             text = convention.write_calls(message.text, message.calls)
-            message = replace_content(message, text)
+            message = contents.replace_content(message, text)
         elif message.role == "assistant" and message.text and convention.answer_label:
-            message = prepend_text(message, convention.answer_label, "")
+            message = contents.prepend_text(message, convention.answer_label, "")
         if is_result and is_behind_result:
             groups[-1].append(message)
         else:
@@ -73,7 +67,9 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
 def _result(message: Message, names: dict[str, str], convention: Convention) -> Message:
     call_id = message.tool_call_id or ""
     name = names.get(call_id, _UNKNOWN)
-    return change_role(message, "user", convention.write_result(name, call_id, message.text))
+    return contents.change_role(
+        message, "user", convention.write_result(name, call_id, message.text)
+    )
 
 
 def _add_description(messages: list[Message], text: str, template: Template) -> list[Message]:
@@ -81,12 +77,12 @@ def _add_description(messages: list[Message], text: str, template: Template) -> 
     first = messages[0] if messages else None
     if template.system is SystemRole.NOWHERE:
         if first is not None and first.role == "user":
-            return [prepend_text(first, text, _PARAGRAPH), *messages[1:]]
-        return [plain_message("user", text), *messages]
+            return [contents.prepend_text(first, text, _PARAGRAPH), *messages[1:]]
+        return [contents.plain_message("user", text), *messages]
     if first is not None and first.role in _SYSTEM_ROLES:
-        description = plain_message(first.role, text)
-        return [join_messages([first, description], _PARAGRAPH), *messages[1:]]
-    return [plain_message("system", text), *messages]
+        description = contents.plain_message(first.role, text)
+        return [contents.join_messages([first, description], _PARAGRAPH), *messages[1:]]
+    return [contents.plain_message("system", text), *messages]
 
 
 def _merge_turns(messages: Iterable[Message]) -> list[Message]:
@@ -101,4 +97,4 @@ def _merge_turns(messages: Iterable[Message]) -> list[Message]:
 
 def _merge(messages: Sequence[Message], separator: str) -> Message:
     """Join messages at once: one after the other would cost the square of their number."""
-    return join_messages(messages, separator) if len(messages) > 1 else messages[0]
+    return contents.join_messages(messages, separator) if len(messages) > 1 else messages[0]

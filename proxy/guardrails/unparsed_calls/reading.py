@@ -12,16 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from proxy.conversation.possessive import possessive
 from proxy.conversation.tools import Tool
-from proxy.guardrails.unparsed_calls.words import (
-    begins_marker,
-    holds_value,
-    is_about_calls,
-    is_first_marker,
-    is_literal,
-    is_marker,
-    is_name_of_key,
-    is_placeholder,
-)
+from proxy.guardrails.rescue.syntaxes.tool_names import keys_of
+from proxy.guardrails.unparsed_calls import words
 
 # Every alternative is bounded, or passes all that it has looked at: the work is linear.
 _TOKEN = re.compile(
@@ -124,12 +116,12 @@ class Reading:
         }
 
     def is_through(self) -> bool:
-        """Read to the end; False if something is prose."""
         for _ in range(_MOST_TOKENS):
             if self._place >= len(self._text):
                 return True
             token = token_at(self._text, self._place)
-            if not self._has_room(token) or not self._passes(token):
+            has_room = self.tool is not None or token.end <= _LONGEST_HEAD
+            if not has_room or not self._passes(token):
                 return False
         return False
 
@@ -149,14 +141,11 @@ class Reading:
             return token.text in self._keys or self._is_nested
         return self._may_go_on(token.text)
 
-    def _has_room(self, token: Token) -> bool:
-        return self.tool is not None or token.end <= _LONGEST_HEAD
-
     def _may_go_on(self, word: str) -> bool:
         written = word.removeprefix(_FENCE)
         known = (*self._tools, *self._keys)
         is_name = any(name.startswith(self._without_namespace(written)) for name in known)
-        may_mark = begins_marker(written, is_first=self._place == 0)
+        may_mark = words.begins_marker(written, is_first=self._place == 0)
         return is_name or may_mark or self._is_nested
 
     def _passes(self, token: Token) -> bool:
@@ -182,7 +171,7 @@ class Reading:
         return not self._awaits_value or self._element("<", token.end)
 
     def _closer(self, token: Token) -> bool:
-        self.is_marked |= is_about_calls(token.text, is_tag=True)
+        self.is_marked |= words.is_about_calls(token.text, is_tag=True)
         return True
 
     def _fence(self, token: Token) -> bool:
@@ -190,8 +179,8 @@ class Reading:
         if not self._is_first:
             is_last = token.text == _FENCE and token.end == len(self._text.rstrip())
             return is_last and self._text.startswith(_FENCE)
-        self.is_marked |= is_about_calls(token.text)
-        return self.is_marked and is_marker(token.text.lstrip("`"))
+        self.is_marked |= words.is_about_calls(token.text)
+        return self.is_marked and words.is_marker(token.text.lstrip("`"))
 
     def _torn(self, token: Token) -> bool:
         self.is_torn = True
@@ -206,34 +195,33 @@ class Reading:
         is_key = value_place(self._text, token.end) >= 0
         if word in self._keys:
             return (is_key or self._text.startswith("<", token.end)) and self._key(token)
-        if is_marker(word):
-            if self._is_first and not is_first_marker(word):
+        if words.is_marker(word):
+            if self._is_first and not words.is_first_marker(word):
                 return False
             is_recipient = word == "to" and self._text.startswith("=", token.end)
-            self.is_marked |= is_recipient or is_about_calls(word)
+            self.is_marked |= is_recipient or words.is_about_calls(word)
             return True
         if is_key and self._is_nested:
             return self._key(token)
-        return self.tool is not None and is_literal(word)
+        return self.tool is not None and words.is_literal(word)
 
     def _string(self, token: Token) -> bool:
         content = token.text[1:-1]
         if (self.tool is None or self.is_marked) and self._meets(content):
             return True
         if self.tool is None:
-            self.is_marked |= is_about_calls(content)
-            return is_marker(content)
+            self.is_marked |= words.is_about_calls(content)
+            return words.is_marker(content)
         if value_place(self._text, token.end) < 0:
             self._note(content)
-            return self._is_object(content) or not is_placeholder(content)
+            is_object = content.startswith("{") and any(
+                f'\\"{key}\\"' in content for key in self._keys
+            )
+            self.has_key |= is_object
+            return is_object or not words.is_placeholder(content)
         if content in self._keys or self._is_nested:
             return self._key(Token(token.kind, content, token.end))
-        return is_marker(content)
-
-    def _is_object(self, content: str) -> bool:
-        is_object = content.startswith("{") and any(f'\\"{key}\\"' in content for key in self._keys)
-        self.has_key |= is_object
-        return is_object
+        return words.is_marker(content)
 
     def _meets(self, word: str) -> bool:
         """Take note of a tool's name; behind the first one there has to be a mark before it."""
@@ -248,7 +236,7 @@ class Reading:
     def _without_namespace(self, word: str) -> str:
         """Leave out what stands before the name in `functions.get_weather`."""
         space, _, name = word.rpartition(".")
-        is_known = is_marker(space) and (not self._is_first or is_first_marker(space))
+        is_known = words.is_marker(space) and (not self._is_first or words.is_first_marker(space))
         return name if is_known and word not in self._tools else word
 
     @property
@@ -268,7 +256,6 @@ class Reading:
             self.said.append(written[:_MOST_SAID])
 
     def _key(self, token: Token) -> bool:
-        """Pass a key, and a value without quotation marks or brackets."""
         self._note_key(token.text)
         place = value_place(self._text, token.end)
         self._awaits_value = self._text.startswith(_CONTROL, max(place, token.end))
@@ -280,14 +267,14 @@ class Reading:
         if self._place == len(self._text):  # there may be more of it
             return True
         is_long = len(value.split(maxsplit=_MOST_WORDS)) > _MOST_WORDS
-        return not is_long and not is_placeholder(value)
+        return not is_long and not words.is_placeholder(value)
 
     def _tag(self, token: Token) -> bool:
         """Pass a tag, and the value up to the closing one where it introduces a value."""
-        words = [*attributes(token.text)]
-        name = words[0][0]
-        self._introduces_value = holds_value(name)
-        for word, value in words:
+        pairs = [*attributes(token.text)]
+        name = pairs[0][0]
+        self._introduces_value = words.holds_value(name)
+        for word, value in pairs:
             is_fit = self._attribute(word, value) if value else self._tag_word(word)
             if not is_fit and not (token.text == f"<{word}>" and self._is_odd_tag()):
                 return False
@@ -295,7 +282,6 @@ class Reading:
         return is_empty or self._element(f"</{name}", token.end)
 
     def _introduce(self, key: str) -> bool:
-        """Take note of a key with the value behind its tag."""
         self._note_key(key)
         self._introduces_value = True
         return True
@@ -307,7 +293,6 @@ class Reading:
         return is_first and is_before_word and self.tool is None
 
     def _element(self, closer: str, begin: int) -> bool:
-        """Pass a value up to what closes it."""
         self._awaits_value = False
         end = self._text.find(closer, begin)
         if end < 0:
@@ -316,30 +301,25 @@ class Reading:
         self._place = end
         value = self._text[begin:end]
         self._note(value)
-        return self.is_torn or not is_placeholder(value)
+        return self.is_torn or not words.is_placeholder(value)
 
     def _tag_word(self, word: str) -> bool:
         if self._meets(word):
             return True
         if word in self._keys:
             return self._introduce(word)
-        self.is_marked |= is_about_calls(word, is_tag=True)
-        return is_marker(word)
+        self.is_marked |= words.is_about_calls(word, is_tag=True)
+        return words.is_marker(word)
 
     def _attribute(self, word: str, value: str) -> bool:
         """Pass `name="city"` or `parameter=city`, `city="Paris"`, or an `id`."""
         if word in self._keys:
             self._note_key(word)
             self._note(value)
-            return not is_placeholder(value)
-        self.is_marked |= is_about_calls(word, is_tag=True)
-        if not is_marker(word) or self._meets(value):
-            return is_marker(word)
+            return not words.is_placeholder(value)
+        self.is_marked |= words.is_about_calls(word, is_tag=True)
+        if not words.is_marker(word) or self._meets(value):
+            return words.is_marker(word)
         if value in self._keys:
             return self._introduce(value)
-        return is_marker(value) or not is_name_of_key(word)
-
-
-def keys_of(tool: Tool) -> frozenset[str]:
-    declared = tool.parameters.get("properties") if isinstance(tool.parameters, dict) else None
-    return frozenset(declared) if isinstance(declared, dict) else frozenset()
+        return words.is_marker(value) or not words.is_name_of_key(word)

@@ -1,12 +1,12 @@
 """Whether a reply is nothing but a call of an offered tool, in a syntax that no reader knows.
 
 In doubt it is an answer: what the model was given to read, what is said of how a tool is called,
-code, a definition, a document. To miss a call changes nothing; to see one in an answer costs a
-generation.
+code, a definition, a document. To miss a call changes nothing; to see one there costs a generation.
 """
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
@@ -93,11 +93,6 @@ def _is_read(written: str, tool: Tool, said: Sequence[str], quotable: Sequence[s
 
 def _is_asked_about(name: str, text: str) -> bool:
     """Return whether words about how something is called stand near a name."""
-    place = text.find(name)
-    for _ in range(_MOST_PLACES):
-        if place < 0:
-            return False
-        if _ASKED.search(text[max(place - _SIGHT, 0) : place + len(name) + _SIGHT]):
-            return True
-        place = text.find(name, place + len(name))
-    return False
+    places = islice(re.finditer(re.escape(name), text), _MOST_PLACES)
+    around = (text[max(one.start() - _SIGHT, 0) : one.end() + _SIGHT] for one in places)
+    return any(map(_ASKED.search, around))

@@ -58,3 +58,13 @@ def test_without_valgrind_nothing_is_counted(
 def test_the_total_is_read_from_a_dump_that_is_complete() -> None:
     assert counting.total_in(b"fn=(1) main\n1 7\n\ntotals: 1234\n") == 1234
     assert counting.total_in(b"summary: 1234\nfn=(1) main\n1 7\n") is None
+
+
+def test_a_process_runs_while_one_of_its_threads_does_or_has_just_ended(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    assert counting.is_running(tmp_path)
+    (tmp_path / "7" / "stat").write_text("7 (a) thread) S 1 2\n", "utf-8")
+    assert not counting.is_running(tmp_path)
+    (tmp_path / "8").mkdir()
+    (tmp_path / "8" / "stat").write_text("8 (python) R 1 2\n", "utf-8")
+    assert counting.is_running(tmp_path)

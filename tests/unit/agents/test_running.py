@@ -6,7 +6,6 @@ from pydantic import TypeAdapter
 
 from proxy.agents.agent import Agent
 from proxy.agents.model import Model
-from proxy.agents.results import RunEvent
 from proxy.agents.running import JoinedTools, Task
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
@@ -125,17 +124,12 @@ HISTORY = (
 )
 
 
-async def ignore(_: RunEvent) -> None:
-    pass
-
-
 def task_of(messages: Sequence[Message] = (), **changed: object) -> Task[object]:
     return Task(
         model=Model("http://127.0.0.1:9", name="tiny"),
         tools=JoinedTools([ScriptedTools((CLOCK,), [])]),
         said=user_message("And now?"),
         conversation=Conversation(messages),
-        emit=ignore,
         **changed,  # type: ignore[arg-type]
     )
 

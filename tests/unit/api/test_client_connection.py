@@ -2,9 +2,10 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
-from starlette.types import Message
+from starlette.datastructures import Headers
+from starlette.types import Message, Scope
 
-from proxy.api.client_connection import WIRE, ClientConnection, Endpoint
+from proxy.api.client_connection import WIRE, ClientConnection, Endpoint, headers_of
 from proxy.api.edge import serve
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
@@ -178,3 +179,19 @@ async def test_a_departure_does_not_reach_beyond_the_work() -> None:
     assert await connection.while_connected(work())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+
+
+SENT = [(b"host", b"here"), (b"x-api-key", b"one"), (b"accept", b"\xe4"), (b"x-api-key", b"two")]
+
+
+def test_names_mean_what_they_mean_to_starlette() -> None:
+    scope: Scope = {"headers": SENT}
+    found = headers_of(scope)
+    assert dict(found) == {
+        name: Headers(scope=scope)[name] for name in ("host", "x-api-key", "accept")
+    }
+
+
+def test_they_are_sorted_out_once() -> None:
+    scope: Scope = {"headers": SENT}
+    assert headers_of(scope) is headers_of(scope)

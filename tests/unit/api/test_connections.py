@@ -7,8 +7,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.client_connection import WIRE
-from proxy.api.connections import ConnectionLimits, RequestWire
+from proxy.api.client_connection import WIRE, Wire
+from proxy.api.connections import ConnectionLimits
 from proxy.api.server import listen, serving
 from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
@@ -174,7 +174,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(*, reads: bo
 
 
 async def test_nothing_is_written_to_an_answer_that_is_over() -> None:
-    kept: list[RequestWire] = []
+    kept: list[Wire] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -13,11 +13,13 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message
 
-from proxy.api.hosted import Hosted, open_app
+from proxy.api.hosted import GENTLE_WORK, Hosted, OpenedApp, open_app, warm_up
 from proxy.api.server import listen, url_of
 from proxy.conversation import json
 from proxy.errors import BackendUnavailable, ProcessFailed
+from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
+from tests.fakes.asgi import HandMadeClient
 from tests.fakes.llama import build_model
 from tests.fakes.questions import HELLO
 from tests.fakes.scripted_backend import ScriptedBackend
@@ -238,7 +240,7 @@ async def test_a_new_configuration_takes_effect() -> None:
     strict = settings_of(
         backend=NOWHERE, metrics={"enabled": False}, server={"max_body_bytes": 1024}
     )
-    async with open_app(settings, reload=lambda: strict) as found, asking(found.app) as client:
+    async with open_app(settings, reload=lambda: strict) as found, asking(found) as client:
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}
         found.renew()
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 413
@@ -252,3 +254,67 @@ async def test_it_is_served_by_a_server_in_this_process() -> None:
         httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
     ):
         assert (await client.get(f"{server.url}/healthz")).json() == {"status": "ok"}
+
+
+async def _answer(status: int, client: HandMadeClient) -> None:
+    await client.send({"type": "http.response.start", "status": status, "headers": []})
+
+
+async def test_another_application_answers_from_now_on() -> None:
+    async def first(*_: object) -> None:
+        await _answer(200, client)
+
+    async def second(*_: object) -> None:
+        await _answer(201, client)
+
+    client = HandMadeClient()
+    current = OpenedApp(first, Services([]), lambda: None)
+    await client.call(current)
+    current.app = second
+    await client.call(current)
+    assert [message["status"] for message in client.got] == [200, 201]
+
+
+def usual() -> float:
+    """Return how long threads have their turn, once nothing is warmed up that others began."""
+    with GENTLE_WORK:
+        return sys.getswitchinterval()
+
+
+def test_work_is_done_in_another_thread_that_leaves_others_their_turn() -> None:
+    before = usual()
+    seen: list[tuple[threading.Thread, bool]] = []
+
+    def work() -> None:
+        seen.append((threading.current_thread(), sys.getswitchinterval() < before))
+
+    with warm_up(work, delay=0) as thread:
+        thread.join()
+    assert seen == [(thread, True)]
+    assert thread.daemon
+    assert usual() == before
+
+
+def test_who_is_warmed_up_while_another_is_leaves_everything_as_it_was() -> None:
+    before = usual()
+    began, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        may_end.wait()
+
+    with warm_up(work, delay=0) as first:
+        began.wait()
+        with warm_up(lambda: None, delay=0) as second:
+            may_end.set()
+            first.join()
+            second.join()
+    assert usual() == before
+
+
+def test_what_has_not_begun_at_the_end_never_does() -> None:
+    seen: list[str] = []
+    with warm_up(lambda: seen.append("done"), delay=3600) as thread:
+        pass
+    thread.join()
+    assert seen == []

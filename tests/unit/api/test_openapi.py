@@ -2,10 +2,11 @@ from collections.abc import Iterator
 from typing import cast
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from starlette.responses import JSONResponse
 
 from proxy.api.fronts import CHAT, FrontRoute, Fronts
-from proxy.api.openapi import describe_posts
+from proxy.api.openapi import describe_posts, query_parameters
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
@@ -13,7 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 @pytest.fixture
 def document() -> JsonObject:
     app = FastAPI()
-    app.add_api_route("/thing/{name}", show)
+    app.add_api_route("/thing/{name}", show, openapi_extra=query_parameters("limit"))
     fronts = Fronts(FrontRoute(lambda: CHAT, ("/chat", "/old/chat"), "/count"))
     describe_posts(app, fronts, ["/v1/embeddings"])
     first = app.openapi()
@@ -21,8 +22,8 @@ def document() -> JsonObject:
     return first
 
 
-async def show(name: str) -> str:
-    return name
+async def show(request: Request) -> JSONResponse:
+    return JSONResponse(request.path_params)
 
 
 def at(document: JsonValue, *path: str) -> JsonValue:
@@ -71,6 +72,16 @@ def test_every_reference_leads_somewhere_and_nothing_is_left_over(document: Json
     for reference in references(document):
         assert isinstance(at(document, *reference.removeprefix("#/").split("/")), dict)
     assert b"HTTPValidationError" not in json.dump(document)
+
+
+def test_parameters_of_path_and_query_are_documented(document: JsonObject) -> None:
+    parameters = cast(
+        "list[JsonObject]", at(document, "paths", "/thing/{name}", "get", "parameters")
+    )
+    assert {(one["name"], one["in"]) for one in parameters} == {
+        ("name", "path"),
+        ("limit", "query"),
+    }
 
 
 def test_what_is_passed_on_is_documented_too(document: JsonObject) -> None:

@@ -5,11 +5,10 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.assembly import server_options_of
-from proxy.api.reloading import LoadedConfiguration, ReplaceableApp, merge_settings, reload_services
+from proxy.api.reloading import LoadedConfiguration, merge_settings, reload_services
 from proxy.errors import InvalidConfiguration
 from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
-from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 
 OLD = Settings()
@@ -87,23 +86,3 @@ def test_the_same_backends_and_queues_serve_under_new_terms(tmp_path: Path) -> N
     for old, new in zip(before, after, strict=True):
         assert (new.backend, new.admission, new.name) == (old.backend, old.admission, old.name)
         assert new.models is not old.models
-
-
-async def _answer(status: int, client: HandMadeClient) -> None:
-    await client.send({"type": "http.response.start", "status": status, "headers": []})
-
-
-@pytest.mark.anyio
-async def test_another_application_answers_from_now_on() -> None:
-    async def first(*_: object) -> None:
-        await _answer(200, client)
-
-    async def second(*_: object) -> None:
-        await _answer(201, client)
-
-    client = HandMadeClient()
-    current = ReplaceableApp(first)
-    await client.call(current)
-    current.replace(second)
-    await client.call(current)
-    assert [message["status"] for message in client.got] == [200, 201]

@@ -73,12 +73,13 @@ def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
     headers: dict[str, str], owner: str, who: str
 ) -> None:
     scope = HandMadeClient(headers=headers).scope
-    scope.update(client=("10.0.0.7", 5), state={"owner": owner})
-    assert client_key(scope) == who
+    scope.update(client=("10.0.0.7", 5), state={"owner": owner, "request_id": "r"})
+    assert client_key(sender_of(scope), scope) == who
 
 
 def test_nothing_is_known_of_who_comes_over_a_socket_without_addresses() -> None:
-    assert client_key(HandMadeClient().scope) == ""
+    scope = HandMadeClient().scope
+    assert client_key(sender_of(scope), scope) == ""
 
 
 @pytest.mark.parametrize("text", ["Hi", "x" * 2**21], ids=["small", "large"])

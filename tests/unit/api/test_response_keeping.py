@@ -1,20 +1,29 @@
 import asyncio
+import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from proxy.api.fronts import CHAT
+from proxy.api.idempotency import ALONE
 from proxy.api.response_keeping import (
-    ALONE,
-    TellWhenAlone,
-    WaitForWriting,
     examine_keeping,
+    examine_state,
+    open_fronts,
     open_response_store,
+    tell_when_alone,
+    wait_for_writing,
 )
+from proxy.api.shared_answers import SharedAnswers
 from proxy.dialects.openai_responses.store import StoredResponse
 from proxy.errors import InvalidConfiguration
+from proxy.observability.observers import Observers
 from proxy.settings import Settings, load_settings
+from proxy.state.memory_responses import MemoryStore
 from proxy.state.responses_file import ResponsesFile, open_responses
+from proxy.state.shared_responses import SharedResponses
 from tests.fakes.asgi import HandMadeClient, endpoint_of
 
 ANSWER = StoredResponse("resp_1", [], [], b"{}")
@@ -87,7 +96,7 @@ def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
             found.append((message.get("body"), is_there))
 
         async def scene() -> None:
-            await WaitForWriting(endpoint_of(answer), file)(client.connection.behind(send=look))
+            await wait_for_writing(endpoint_of(answer), file)(client.connection.behind(send=look))
 
         asyncio.run(scene())
     assert found == [(None, False), (b"a", False), (b"b", True)]
@@ -107,7 +116,7 @@ async def told(
         for message in messages:
             await send(message)
 
-    await client.ask(TellWhenAlone(endpoint_of(answer), lambda: shared))
+    await client.ask(tell_when_alone(endpoint_of(answer), lambda: shared))
     return client.got
 
 
@@ -148,3 +157,63 @@ async def test_an_answer_that_should_have_been_shared_says_that_it_is_not(
 async def test_a_stream_begins_at_once_and_a_whole_answer_with_its_body() -> None:
     assert len(await told(start(kind=STREAM), is_shared=True)) == 1
     assert await told(start(), is_shared=True) == []
+
+
+pytestmark = pytest.mark.anyio
+
+NOWHERE = "redis://127.0.0.1:1"
+CLIENT = "proxy.state.valkey"
+
+with_client = pytest.mark.skipif(
+    importlib.util.find_spec("valkey") is None, reason="needs the extra `state`"
+)
+
+
+def shared_settings_of(url: str = NOWHERE, **sections: dict[str, object]) -> Settings:
+    backend = {"url": "http://127.0.0.1:1"}
+    return load_settings(None, {"backend": backend, "state": {"url": url}, **sections})
+
+
+async def test_without_an_address_nothing_is_shared_and_nothing_imported() -> None:
+    before = {*sys.modules}
+    settings = shared_settings_of("")
+    examine_state(settings)
+    async with open_fronts(settings, Observers()) as fronts:
+        assert isinstance(fronts.store, MemoryStore)
+        assert fronts.share is None
+        assert all(route.is_shared is None for route in fronts)
+    assert CLIENT not in {*sys.modules} - before
+
+
+async def test_without_the_client_an_address_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "proxy.state.valkey", None)
+    with pytest.raises(InvalidConfiguration, match=r"state\.url: .*temper-proxy\[state\]"):
+        examine_state(shared_settings_of())
+    with pytest.raises(InvalidConfiguration, match=r"temper-proxy\[state\]"):
+        async with open_fronts(shared_settings_of(), Observers()):
+            pytest.fail("it was opened")
+
+
+@with_client
+async def test_with_an_address_answers_and_responses_are_shared() -> None:
+    examine_state(shared_settings_of())
+    async with open_fronts(shared_settings_of(server={"workers": 2}), Observers()) as fronts:
+        assert isinstance(fronts.store, SharedResponses)
+        assert fronts.share is not None
+        assert isinstance(fronts.share(CHAT, 1.0), SharedAnswers)
+        assert [route.is_shared is not None for route in fronts] == [False, False, True]
+
+
+@with_client
+@pytest.mark.parametrize(
+    ("responses", "kind"), [({"store": "off"}, type(None)), ({"path": "FILE"}, ResponsesFile)]
+)
+async def test_responses_may_be_kept_elsewhere(
+    responses: dict[str, object], kind: type, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("kept") / "kept.sqlite"
+    wished = {name: str(file) if one == "FILE" else one for name, one in responses.items()}
+    async with open_fronts(shared_settings_of(responses=wished), Observers()) as fronts:
+        assert isinstance(fronts.store, kind)
+        assert all(route.is_shared is None for route in fronts)
+        assert fronts.share is not None

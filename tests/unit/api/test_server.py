@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.edge import Edge
-from proxy.api.server import listen, run, serving, url_of
+from proxy.api.server import KEEP_ALIVE_SECONDS, listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
 from tests.fakes.backend import ScriptedBackend
@@ -95,6 +95,36 @@ def test_it_serves_until_a_signal_ends_it() -> None:
 
     asyncio.run(serve())
     assert seen == [200]
+
+
+async def is_closed_when_idle(listening: socket.socket) -> bool:
+    """Ask once and tell whether the server then closes the connection before anything is sent."""
+    host, port = listening.getsockname()[:2]
+    reader, writer = await asyncio.open_connection(host, port)
+    with contextlib.closing(writer):
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        await reader.readexactly(length)
+        try:
+            return await asyncio.wait_for(reader.read(1), 0.2) == b""
+        except TimeoutError:
+            return False
+
+
+def test_an_idle_connection_is_kept_longer_than_clients_keep_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert KEEP_ALIVE_SECONDS > 15
+
+    async def serve() -> bool:
+        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+            async with serving(make_app(), listening, 1):
+                return await is_closed_when_idle(listening)
+
+    assert not asyncio.run(serve())
+    monkeypatch.setattr("proxy.api.server.KEEP_ALIVE_SECONDS", 0)
+    assert asyncio.run(serve())
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["the grace is over", "a second signal"])

@@ -174,9 +174,9 @@ class Late:
     replica: Replica
     claimed: list[OwnClaim] = field(default_factory=list)
 
-    def around(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
+    def __call__(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
         sharing = self.replica.sharing
-        inner = sharing.around(endpoint, name, fingerprint)
+        inner = sharing(endpoint, name, fingerprint)
 
         async def answer(connection: ClientConnection) -> None:
             found = await sharing.claims.attempt((sharing.language, *name), fingerprint)

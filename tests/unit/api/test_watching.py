@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.watching import MOST_WATCHERS, About, Watching
+from proxy.api.feed_events import About
+from proxy.api.watching import MOST_WATCHERS, Watching
 from proxy.backends.client import Description, Health
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -145,7 +146,7 @@ async def test_what_other_workers_count_is_told_though_nothing_happens_here(
     now = [0.0]
     board, other = Board(clock=lambda: now[0]), Board(clock=lambda: now[0])
     shared = SharedCounts(WorkerPlace(2, tmp_path))
-    about = About("1.2", workers=2, number=2)
+    about = About("1.2", workers=2, worker=2)
     services = ServerOptions().alone(ScriptedBackend())
     watched = Watching(board, services, about, shared=shared, pause=0.0)
     finish(asking(board))

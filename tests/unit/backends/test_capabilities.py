@@ -1,18 +1,24 @@
+from collections.abc import Iterable
+
 import pytest
 from msgspec.structs import replace
 
 from proxy.backends.capabilities import (
     Capability,
+    Lacks,
     directives,
     directives_without,
-    missing_capability,
+    suspects,
     without,
 )
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message
 from proxy.conversation.requests import Parsing, Question, ThinkingOptions
-from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
+from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import BackendRefused
+from proxy.guardrails.contents import plain_message
 from tests.fakes.questions import question
 
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
@@ -97,6 +103,24 @@ def thinking(*, is_on: bool | None = None, effort: str = "") -> Question:
     return replace(asked, request=replace(asked.request, thinking=ThinkingOptions(is_on, effort)))
 
 
+def lacking(*lacks: Capability) -> Lacks:
+    return dict.fromkeys(lacks, "")
+
+
+def missing_capability(
+    refused: BackendRefused, asked: Question, lacks: Iterable[Capability]
+) -> Capability | None:
+    """Return what is blamed first that is news and would change what is sent."""
+    known = lacking(*lacks)
+
+    def sent(lacks: Lacks) -> bytes:
+        put = without(asked, lacks)
+        return encode_question(put, directives_without(put, lacks))
+
+    news = (one for one, _ in suspects(refused, asked) if one not in known)
+    return next((one for one in news if sent({**known, one: ""}) != sent(known)), None)
+
+
 def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
     return BackendRefused("http://host", status, message, param=param)
 
@@ -178,15 +202,80 @@ def test_what_was_left_out_already_is_not_the_reason() -> None:
 def test_a_question_is_put_without_what_is_missing(
     asked: Question, lacks: set[Capability], fields: dict[str, JsonValue]
 ) -> None:
-    assert directives_without(asked, lacks) == fields
+    assert directives_without(asked, lacking(*lacks)) == fields
 
 
 def test_fields_that_are_refused_are_left_out() -> None:
     asked = limited("max_completion_tokens")
-    left = without(asked, set(Capability)).omits
+    left = without(asked, lacking(*Capability)).omits
     assert left >= {"stream_options", "parallel_tool_calls", "max_completion_tokens"}
-    assert without(asked, ()) is asked
+    assert without(asked, {}) is asked
 
 
 def test_every_capability_says_what_happens_without_it() -> None:
     assert all(json.dump_text(one.value) and len(one.value) > 20 for one in Capability)
+
+
+def saying(**fields: JsonValue) -> Question:
+    asked = question(has_tools=False)
+    written = {name: json.dump(value) for name, value in fields.items()}
+    request = replace(asked.request, fields={**asked.request.fields, **written})
+    return replace(asked, request=request)
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted", "sent"),
+    [
+        ("Unexpected reasoning effort high. Supported types are xhigh and low.", "high", "xhigh"),
+        ("reasoning_effort: Input should be 'low' or 'high'", "medium", "high"),
+        ("reasoning_effort: Input should be 'none' or 'high'", "minimal", "none"),
+        ("reasoning_effort 'max' is unknown: low, medium", "max", "medium"),
+    ],
+)
+def test_an_effort_that_is_refused_is_sent_as_the_nearest_that_is_offered(
+    message: str, wanted: str, sent: str
+) -> None:
+    asked = saying(reasoning_effort=wanted)
+    capability, offered = next(suspects(refusal(message), asked))
+    assert capability is Capability.EFFORT_WORDS
+    put = without(asked, {capability: offered})
+    assert put.request.fields["reasoning_effort"] == json.dump(sent)
+    told = saying(chat_template_kwargs={"reasoning_effort": wanted, "a": 1})
+    capability, offered = next(suspects(refusal(message), told))
+    put = without(told, {capability: offered})
+    variables: JsonObject = {"reasoning_effort": sent, "a": 1}
+    assert json.parse(put.request.fields["chat_template_kwargs"]) == variables
+    assert "reasoning_effort" not in put.request.fields
+
+
+def test_efforts_that_nobody_ranks_are_left_alone() -> None:
+    asked = saying(reasoning_effort="enormous")
+    assert without(asked, {Capability.EFFORT_WORDS: "low high"}) == asked
+    assert not [*suspects(refusal("no reasoning effort, please", 500), asked)]
+
+
+def test_calls_and_results_are_told_in_words_and_in_turns() -> None:
+    asked = question()
+    call = ToolCall("a", "get_weather", "{}")
+    source: JsonObject = {"role": "assistant", "content": None, "tool_calls": []}
+    history = (
+        plain_message("system", "Be kind."),
+        *asked.messages,
+        Message("assistant", "", json.dump(source), (call,)),
+        Message("tool", "sunny", b'{"role":"tool","content":"sunny"}', tool_call_id="a"),
+        plain_message("user", "And now?"),
+    )
+    lacks = lacking(Capability.TOOLS, Capability.SYSTEM_ROLE, Capability.REPEATED_ROLES)
+    put = without(replace(asked, messages=history), lacks)
+    assert [one.role for one in put.messages] == ["user", "assistant", "user"]
+    assert put.tools == ()
+    assert {"tools", "tool_choice"} <= put.omits
+    later = without(replace(asked, messages=history, tools=()), lacks)
+    assert "get_weather" in later.messages[1].text
+
+
+def test_a_user_goes_on_where_nobody_has_spoken() -> None:
+    asked = replace(question(), messages=(plain_message("system", "Begin."),))
+    put = without(asked, lacking(Capability.USERLESS))
+    assert [one.text for one in put.messages] == ["Begin.", "Continue."]
+    assert without(question(), lacking(Capability.USERLESS)).messages == question().messages

@@ -6,6 +6,7 @@ import httpx
 import pytest
 import respx
 
+from proxy.backends.capabilities import Lacks
 from proxy.backends.client import PassthroughRequest
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading
 from proxy.backends.openai_compatible import OpenAICompatible
@@ -58,8 +59,8 @@ class LetterReader:
 class LetterEngine(HttpBackend):
     """An engine that answers in letters."""
 
-    async def prepare(self, question: Question) -> OutgoingQuestion:
-        return OutgoingQuestion("/", b"", question, question)
+    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+        return OutgoingQuestion("/", b"", question)
 
     def new_reading(self) -> PieceReading[str]:
         return PieceReading(Letters(), LetterReader())

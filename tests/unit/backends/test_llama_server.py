@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import BackendModel, Description, Health
-from proxy.backends.llama_server import LlamaServer, Properties
+from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -24,7 +24,6 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.errors import (
     BackendRefused,
-    BackendSpokeNonsense,
     BackendTimedOut,
     BackendUnavailable,
     InvalidRequest,
@@ -264,7 +263,8 @@ def test_models_and_properties_are_read_with_the_key() -> None:
     backend = server(routes, "k")
 
     assert asyncio.run(backend.models()) == (BackendModel("m.gguf", {"id": "m.gguf"}),)
-    assert asyncio.run(backend.properties()) == Properties(4096, 2)
+    described = asyncio.run(backend.describe("m"))
+    assert (described.window, described.slots) == (4096, 2)
 
 
 PROPS = "http://host/props"
@@ -367,12 +367,12 @@ def test_a_server_that_is_not_there_describes_nothing() -> None:
         {"default_generation_settings": {"n_ctx": 0}, "total_slots": 1},
     ],
 )
-def test_properties_of_something_else_are_nonsense(found: JsonValue) -> None:
+def test_properties_of_something_else_tell_nothing(found: JsonValue) -> None:
     routes = respx.MockRouter()
     routes.get("http://host/props").respond(json=found)
 
-    with pytest.raises(BackendSpokeNonsense):
-        asyncio.run(server(routes).properties())
+    described = asyncio.run(server(routes).describe("m"))
+    assert None in (described.window, described.slots)
 
 
 def test_closing_the_iterator_closes_the_connection_at_once() -> None:

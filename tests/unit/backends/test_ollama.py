@@ -9,13 +9,12 @@ import respx
 from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
+from proxy.backends.capabilities import Capability, is_unreadable, suspects
 from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.ollama import (
     Ollama,
     OllamaOverrides,
-    is_unreadable,
     lacks_thinking,
-    lacks_tools,
 )
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
@@ -50,6 +49,10 @@ PARSER = "The model produced output that does not match the expected peg-native 
 
 def refusal(status: int, message: str) -> BackendRefused:
     return BackendRefused("http://host", status, message)
+
+
+def lacks_tools(refused: BackendRefused) -> bool:
+    return any(one is Capability.TOOLS for one, _ in suspects(refused, question()))
 
 
 def test_a_model_without_tools_is_told_from_other_refusals() -> None:

@@ -1,4 +1,6 @@
 import asyncio
+import gzip
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import httpx
@@ -532,3 +534,42 @@ def test_credentials_are_refused_without_being_repeated() -> None:
 def test_an_address_that_cannot_be_asked_is_the_operators_mistake(written: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"backend\.url"):
         root_of(written)
+
+
+REFUSED = b'{"error": {"message": "too long"}}'
+PACKED = {
+    "gzip": gzip.compress(REFUSED),
+    "deflate": zlib.compress(REFUSED),
+}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed", "body"),
+    [(name, packed, REFUSED) for name, packed in PACKED.items()]
+    + [("br", b"nonsense", b""), ("gzip", PACKED["gzip"][:9], b""), ("gzip", b"", b"")],
+    ids=["gzip", "deflate", "unknown", "cut", "empty"],
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_compressed_error_keeps_its_status(
+    encoding: str, packed: bytes, body: bytes, size: int
+) -> None:
+    head = b"HTTP/1.1 429 Slow\r\ncontent-encoding: %s\r\nretry-after: 7\r\n" % encoding.encode()
+
+    async def refusing(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(head + b"content-length: %d\r\n\r\n" % len(packed))
+        for start in range(0, len(packed), size):
+            await caller.send(packed[start : start + size])
+
+    async def ask(connection: BackendClient) -> bytes:
+        async with connection.post("/x", b"{}", {}) as answer:
+            document = await answer.whole()
+            assert (document.status, document.retry_after) == (429, "7")
+            assert answer.is_whole or not body
+            return document.body
+
+    async def scene() -> None:
+        async with raw_backend(refusing) as backend:
+            assert await talk(backend.url, Timeouts(), ask) == body
+
+    asyncio.run(scene())

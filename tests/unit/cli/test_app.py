@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import cast
 
 import click
+import msgspec
 import pytest
 
 from proxy.cli.app import main
@@ -235,10 +236,12 @@ def test_the_doctor_prints_each_finding_and_ends_with_1_if_one_is_a_failure() ->
 
 def test_a_recording_is_judged_again_and_changes_are_a_failure() -> None:
     path = Path("recording.jsonl")
-    path.write_text(exchange().model_dump_json(), encoding="utf-8")
+    path.write_text(msgspec.json.encode(exchange()).decode(), encoding="utf-8")
     same = temper("replay", str(path))
     assert (same.exit_code, same.stdout) == (0, "r  m: same\n0 of 1 changed\n")
-    path.write_text(exchange(answer=RecordedAnswer(text="Hi")).model_dump_json(), encoding="utf-8")
+    path.write_text(
+        msgspec.json.encode(exchange(answer=RecordedAnswer(text="Hi"))).decode(), encoding="utf-8"
+    )
     changed = temper("replay", str(path))
     assert changed.exit_code == 1
     assert "    text: Hi -> (nothing)\n" in changed.stdout

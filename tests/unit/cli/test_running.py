@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.running import FAILED, fail, load, run
+from proxy.cli.usage import Command
 from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
 
@@ -16,15 +17,16 @@ async def broken() -> bool:
 
 
 def test_work_that_was_not_done_ends_with_its_own_code() -> None:
-    run(done(True), as_json=False)
+    run(done(True))
     with pytest.raises(SystemExit) as ended:
-        run(done(False), as_json=False, otherwise=7)
+        run(done(False), 7)
     assert ended.value.code == 7
 
 
 def test_an_error_is_one_sentence_or_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command("break", callback=lambda: run(broken()))
     with pytest.raises(SystemExit) as ended:
-        run(broken(), as_json=False)
+        command([])
     assert (ended.value.code, capsys.readouterr().err) == (FAILED, "temper: mcp.x: is wrong\n")
     with pytest.raises(SystemExit):
         fail(InvalidConfiguration("a", "b"), as_json=True, details={"more": 1})
@@ -36,4 +38,4 @@ def test_settings_that_are_wrong_end_a_command(tmp_path: Path) -> None:
     file = tmp_path / "temper.toml"
     file.write_text("[server]\nport = 'x'\n", "utf-8")
     with pytest.raises(SystemExit):
-        load(file, {}, as_json=True)
+        Command("read", callback=lambda: load(file))([])

@@ -1,7 +1,7 @@
 from proxy.context.budget import Window
-from proxy.context.compaction import AlreadyFitted, Fitted, NoCompaction, Reported, Unchanged
+from proxy.context.compaction import Fitted, Reported, unchanged
 from proxy.context.strategies import Tiered
-from proxy.conversation.messages import user_message
+from proxy.conversation.messages import Message, user_message
 from proxy.facts import Compacted
 from tests.unit.context.conversations import RULES, Pieces, step, words
 
@@ -9,15 +9,9 @@ MESSAGES = (user_message("one"), user_message("two"))
 LONG = (user_message("one"), *(message for n in range(30) for message in step(n, 200)))
 
 
-def test_no_compaction_passes_every_message_on() -> None:
-    fitted = NoCompaction().fit(MESSAGES, (), 100)
-    assert fitted.messages is MESSAGES
-    assert fitted.facts == ()
-
-
 def test_what_is_far_from_its_limit_goes_out_whole_as_every_strategy_would_send_it() -> None:
     size = Pieces().prompt(MESSAGES)
-    fitted = Unchanged(size, 3_000).fit(MESSAGES, (), None)
+    fitted = unchanged(MESSAGES, size, 3_000)
     assert fitted.messages is MESSAGES
     assert fitted == Tiered(Pieces(), Window(3_000), RULES).fit(MESSAGES, (), None)
 
@@ -40,10 +34,9 @@ def test_a_report_of_what_cannot_fit_refuses_nothing() -> None:
     assert fitted == Fitted(messages, compacted=Compacted(4, 0, 0, 0, size, size, 3_000))
 
 
-def test_what_was_done_already_is_not_done_again() -> None:
-    fitted = Tiered(Pieces(), Window(3_000), RULES).fit(LONG, (), None)
-    assert AlreadyFitted(fitted).fit(LONG, (), None) is fitted
-
-
 def test_without_a_count_there_is_nothing_to_report() -> None:
-    assert Reported(NoCompaction()).fit(MESSAGES, (), None) == Fitted(MESSAGES)
+    class Uncounted:
+        def fit(self, messages: tuple[Message, ...], *_: object) -> Fitted:
+            return Fitted(messages)
+
+    assert Reported(Uncounted()).fit(MESSAGES, (), None) == Fitted(MESSAGES)

@@ -13,7 +13,6 @@ from proxy.dialects.raw_json import (
     nodes_in,
     own_text,
     read_object,
-    require,
 )
 from proxy.errors import InvalidRequest
 
@@ -83,7 +82,7 @@ def test_a_document_has_no_name_in_its_paths() -> None:
         (lambda: node(b"1").members(), "a: Expected an object, got a number."),
         (lambda: node(b'"s"').elements(), "a: Expected an array, got a string."),
         (lambda: node(b"[]").text(), "a: Expected a string, got an array."),
-        (lambda: require(node(b'{"x":null}').members(), "x", "a"), "a.x: Field required"),
+        (lambda: node(b'{"x":null}').members().need("x"), "a.x: Field required"),
     ],
 )
 def test_what_is_of_another_kind_is_refused_by_its_path(
@@ -95,7 +94,7 @@ def test_what_is_of_another_kind_is_refused_by_its_path(
 
 
 def test_a_member_that_is_needed_is_found() -> None:
-    assert require(node(b'{"x":1}').members(), "x", "a") == Node(1, b"1", "a.x")
+    assert node(b'{"x":1}').members().need("x") == Node(1, b"1", "a.x")
 
 
 def test_texts_are_joined_as_they_were_written() -> None:

@@ -115,10 +115,10 @@ pytestmark = pytest.mark.anyio
 
 FOUND = (
     Examined("version", ok("llama-server, build b1")),
-    Examined("window", ok("a").with_figures(window=8192)),
-    Examined("forced call", ok("b").with_figures(calls="at once")),
+    Examined("window", ok("a", window=8192)),
+    Examined("forced call", ok("b", calls="at once")),
     Examined("overflow", fail("c", "d")),
-    Examined("speed", ok("e").with_figures(writes_per_second=35.26)),
+    Examined("speed", ok("e", writes_per_second=35.26)),
 )
 
 

@@ -21,6 +21,11 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
         ("get.weather", "get_weather"),
         ("functions.getTime", "get-time"),
         ("GETTime", "get-time"),
+        (r"get\_weather", "get_weather"),
+        ("get_weather<|channel|>json", "get_weather"),
+        ("google:mcp:get_time", "get-time"),
+        ("mcp::get_weather", "get_weather"),
+        ("functions_get_weather_0", "get_weather"),
         ("send", "send"),
         ("Send", "Send"),
     ],
@@ -33,7 +38,21 @@ def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> Non
 
 @pytest.mark.parametrize(
     "written",
-    ["SEND", "launch_rocket", "", "get_weather_now", "x.send", "getweather", "_", "weather_get"],
+    [
+        "SEND",
+        "launch_rocket",
+        "",
+        "get_weather_now",
+        "x.send",
+        "getweather",
+        "_",
+        "weather_get",
+        "<|x|>",
+        "get_weather:mcp:",
+        "mcp:SEND",
+        "functions_0",
+        r"get\-weather",
+    ],
 )
 def test_a_name_that_means_none_or_several_finds_nothing(written: str) -> None:
     assert find_tool(written, TOOLS) is None

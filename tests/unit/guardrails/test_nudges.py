@@ -5,8 +5,7 @@ from proxy.conversation import json
 from proxy.conversation.tools import NamedTool, ToolCall
 from proxy.conversation.workflows import Workflow
 from proxy.guardrails import nudges
-from proxy.guardrails.formats.json_contract import JsonContract
-from proxy.guardrails.nudges import CallAnswer
+from proxy.guardrails.formats.json_contract import json_contract
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.schemas.violations import Violation
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
@@ -30,7 +29,7 @@ def test_where_prose_is_no_answer_only_a_call_is_asked_for() -> None:
 
 
 def test_where_the_model_was_told_of_a_form_for_answers_it_is_reminded_of_that() -> None:
-    offer = replace(OFFER, syntaxes=(JsonContract("respond"),))
+    offer = replace(OFFER, syntaxes=(json_contract("respond"),))
     (*_, nudge) = nudges.correct_prose("It is sunny.", offer)
     assert 'an object of the type "final"' in nudge.text
     assert "(get_weather, get_time)" in nudge.text
@@ -45,8 +44,8 @@ def test_silence_is_answered_without_a_message_of_the_model() -> None:
 
 def test_calls_are_answered_one_by_one_on_the_tool_channel() -> None:
     bad, good = ToolCall("a", "get_time", "{}"), ToolCall("b", "get_weather", "{}")
-    answers = [CallAnswer(bad, "no such tool"), CallAnswer(good, None)]
-    said, first, second = nudges.correct_calls("Looking.", answers, OFFER)
+    answers = [(bad, "no such tool"), (good, None)]
+    said, first, second = nudges.correct_calls("Looking.", answers)
     assert said.calls == (bad, good)
     assert (first.tool_call_id, first.text) == ("a", "Error: no such tool")
     assert second.tool_call_id == "b"
@@ -93,7 +92,7 @@ def test_violations_are_listed() -> None:
     [
         (OFFER, "do not guess: ask the user with respond."),
         (replace(OFFER, respond=None), "do not guess: ask the user."),
-        (replace(OFFER, syntaxes=(JsonContract("respond"),)), 'of the type "final".'),
+        (replace(OFFER, syntaxes=(json_contract("respond"),)), 'of the type "final".'),
     ],
 )
 def test_what_is_missing_may_be_asked_for_instead_of_guessed(offer: OfferedTools, way: str) -> None:
@@ -127,7 +126,7 @@ def test_failures_are_a_note_and_no_result() -> None:
 
 def test_the_demand_for_json_joins_the_last_message() -> None:
     call = ToolCall("a", "get_time", "{}")
-    said, result = nudges.insist_on_json(nudges.correct_calls("", [CallAnswer(call, "no")], OFFER))
+    said, result = nudges.insist_on_json(nudges.correct_calls("", [(call, "no")]))
     assert said.calls == (call,)
     assert result.role == "tool"
     assert result.text.startswith("Error: no ")

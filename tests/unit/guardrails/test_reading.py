@@ -185,6 +185,12 @@ def test_a_call_cut_off_is_dropped_and_reported() -> None:
     assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
 
 
+def test_a_call_without_marks_that_was_cut_off_is_shown() -> None:
+    heard, reply = read(TextDelta('get_weather(city="Par'), reason="length")
+    assert heard == [ReplyProse('get_weather(city="Par')]
+    assert reply.is_cut_off
+
+
 def test_json_that_was_cut_off_is_still_an_answer() -> None:
     _, reply = read(TextDelta('{"temperature": 2'), reason="length")
     assert reply.text == '{"temperature": 2'

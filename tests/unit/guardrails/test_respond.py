@@ -172,8 +172,8 @@ def test_a_character_leaves_as_soon_as_it_is_certain() -> None:
 
 
 def test_the_tool_is_the_same_for_every_request() -> None:
-    tool = make_respond_tool([])
-    assert tool == make_respond_tool(["get_weather"])
+    tool = make_respond_tool(())
+    assert tool == make_respond_tool(("get_weather",))
     source = json.parse(tool.source)
     assert source == {
         "type": "function",
@@ -193,10 +193,10 @@ def test_the_tool_is_the_same_for_every_request() -> None:
 
 
 def test_a_name_that_a_client_uses_is_left_to_the_client() -> None:
-    taken = ["respond"]
+    taken: tuple[str, ...] = ("respond",)
     for name in ("respond_to_user", "respond_2", "respond_3"):
         assert make_respond_tool(taken).name == name
-        taken.append(name)
+        taken += (name,)
 
 
 @pytest.mark.parametrize(

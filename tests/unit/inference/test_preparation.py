@@ -13,7 +13,7 @@ from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecke
 from proxy.guardrails.model_quirks import Quirks, Replay, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.retry import AttemptKind
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.preparation import Policy, begin, fit, plan_request
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
 
 BROKEN = Message(
@@ -47,11 +47,9 @@ def test_a_draft_is_worded_as_the_first_question_will_be() -> None:
 
 @pytest.mark.parametrize(("sent", "is_shortened"), [(90, True), (100, False)])
 def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_shortened: bool) -> None:
-    class Cut:
-        def fit(self, messages: tuple[Message, ...], *_: object) -> Fitted:
-            return Fitted(messages, compacted=Compacted(1, 1, 0, 1, sent, 100, 1000))
-
-    turn = begin(plan_request(make_request(), Policy()), CountedIds(), lambda: True, Cut())
+    plan = plan_request(make_request(), Policy())
+    fitted = Fitted(plan.messages, compacted=Compacted(1, 1, 0, 1, sent, 100, 1000))
+    turn = begin(plan, CountedIds(), lambda: True, fitted)
     assert turn.is_shortened is is_shortened
 
 
@@ -171,7 +169,8 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
             return Fitted(messages[-1:], (Unchecked("x", "y"),))
 
     request = make_request(user_message("one"), user_message("two"))
-    turn = begin(plan_request(request, Policy()), CountedIds(), lambda: True, OnlyTheLast())
+    plan = plan_request(request, Policy())
+    turn = begin(plan, CountedIds(), lambda: True, fit(plan, OnlyTheLast()))
     question = turn.next_question()
     assert question is not None
     assert [message.text for message in question.messages] == ["two"]
@@ -190,17 +189,21 @@ def test_the_context_is_fitted_for_what_is_kept_free_for_the_answer() -> None:
 
     wish = replace(make_request(user_message("one")), max_tokens=32_000)
     for request in (wish, replace(wish, answer_reserve=0)):
-        begin(plan_request(request, Policy()), CountedIds(), lambda: True, Listening())
+        fit(plan_request(request, Policy()), Listening())
     assert told == [32_000, 0]
 
 
-def test_guards_read_the_history_from_before_the_cut() -> None:
-    class Forgetful:
-        def fit(
-            self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
-        ) -> Fitted:
-            return Fitted(messages[:1])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_all_messages_are_sent_but_for_those_that_were_cut(is_cut: bool) -> None:
+    plan = plan_request(make_request(user_message("one"), user_message("two")), Policy())
+    fitted = Fitted(plan.messages[-1:]) if is_cut else None
+    turn = begin(plan, CountedIds(), lambda: True, fitted)
+    question = turn.next_question()
+    assert question is not None
+    assert [one.text for one in question.messages] == (["two"] if is_cut else ["one", "two"])
 
+
+def test_guards_read_the_history_from_before_the_cut() -> None:
     def facts_of(policy: Policy) -> list[type]:
         rounds = [
             message
@@ -211,7 +214,8 @@ def test_guards_read_the_history_from_before_the_cut() -> None:
             )
         ]
         request = make_request(user_message("When?"), *rounds)
-        turn = begin(plan_request(request, policy), CountedIds(), lambda: True, Forgetful())
+        plan = plan_request(request, policy)
+        turn = begin(plan, CountedIds(), lambda: True, Fitted(plan.messages[:1]))
         return [type(fact) for fact in turn.facts]
 
     assert LoopNoticed in facts_of(Policy())

@@ -1,14 +1,14 @@
 import pytest
 
 from proxy.conversation import json
-from proxy.conversation.messages import assistant_message, tool_result, user_message
-from proxy.conversation.requests import Parsing
-from proxy.conversation.tools import ToolCall
+from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
+from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
-from proxy.inference.prepared import ANSWER_FORM, FormattedPrompt, PreparedTurn, PromptFormat
+from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
 
 RESPOND = make_respond_tool(())
@@ -18,18 +18,25 @@ HISTORY = (
     tool_result("a", "noon"),
 )
 ADDED = (user_message("Go on."),)
+REQUEST = make_request()
+
+
+def asked(messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> Question:
+    return Question(REQUEST, messages, tools, ToolUse.AUTO)
 
 
 def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND)
-    assert prompt_format.apply(HISTORY) == FormattedPrompt(HISTORY, (WEATHER, CLOCK, RESPOND))
+    tools = (WEATHER, CLOCK, RESPOND)
+    assert prompt_format.question(REQUEST, HISTORY) == asked(HISTORY, tools)
     assert prompt_format.offered == (WEATHER, CLOCK, RESPOND)
-    assert PromptFormat((WEATHER,)).apply(HISTORY) == FormattedPrompt(HISTORY, (WEATHER,))
+    plain = PromptFormat((WEATHER,))
+    assert plain.question(REQUEST, HISTORY) == asked(HISTORY, (WEATHER,))
 
 
 def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
-    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).apply(
-        (*HISTORY[:1], *ADDED)
+    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).question(
+        REQUEST, (*HISTORY[:1], *ADDED)
     )
     assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
 
@@ -37,7 +44,7 @@ def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
 def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
     (told,) = [one for one in CONVENTIONS if one is convention]
-    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).apply(HISTORY)
+    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).question(REQUEST, HISTORY)
     assert worded.tools == ()
     assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
     assert [message.role for message in worded.messages] == ["system", "user", "assistant", "user"]
@@ -51,8 +58,8 @@ def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
     (told,) = [one for one in CONVENTIONS if one is convention]
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, told)
     before, after = (
-        prompt_format.apply(HISTORY).messages,
-        prompt_format.apply(HISTORY + ADDED).messages,
+        prompt_format.question(REQUEST, HISTORY).messages,
+        prompt_format.question(REQUEST, HISTORY + ADDED).messages,
     )
     assert after[: len(before)] == before
 

@@ -12,7 +12,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.facts import RejectedReply, Unchecked
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.rescue.registry import order_syntaxes
-from proxy.guardrails.rescue.syntax import Place, Reading
+from proxy.guardrails.rescue.syntax import Reading, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
@@ -124,25 +124,20 @@ def test_observing_shows_what_comes_and_keeps_the_verdicts_facts() -> None:
     assert listening.complete(verdict, is_own=True) == []
 
 
-class Buggy:
-    """A syntax with a bug in its reader."""
+def read_with_a_bug(cursor: Cursor, opening: str) -> Reading:
+    del opening
+    yield from cursor.whitespace()
+    raise KeyError("oh")
 
-    name = "buggy"
-    openings: tuple[str, ...] = ("<bug>",)
-    place = Place.ANYWHERE
-    is_marked = True
 
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        del opening
-        yield from cursor.whitespace()
-        raise KeyError("oh")
+BUGGY = Syntax("buggy", ("<bug>",), read_with_a_bug)
 
 
 @pytest.mark.parametrize(
     "pieces", [["Noon. <bug> x", "and on"], ["Noon. <bug>"]], ids=["on the way", "at the end"]
 )
 def test_a_bug_of_the_guardrails_costs_an_observed_client_nothing(pieces: list[str]) -> None:
-    offer = OfferedTools((CLOCK,), TextPolicy.ACCEPT, (Buggy(),))
+    offer = OfferedTools((CLOCK,), TextPolicy.ACCEPT, (BUGGY,))
     listening = ObservingReader(offer, CountedIds())
     for piece in pieces:
         assert listening.hear(TextDelta(piece)) == [TextDelta(piece)]

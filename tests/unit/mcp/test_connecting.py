@@ -1,4 +1,7 @@
 import asyncio
+import contextlib
+import gzip
+import json
 import os
 import signal
 import subprocess
@@ -10,9 +13,10 @@ from pathlib import Path
 import pytest
 from mcp import MCPError
 
-from proxy.mcp.connecting import connect, list_tools
+from proxy.mcp.connecting import connect, has_many_values, list_tools
 from proxy.mcp.specification import ServerSpec
 from proxy.processes.process import LogTail
+from tests.fakes.loopback import own_address
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import program
 from tests.patience import PATIENCE_SECONDS
@@ -67,6 +71,67 @@ def test_a_server_over_http_turns_away_who_has_no_key() -> None:
             assert told.lines[-1] == "HTTP 401 Unauthorized"
 
     run(work())
+
+
+JSON = "content-type: application/json"
+PIECE = b" " * 2**20
+
+
+@pytest.mark.fault("F64")
+@pytest.mark.parametrize(
+    ("head", "piece", "times", "problem"),
+    [
+        (JSON, b"[1," * 60_000, 1, "more than 50000 values"),
+        (JSON, PIECE, 1000, "more than 16777216 bytes"),
+        ("content-type: text/event-stream", b"data: " + PIECE, 1000, "SSE stream failed"),
+        (f"{JSON}\r\ncontent-encoding: gzip", gzip.compress(PIECE), 1000, "compresses its answers"),
+        (f"{JSON}\r\ncontent-encoding: br", PIECE, 1000, "compresses its answers"),
+    ],
+    ids=["values", "json", "events", "gzip", "br"],
+)
+def test_an_answer_without_end_is_not_read_to_its_end(
+    head: str, piece: bytes, times: int, problem: str
+) -> None:
+    sent = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        request = await reader.readuntil(b"\r\n\r\n")
+        assert b"accept-encoding: identity" in request.lower()
+        writer.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode())
+        with contextlib.suppress(OSError):
+            for _ in range(times):
+                writer.write(piece)
+                sent += len(piece)
+                await writer.drain()
+        writer.close()
+
+    async def work() -> None:
+        async with await asyncio.start_server(answer, own_address(), 0) as server:
+            url = "http://{}:{}/mcp".format(*server.sockets[0].getsockname())
+            with pytest.raises((MCPError, ExceptionGroup)) as refused:
+                async with connect(ServerSpec("x", url), LogTail(), lambda: None):
+                    pass
+            assert problem in repr(refused.value)
+
+    run(work())
+    assert sent < 64 * 2**20  # what waits in the kernel included
+
+
+@pytest.mark.parametrize(
+    ("document", "is_many"),
+    [
+        (json.dumps({"a": "1,2,[3]{}\n" * 100_000}), False),
+        (json.dumps({"a": '"x\\",' * 100_000}), False),
+        (json.dumps([1] * 40_000 + ["a,[", "\\"]), False),
+        (json.dumps([1] * 60_000), True),
+        (json.dumps([[]] * 30_000), True),
+        (json.dumps({str(one): one for one in range(60_000)}), True),
+        ("[" * 60_000, True),
+    ],
+)
+def test_values_are_counted_without_decoding_them(document: str, *, is_many: bool) -> None:
+    assert has_many_values(document.encode()) is is_many
 
 
 def test_the_end_of_a_program_is_told() -> None:

@@ -88,7 +88,6 @@ async def running(
     spec: ServerSpec, patience: ServerTimeouts = PATIENCE
 ) -> AsyncGenerator[McpServer, None]:
     server = McpServer(spec, patience)
-    server.start()
     try:
         yield server
     finally:

@@ -23,5 +23,5 @@ def test_an_end_becomes_the_outcome_of_its_call() -> None:
 
 
 def test_what_is_recorded_of_a_call_says_when_it_ran() -> None:
-    called = Called("search", "find", "1", "find", Status.DONE).ran(2.0, 0.5)
+    called = Called("search", "find", "1", "find", Status.DONE, 2.0, 0.5)
     assert (called.begun, called.seconds) == (2.0, 0.5)

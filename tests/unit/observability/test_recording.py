@@ -2,6 +2,7 @@ import json
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from proxy.conversation.json import JsonValue
@@ -200,18 +201,18 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ("{", "line 2 is not of a recording: the line"),
         ("[]", "line 2 is not of a recording"),
         ('{"version": 3}', "version"),
-        (json.dumps({**json.loads(EXCHANGE.model_dump_json()), "extra": 1}), "extra"),
+        (json.dumps({**json.loads(msgspec.json.encode(EXCHANGE).decode()), "extra": 1}), "extra"),
     ],
 )
 def test_a_line_that_is_none_is_named(tmp_path: Path, line: str, problem: str) -> None:
     path = tmp_path / "recording.jsonl"
-    path.write_text(f"{EXCHANGE.model_dump_json()}\n{line}\n")
+    path.write_text(f"{msgspec.json.encode(EXCHANGE).decode()}\n{line}\n")
     with pytest.raises(InvalidConfiguration, match=problem):
         list(read_recording(path))
 
 
 def test_lines_of_the_version_before_are_still_read(tmp_path: Path) -> None:
-    before = json.loads(EXCHANGE.model_dump_json())
+    before = json.loads(msgspec.json.encode(EXCHANGE).decode())
     assert before.pop("run") is None
     path = tmp_path / "recording.jsonl"
     path.write_text(json.dumps({**before, "version": 1}))
@@ -227,7 +228,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_empty_lines_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
-    path.write_text(f"\n{EXCHANGE.model_dump_json()}\n\n")
+    path.write_text(f"\n{msgspec.json.encode(EXCHANGE).decode()}\n\n")
     assert list(read_recording(path)) == [EXCHANGE]
 
 

@@ -1,6 +1,8 @@
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -9,6 +11,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.observability.recording import (
     Piece,
     RecordedAnswer,
+    RecordedCall,
     RecordedExchange,
     RecordedOutcome,
     RecordedRound,
@@ -20,7 +23,6 @@ from proxy.observability.replay import (
     Change,
     Nudge,
     Replayed,
-    ReplayedCall,
     ReplayedTurns,
     before_after,
     document,
@@ -51,7 +53,7 @@ SUNNY = RecordedOutcome(
 
 def run_of(*rounds: RecordedRound, generations: tuple[tuple[Piece, ...], ...]) -> RecordedExchange:
     run = RecordedRun(owned=("get_weather",), most_rounds=3, most_failed_rounds=3, rounds=rounds)
-    return exchange(*generations).model_copy(update={"run": run})
+    return structs.replace(exchange(*generations), run=run)
 
 
 def played(recorded: RecordedExchange) -> tuple[ReplayedTurns, list[ReplyEvent]]:
@@ -71,9 +73,9 @@ def test_what_became_of_a_call_leads_to_the_next_question() -> None:
 
 
 def test_a_run_ends_where_its_calls_are_others() -> None:
-    other = SUNNY.model_copy(update={"arguments": "{}"})
+    other = structs.replace(SUNNY, arguments="{}")
     turns, _ = played(
-        run_of(ONE.model_copy(update={"outcomes": (other,)}), LAST, generations=(CALLED, SAID))
+        run_of(structs.replace(ONE, outcomes=(other,)), LAST, generations=(CALLED, SAID))
     )
     assert (turns.unfinished, len(turns.asked)) == ("calls other tools", 1)
 
@@ -199,7 +201,7 @@ def test_what_never_came_to_its_end_cannot_be_compared() -> None:
 )
 def test_a_file_that_makes_no_sense_is_refused(pieces: tuple[Piece, ...], tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
-    path.write_text(exchange(pieces).model_dump_json())
+    path.write_text(msgspec.json.encode(exchange(pieces)).decode())
     with pytest.raises(InvalidConfiguration, match="generation"):
         replay_file(path, None)
 
@@ -225,9 +227,8 @@ def test_the_outcome_is_told_to_people_without_steering_their_terminal() -> None
 
 
 def shown(*generations: tuple[Piece, ...], **others: object) -> BeforeAfter:
-    recorded = exchange(*generations).model_copy(update=others)
-    plain: JsonObject = recorded.model_dump(mode="json")
-    return before_after(json.dump(plain) + b"\n", ())
+    recorded = structs.replace(exchange(*generations), **others)
+    return before_after(msgspec.json.encode(recorded) + b"\n", ())
 
 
 PROSE: tuple[Piece, ...] = (["text", "It will "], ["text", "rain."], ["finished", "stop"])
@@ -238,7 +239,7 @@ def test_each_generation_stands_beside_what_was_made_of_it() -> None:
     seen = shown(RESCUED)
     (generation,) = seen.generations
     assert (generation.text, generation.ending) == (CALL, "finished: stop")
-    assert seen.calls == [ReplayedCall("get_weather", '{"city":"Paris"}')]
+    assert seen.calls == (RecordedCall(name="get_weather", arguments='{"city":"Paris"}'),)
     assert seen.finish_reason == "tool_calls"
     assert json.parse(seen.line)
 
@@ -266,7 +267,7 @@ def test_calls_and_thoughts_are_told_apart_from_text() -> None:
     )
     (generation,) = shown(pieces).generations
     assert generation.thoughts == "Hm."
-    assert generation.calls == [ReplayedCall("get_weather", '{"city": "Paris"}')]
+    assert generation.calls == (RecordedCall(name="get_weather", arguments='{"city": "Paris"}'),)
 
 
 def test_a_prompt_that_was_too_long_leads_to_a_second_turn_and_gets_no_nudge() -> None:

@@ -16,8 +16,6 @@ from proxy.observability.record import (
 )
 from proxy.observability.rows import (
     AttemptRow,
-    Cache,
-    ContextRow,
     ServerCalls,
     ToolCalls,
     ToolRow,
@@ -69,8 +67,8 @@ def test_a_row_tells_what_the_record_knows() -> None:
         ToolRow("files", "read", 1.0, 0.25, "done"),
         ToolRow("files", "write", 2.0, None, "running"),
     )
-    assert row.context == ContextRow(512, 100, 100, 0, 0, 0, 0, is_new=False, answer=None)
-    assert row.cache == Cache(3, "the user prompt changed")
+    assert row.context == facts.Compacted(0, 0, 0, 0, 100, 100, 512)
+    assert row.cache == PrefixBroken(3, "the user prompt changed")
     assert row.trace == f"{7:032x}"
 
 

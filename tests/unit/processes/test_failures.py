@@ -24,21 +24,21 @@ from proxy.processes.failures import explain_exit, explain_failure
     ],
 )
 def test_a_known_violation_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
-    cause = explain_failure(["loading model", line, "exiting"])
-    assert meaning in cause.sentence
+    cause = explain_failure("s", ("loading model", line, "exiting"))
+    assert meaning in cause.problem
     assert cause.is_lasting
 
 
 @pytest.mark.parametrize("lines", [["one", "the dog ate it"], ["error: the dog ate it", "0x1"]])
 def test_an_unknown_violation_is_quoted_and_may_be_gone_the_next_time(lines: list[str]) -> None:
-    cause = explain_failure(lines)
-    assert cause.sentence.startswith("ended before it was ready; its last words: ")
-    assert cause.sentence.endswith("the dog ate it")
+    cause = explain_failure("s", tuple(lines))
+    assert cause.problem.startswith("ended before it was ready; its last words: ")
+    assert cause.problem.endswith("the dog ate it")
     assert not cause.is_lasting
 
 
 def test_silence_is_called_silence() -> None:
-    assert explain_failure([]).sentence == "ended before it was ready without a word"
+    assert explain_failure("s", ()).problem == "ended before it was ready without a word"
 
 
 @pytest.mark.parametrize(

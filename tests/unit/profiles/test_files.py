@@ -1,5 +1,6 @@
 """Profiles from files: ours are sound and sourced, an operator's replace them, faults are named."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import get_args
@@ -18,6 +19,7 @@ from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling
 
 FOLDER = Path(__file__).parents[3] / "config" / "models"
 FILES = sorted(FOLDER.iterdir())
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "models.md"
 CONVENTION_NAMES = {convention.name for convention in CONVENTIONS}
 SYNTAX_NAMES = {syntax.name for syntax in SYNTAXES}
 
@@ -70,6 +72,13 @@ source = "https://example.org/generation_config.json"
 resets = true
 """
 )
+
+
+def rows_of_the_guide() -> list[list[str]]:
+    """Return profile, model, what it is known by, syntaxes and more of the models in its table."""
+    _, rest = GUIDE.read_text(encoding="utf-8").split("## Models of the second half of 2026\n")
+    section, *_ = rest.split("\n## ")
+    return [line[2:-2].split(" | ") for line in section.splitlines() if line.startswith("| `")]
 
 
 def folder_with(folder: Path, text: str, name: str = "mine.toml") -> Path:
@@ -222,3 +231,15 @@ def test_a_mark_of_the_byte_order_is_no_part_of_a_profile(tmp_path: Path) -> Non
     for file in folder.iterdir():
         file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     assert len(load_profiles(folder)) == len(load_profiles()) + 1
+
+
+def test_the_guide_has_a_table_of_models() -> None:
+    assert len(rows_of_the_guide()) >= 19
+
+
+@pytest.mark.parametrize("row", rows_of_the_guide(), ids=lambda row: row[0])
+def test_the_guide_says_of_a_model_what_its_profile_says(row: list[str]) -> None:
+    profile = next(one for one in load_profiles() if f"`{one.name}`" == row[0])
+    assert re.findall("`([^`]+)`", row[3]) == list(profile.quirks.syntaxes)
+    assert re.findall("`([^`]+)`", row[2]) == list(profile.matching.architectures)
+    assert ("template" in row[2]) == bool(profile.matching.templates)

@@ -9,7 +9,7 @@ from msgspec.structs import replace as alter
 
 from proxy.backends.client import Backend
 from proxy.context.budget import BudgetMode
-from proxy.context.compaction import Compaction, NoCompaction, Reported
+from proxy.context.compaction import Fitted
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
 from proxy.conversation.tools import ToolCall
@@ -48,14 +48,13 @@ def chosen(
     known: KnownModel = KNOWN,
     mode: FittingMode | None = None,
     plan: RequestPlan | None = None,
-) -> Compaction:
+) -> Fitted:
     fitting = Fitting(ScriptedBackend(), policy)
-    return asyncio.run(fitting.compaction(plan or drafted(40), known, {}, mode))
+    return asyncio.run(fitting.fit(plan or drafted(40), known, {}, mode))
 
 
-def account(compaction: Compaction) -> tuple[int, bool, bool]:
+def account(fitted: Fitted) -> tuple[int, bool, bool]:
     """Return the tier, and whether steps were dropped and a digest tells of them."""
-    fitted = compaction.fit(drafted(40).messages, drafted(40).tools, None)
     assert fitted.compacted is not None
     has_digest = any(message.text.startswith("[Note: ") for message in fitted.messages)
     return fitted.compacted.tier, len(fitted.messages) < 81, has_digest
@@ -76,20 +75,21 @@ def test_the_operator_chooses_the_strategy(
 
 
 def test_a_client_may_have_it_off_or_only_reported() -> None:
-    assert isinstance(chosen(ContextPolicy(), mode=FittingMode.OFF), NoCompaction)
-    assert isinstance(chosen(ContextPolicy(FittingMode.OFF)), NoCompaction)
-    assert isinstance(chosen(ContextPolicy(), mode=FittingMode.REPORT), Reported)
+    whole = Fitted(drafted(40).messages)
+    assert chosen(ContextPolicy(), mode=FittingMode.OFF) == whole
+    assert chosen(ContextPolicy(FittingMode.OFF)) == whole
+    assert account(chosen(ContextPolicy(), mode=FittingMode.REPORT)) == (2, False, False)
     allowed = chosen(ContextPolicy(FittingMode.OFF), mode=FittingMode.AUTO)
     assert account(allowed) == (2, True, True)
 
 
 def test_where_nothing_may_be_changed_it_is_only_reported() -> None:
     plan = drafted(40, Policy(mode=Mode.OBSERVE))
-    assert isinstance(chosen(ContextPolicy(), plan=plan), Reported)
+    assert account(chosen(ContextPolicy(), plan=plan)) == (2, False, False)
 
 
 def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
-    fitted = chosen(ContextPolicy(), plan=drafted(1)).fit((), (), None)
+    fitted = chosen(ContextPolicy(), plan=drafted(1))
     assert fitted.compacted is not None
     assert fitted.compacted.tier == 0
     assert 0 < fitted.compacted.sent == fitted.compacted.client < 1000
@@ -101,14 +101,14 @@ def test_a_ceiling_of_the_answer_takes_no_room_from_the_prompt(
 ) -> None:
     request = make_request(user_message("Hi"), *rounds(6))
     ceiling = alter(request, max_tokens=32_000, answer_reserve=reserve)
-    compaction = chosen(ContextPolicy(), plan=plan_request(ceiling, Policy()))
-    fitted = compaction.fit(ceiling.messages, ceiling.tools, ceiling.reserved)
+    fitted = chosen(ContextPolicy(), plan=plan_request(ceiling, Policy()))
     assert fitted.compacted is not None
     assert fitted.compacted.tier == tier
 
 
 def test_a_backend_that_hides_its_window_is_sent_everything() -> None:
-    assert isinstance(chosen(ContextPolicy(), known=replace(KNOWN, window=None)), NoCompaction)
+    hidden = replace(KNOWN, window=None)
+    assert chosen(ContextPolicy(), known=hidden) == Fitted(drafted(40).messages)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,8 @@ def test_the_budget_decides_how_much_of_a_slot_is_used(
 
 def test_the_window_may_be_made_to_count_as_smaller() -> None:
     long = plan_request(make_request(user_message("word " * 1000)), Policy())
-    narrow = chosen(ContextPolicy(limit=1000), plan=long)
     with pytest.raises(ContextOverflow) as raised:
-        narrow.fit(long.messages, long.tools, None)
+        chosen(ContextPolicy(limit=1000), plan=long)
     assert raised.value.window == 1000
 
 
@@ -152,7 +151,7 @@ def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -
         fitting = Fitting(ScriptedBackend(), ContextPolicy())
         running = asyncio.create_task(other())
         await asyncio.sleep(0)
-        await fitting.compaction(long, replace(KNOWN, window=window), {})
+        await fitting.fit(long, replace(KNOWN, window=window), {})
         happened.append("fitted")
         await running
 
@@ -182,19 +181,19 @@ def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
     async def scene() -> None:
         backend = Counted(900)
         fitting = Fitting(backend, ContextPolicy())
-        await fitting.compaction(drafted(12), replace(KNOWN, window=20_000), {})
+        await fitting.fit(drafted(12), replace(KNOWN, window=20_000), {})
         first = len(backend.texts)
         assert (first, len(backend.counted)) == (25, 1)
-        await fitting.compaction(drafted(13), replace(KNOWN, window=20_000), {})
+        await fitting.fit(drafted(13), replace(KNOWN, window=20_000), {})
         assert len(backend.texts) == first
-        await fitting.compaction(drafted(17), replace(KNOWN, window=20_000), {})
+        await fitting.fit(drafted(17), replace(KNOWN, window=20_000), {})
         assert len(backend.texts) == first + 10
-        await fitting.compaction(drafted(18), KNOWN, {})
+        await fitting.fit(drafted(18), KNOWN, {})
         cut = backend.texts[first + 12 :]
         assert cut
         assert all(text.startswith(("[cut, ", "[Note: ", "- ")) for text in cut)
         counted = len(backend.texts)
-        await fitting.compaction(drafted(18), KNOWN, {})
+        await fitting.fit(drafted(18), KNOWN, {})
         assert len(backend.texts) == counted
         assert len(backend.counted) == 1
 
@@ -204,8 +203,7 @@ def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
 def test_a_backend_that_cannot_count_is_estimated() -> None:
     async def scene() -> None:
         fitting = Fitting(ScriptedBackend(), ContextPolicy())
-        compaction = await fitting.compaction(drafted(40), KNOWN, {})
-        fitted = compaction.fit(drafted(40).messages, drafted(40).tools, None)
+        fitted = await fitting.fit(drafted(40), KNOWN, {})
         assert fitted.compacted is not None
         assert fitted.compacted.sent < 2000 < fitted.compacted.client
 

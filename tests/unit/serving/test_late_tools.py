@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import aclosing
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -11,15 +12,16 @@ import pytest
 
 from proxy.errors import InvalidConfiguration
 from proxy.serving import tool_hosting
-from proxy.serving.late_tools import examine_tools, late_tools
+from proxy.serving.late_tools import LateTools, examine_tools
 from proxy.settings import Settings
 from tests.fakes.tool_servers import PROGRAM, until
 from tests.patience import PATIENCE_SECONDS
 
 UNUSED = """
 import asyncio, sys
+from contextlib import aclosing
 from proxy.api.app import ServerOptions, create_app
-from proxy.serving.late_tools import late_tools
+from proxy.serving.late_tools import LateTools
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.settings import Settings
@@ -30,7 +32,7 @@ async def main():
     backend = ScriptedBackend([[TextDelta("Hello"), ReplyFinished("stop")]])
     body = json.dump({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
     client = HandMadeClient(body, "POST", "/v1/chat/completions")
-    async with late_tools() as late:
+    async with aclosing(LateTools()) as late:
         tools = late.under(Settings())
         app = create_app(ServerOptions().alone(backend), ServerOptions(), tools=tools)
         await client.call(app)
@@ -69,7 +71,7 @@ def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Path) -> 
     first, second = tmp_path / "first", tmp_path / "second"
 
     async def work() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS), late_tools() as tools:
+        async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
             assert tools.under(settings_of()) is None
             hosting = tools.under(settings_of(a=one(first)))
             assert hosting is not None

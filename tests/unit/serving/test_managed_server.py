@@ -1,4 +1,5 @@
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,19 +8,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.errors import LaunchFailed
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration, LaunchFailed
+from proxy.hardware.fit import Device, Memory
+from proxy.hardware.shape import Layer, ModelShape
 from proxy.processes.model_file import ModelFile
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.serving.managed_server import (
     alias_of,
     connection_to,
+    fit_window,
     introduce_file,
     launch_plan,
     model_file,
+    ollama_fitting,
+    ollama_window,
+    plan_window,
     supervisor,
+    usable_by,
+    window_within,
 )
 from proxy.settings import Settings, load_settings
+from proxy.settings.sections import Context, Model
+from tests.fakes.llama import build_model
 from tests.fakes.sockets import listening
 
 OWN_PROFILE = """
@@ -130,3 +142,120 @@ def test_the_operators_headers_come_before_the_usual_ones(own: dict[str, str], s
 
     asyncio.run(ask())
     assert (heard[0]["anthropic-version"], heard[0]["x-api-key"]) == (sent, "ours")
+
+
+GIB = 1 << 30
+FILE = ModelFile(("some.gguf",), shape=ModelShape(5 * GIB, (Layer(8, 128, 128),) * 36, 40_960))
+MODEL = Model(slots=2)
+
+
+def window(budget: str, free: int, window_tokens: int = 0) -> int:
+    context = Context.model_validate({"budget": budget, "window_tokens": window_tokens})
+    return fit_window(MODEL, context, FILE, Memory(64 * GIB, free))
+
+
+@pytest.mark.parametrize("budget", ["backend", "manual"])
+def test_without_a_wish_for_more_the_configured_window_is_taken(budget: str) -> None:
+    context = Context.model_validate({"budget": budget})
+    assert plan_window(Model(context_tokens=5000), context, FILE) == 5000
+
+
+def test_full_takes_all_that_fits_and_fast_half_of_it() -> None:
+    assert window("full", 60 * GIB) == 40_960
+    assert window("fast", 60 * GIB) == 20_480
+    full = window("full", 12 * GIB)
+    assert 8192 < full < 40_960
+    assert window("fast", 12 * GIB) == full // 2 // 256 * 256
+
+
+def test_a_window_of_the_smallest_size_is_not_halved() -> None:
+    small = ModelFile(("some.gguf",), shape=ModelShape(GIB, (), 300))
+    context = Context.model_validate({"budget": "fast"})
+    assert fit_window(MODEL, context, small, Memory(9 * GIB, 9 * GIB)) == 256
+
+
+def test_the_operators_own_limit_saves_memory() -> None:
+    assert window("full", 60 * GIB, 10_000) == 10_000
+    assert window("fast", 60 * GIB, 30_000) == 20_480
+
+
+def test_a_model_that_does_not_fit_is_refused_with_both_sizes() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"needs 5\.0 GiB and 3\.6 GiB can be used"):
+        window("full", 4 * GIB)
+
+
+def test_a_file_that_does_not_say_what_it_needs_is_refused_with_the_remedy() -> None:
+    context = Context.model_validate({"budget": "full"})
+    with pytest.raises(InvalidConfiguration, match=r"set model\.context_tokens") as raised:
+        fit_window(MODEL, context, ModelFile(("some.gguf",)), Memory(GIB, GIB))
+    assert raised.value.setting == "context.budget"
+
+
+def test_this_machines_own_memory_is_measured(tmp_path: Path) -> None:
+    model = build_model(tmp_path / "model.gguf")
+    shape = ModelShape(1000, (Layer(1, 64, 64),), 8192)
+    file = ModelFile((str(model),), shape=shape)
+    assert plan_window(MODEL, Context.model_validate({"budget": "full"}), file) == 8192
+
+
+@pytest.mark.parametrize("lists", ["  CUDA0: some GPU", ""])
+def test_devices_that_the_program_does_not_use_are_left_out(lists: str) -> None:
+    gpu = Device("some GPU", GIB, GIB)
+    program = (sys.executable, "-c", f"print('Available devices:'); print({lists!r})")
+    used = usable_by(program, Memory(GIB, GIB, (gpu,)))
+    assert used == (Memory(GIB, GIB, (gpu,)) if lists else Memory(GIB, GIB, unused=(gpu,)))
+
+
+TOLD: JsonObject = {
+    "general.architecture": "qwen3",
+    "qwen3.block_count": 36,
+    "qwen3.context_length": 40_960,
+    "qwen3.embedding_length": 4096,
+    "qwen3.attention.head_count": 32,
+    "qwen3.attention.head_count_kv": 8,
+    "tokenizer.ggml.tokens": None,
+}
+
+
+@pytest.mark.parametrize(("free", "window"), [(40, 40_960), (9, 20_992), (6, 4096), (1, 4096)])
+def test_a_model_of_an_ollama_gets_what_fits_and_no_less_than_it_would_get(
+    free: int, window: int
+) -> None:
+    memory = Memory(6 * GIB, 0, (Device("some GPU", 22 * GIB, free * GIB),))
+    assert window_within(TOLD, 5 * GIB, memory) == window
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
+)
+def test_a_model_of_which_too_little_is_told_is_left_to_ollama(told: JsonObject) -> None:
+    assert window_within(told, GIB, Memory(99 * GIB, 99 * GIB)) is None
+
+
+def test_this_machine_decides_for_an_ollama_on_it() -> None:
+    assert ollama_window({**TOLD, "qwen3.context_length": 1000}, 1000) in {768, 1000}
+
+
+@pytest.mark.parametrize(
+    ("budget", "url", "decides"),
+    [
+        ("full", "http://127.0.0.1:11434", True),
+        ("fast", "http://localhost:11434", True),
+        ("backend", "http://127.0.0.1:11434", False),
+        ("full", "http://192.168.1.2:11434", False),
+    ],
+)
+def test_the_hardware_decides_where_it_should_and_can(
+    budget: str, url: str, *, decides: bool
+) -> None:
+    settings = load_settings(None, {"context": {"budget": budget}})
+    assert (ollama_fitting(settings, url) is not None) is decides
+
+
+def test_what_is_no_model_is_refused_for_that(tmp_path: Path) -> None:
+    path = tmp_path / "none.gguf"
+    full = Context.model_validate({"budget": "full"})
+    with pytest.raises(LaunchFailed, match="does not exist"):
+        plan_window(MODEL.model_copy(update={"path": path}), full, ModelFile((str(path),)))
+    with pytest.raises(InvalidConfiguration, match="does not say"):
+        plan_window(MODEL, full, ModelFile(("owner/to-download",)))

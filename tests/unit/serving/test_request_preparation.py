@@ -20,7 +20,7 @@ from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
 from proxy.profiles.known_model import Overrides
 from proxy.serving.context_fitting import FittingMode
-from proxy.serving.request_preparation import Ordering, PreparedRequest, RequestPreparation
+from proxy.serving.request_preparation import PreparedRequest, RequestPreparation
 from proxy.serving.services import ServiceOptions, Services
 from tests.fakes.backend import ScriptedBackend
 
@@ -47,7 +47,8 @@ def ordered(
     async def look() -> tuple[Workflow, tuple[RuleSkipped, ...]]:
         service = services.find(asked.model)
         known = await service.look_up(asked.model)
-        return await Ordering(services, rules).rules_for(asked, service, known)
+        preparation = RequestPreparation(services, Policy(), rules)
+        return await preparation.rules_for(asked, service, known)
 
     return asyncio.run(look())
 

@@ -3,8 +3,10 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from proxy.errors import InvalidConfiguration
+from proxy.settings import Settings, load_settings, sections
 from proxy.settings import models as served_models
-from proxy.settings import sections
+from proxy.settings.sections import State
 
 SECTIONS = [
     kind
@@ -28,3 +30,92 @@ def test_nothing_unknown_gets_in_and_nothing_changes(section: type[BaseModel]) -
     name = next(iter(section.model_fields))
     with pytest.raises(ValidationError):
         setattr(section(), name, None)
+
+
+SECRET, OLD = "a-secret-of-ours-0", "the-one-before-it"
+
+
+def settings_of(**state: object) -> Settings:
+    return load_settings(None, {"state": state})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "valkey://127.0.0.1:6379",
+        "redis://localhost",
+        "redis://user:pass@[::1]:6379/3?namespace=ours",
+        "unix:///run/valkey.sock?db=1&namespace=a.b:c-d_e",
+    ],
+)
+def test_a_store_of_this_machine_needs_no_secret(url: str) -> None:
+    state = settings_of(url=url).state
+    assert state.url is not None
+    assert state.url.get_secret_value() == url
+    assert state.secrets == ("",)
+    assert "pass" not in repr(state)
+
+
+@pytest.mark.parametrize("url", ["valkeys://store.example", "rediss://10.0.0.1/1"])
+def test_a_store_elsewhere_needs_one(url: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"state\.url: .*TEMPER_STATE__SECRET"):
+        settings_of(url=url)
+    assert settings_of(url=url, secret=SECRET).state.secrets == (SECRET,)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://127.0.0.1", "valkey://"),
+        ("redis://", "valkey://"),
+        ("unix://", "unix://"),
+        ("redis://127.0.0.1:99999", "out of range"),
+        ("redis://127.0.0.1/a", "number of a database"),
+        ("redis://127.0.0.1?db=1", "no option 'db'"),
+        ("redis://127.0.0.1?namespace=", "1 to 64"),
+        ("redis://:hidden@127.0.0.1?namespace=a%20b", "1 to 64"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_without_being_shown(url: str, problem: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=problem) as refused:
+        settings_of(url=url)
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("secret", ["short", f"{SECRET} short", f"{SECRET} {OLD} {SECRET}", " "])
+def test_a_secret_that_can_be_guessed_or_is_one_too_many_is_refused(secret: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="at least 16 characters") as refused:
+        settings_of(secret=secret)
+    assert OLD not in str(refused.value)
+
+
+def test_a_secret_may_come_from_a_file_with_the_one_before_below_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    file = tmp_path_factory.mktemp("keys") / "secret"
+    file.write_text(f"{SECRET}\n{OLD}\n")
+    assert settings_of(secret_file=str(file)).state.secrets == (SECRET, OLD)
+
+
+def test_nothing_is_shared_unless_it_is_said() -> None:
+    assert State().url is None
+    assert State(url="").url is None
+
+
+@pytest.mark.parametrize("timeout", [9, 10_001, True])
+def test_a_wait_is_neither_hopeless_nor_endless(timeout: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="timeout_ms"):
+        settings_of(timeout_ms=timeout)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"model": {"path": "m.gguf"}},
+        {"model": {"hf_repo": "owner/name"}},
+        {"models": {"a": {"path": "m.gguf"}}},
+    ],
+)
+def test_nobody_shares_a_server_that_temper_starts(sections: dict[str, dict[str, object]]) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"backend\.replicas: must be 1"):
+        load_settings(None, {"backend": {"replicas": 2}, **sections})

@@ -1,5 +1,7 @@
 """Tool servers: settings that are fine alone and wrong together."""
 
+from pathlib import Path
+
 import pytest
 
 from proxy.settings.sections import Server, Ui
@@ -22,9 +24,8 @@ def found(
     has_key_file: bool = False,
 ) -> list[tuple[str, str]]:
     made = {name: ToolServer.model_validate(server) for name, server in servers.items()}
-    wrong = tool_server_contradictions(
-        Tools.model_validate(tools or {}), made, workers, has_key_file=has_key_file
-    )
+    server = Server(workers=workers, api_keys_file=Path("keys") if has_key_file else None)
+    wrong = tool_server_contradictions(Tools.model_validate(tools or {}), made, server)
     return [(names[0], problem) for names, problem in wrong]
 
 

@@ -52,7 +52,7 @@ def claims(
     *,
     secrets: tuple[str, ...] = (SECRET,),
 ) -> Claims:
-    return Claims(store, sealing(secrets), replica, times, entropy=_ENTROPY)
+    return Claims(store, sealing(secrets), replica, times or TIMES, entropy=_ENTROPY)
 
 
 @cache

@@ -17,15 +17,15 @@ from proxy.state.memory_responses import Bounds
 from proxy.state.responses_file import (
     LOSSES,
     ResponsesFile,
-    examine_file,
     examine_responses,
     open_database,
     open_responses,
 )
-from proxy.state.responses_table import SCHEMA, ResponsesTable
+from proxy.state.responses_table import ResponsesTable
 from tests.patience import PATIENCE_SECONDS
 
-THINGS = ("CREATE TABLE IF NOT EXISTS things (name TEXT)",)
+STORE = """INSERT INTO responses (owner, id, size, used_at, whole)
+    VALUES (x'00', hex(randomblob(8)), 0, 0, ?)"""
 
 
 def write_database(path: Path, *statements: str) -> Path:
@@ -38,34 +38,34 @@ def write_database(path: Path, *statements: str) -> Path:
 def test_a_new_file_is_its_owners_alone_and_can_be_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     for expected in (1, 2):
-        with closing(open_database(path, THINGS)) as connection:
-            connection.execute("INSERT INTO things VALUES ('one')")
+        with closing(open_database(path)) as connection:
+            connection.execute(STORE, (b"{}",))
             files = [*tmp_path.iterdir()]
             assert len(files) == 3  # with the log of what was written, and its index
             assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
-            assert connection.execute("SELECT count(*) FROM things").fetchone() == (expected,)
-    examine_file(path, THINGS)
+            assert connection.execute("SELECT count(*) FROM responses").fetchone() == (expected,)
+    examine_responses(path)
 
 
 def test_a_file_that_everybody_could_read_is_closed_to_others(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     path.touch(0o644)
-    open_database(path, THINGS).close()
+    open_database(path).close()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_examining_makes_no_file(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
-    examine_file(path, THINGS)
+    examine_responses(path)
     assert not path.exists()
 
 
 def test_a_file_that_is_no_database_is_called_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     path.write_bytes(b"no database at all" * 1000)
-    for use in (open_database, examine_file):
+    for use in (open_database, examine_responses):
         with pytest.raises(InvalidConfiguration) as caught:
-            use(path, THINGS)
+            use(path)
         assert str(caught.value) == (
             f"responses.path: {path} is damaged (file is not a database); remove it, or name "
             "another file"
@@ -74,52 +74,51 @@ def test_a_file_that_is_no_database_is_called_damaged(tmp_path: Path) -> None:
 
 def test_a_file_with_a_damaged_page_is_found_out(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
-    with closing(open_database(path, THINGS)) as connection:
-        rows = [("x" * 500,)] * 100
-        connection.executemany("INSERT INTO things VALUES (?)", rows)
+    with closing(open_database(path)) as connection:
+        connection.executemany(STORE, [("x" * 500,)] * 100)
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * 4096 + whole[12288:])
     with pytest.raises(InvalidConfiguration, match=r"is damaged \(.+\); remove it"):
-        open_database(path, THINGS)
+        open_database(path)
 
 
 def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     path = write_database(tmp_path / "other.sqlite", "CREATE TABLE songs (name TEXT)")
     before = path.read_bytes()
     with pytest.raises(InvalidConfiguration, match="is the database of another program"):
-        open_database(path, THINGS)
+        open_database(path)
     assert path.read_bytes() == before
 
 
 def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
-    open_database(path, THINGS).close()
+    open_database(path).close()
     write_database(path, "PRAGMA user_version = 99")
     with pytest.raises(InvalidConfiguration, match="written by a newer version of Temper"):
-        open_database(path, THINGS)
+        open_database(path)
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    for use in (open_database, examine_file):
+    for use in (open_database, examine_responses):
         with pytest.raises(InvalidConfiguration, match="cannot be opened: Is a directory"):
-            use(tmp_path, THINGS)
+            use(tmp_path)
 
 
 def test_a_folder_that_is_not_there_is_no_place_for_a_file(tmp_path: Path) -> None:
     path = tmp_path / "none" / "kept.sqlite"
     with pytest.raises(InvalidConfiguration, match="cannot be made: No such file"):
-        examine_file(path, THINGS)
+        examine_responses(path)
     with pytest.raises(InvalidConfiguration, match="cannot be opened: No such file"):
-        open_database(path, THINGS)
+        open_database(path)
 
 
 def test_a_file_that_somebody_has_locked_is_not_called_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
-    open_database(path, THINGS).close()
+    open_database(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(InvalidConfiguration, match="cannot be used: database is locked"):
-            open_database(path, THINGS, 0.01)
+            open_database(path, 0.01)
 
 
 def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
@@ -147,7 +146,7 @@ def open_patiently(
 
 def open_anywhere(path: Path) -> sqlite3.Connection:
     """Open a file for any thread, one after the other."""
-    open_database(path, SCHEMA).close()
+    open_database(path).close()
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
 

@@ -51,7 +51,7 @@ class Replica:
         self._portal = portal
 
         async def make() -> SharedResponses:
-            alone = MemoryStore(lambda: store.now, bounds)
+            alone = MemoryStore(lambda: store.now, bounds or Bounds())
             return SharedResponses(
                 store,
                 Sealing(secrets, "temper"),

@@ -1,7 +1,8 @@
 """What the store does where nobody listens; tests/state asks real servers."""
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,6 +13,8 @@ from valkey.asyncio import Valkey
 
 from proxy.errors import StateUnavailable
 from proxy.state.valkey import StateAddress, ValkeyStore, address_of, open_valkey
+from tests.fakes.loopback import own_address
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.state]
 
@@ -82,6 +85,31 @@ async def test_a_server_that_fails_twice_is_spared_and_told_of_once(
     assert heard.states == [("there", False)]
     assert caplog.text.count("cannot be used") == 1
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b":1\r\n", b"*1\r\n" * 200_000 + b":1\r\n", b"*1\r\n$1\r\nx\r\n", b"#t\r\n", b"\0\r\n"],
+    ids=["number", "nested", "list", "truth value", "nonsense"],
+)
+async def test_an_answer_that_cannot_be_is_a_failure_of_the_server(answer: bytes) -> None:
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while await reader.read(65536):
+                writer.write(answer)
+                await writer.drain()
+        writer.close()
+
+    heard = Heard()
+    async with await asyncio.start_server(reply, own_address(), 0) as server:
+        host, port = server.sockets[0].getsockname()
+        client = Valkey(host=host, port=port, lib_name=None, lib_version=None)
+        store = ValkeyStore(client, "there", PATIENCE_SECONDS, heard, clock=heard.clock)
+        for read in (store.look_up("n"), store.use("n", 1.0)):
+            with pytest.raises(StateUnavailable):
+                await read
+        await client.aclose()
+    assert heard.failed == ["look_up", "use"]
 
 
 async def test_it_is_opened_without_waiting_for_anybody() -> None:

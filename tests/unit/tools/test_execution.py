@@ -1,9 +1,11 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from proxy.conversation.messages import user_message
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ToolFailed, ToolRetry
 from proxy.tool_rounds.executor import Outcome, RoundContext, Status
-from proxy.tools.execution import Approve, Execution
+from proxy.tools.execution import Approve, BoundToolset, Limits
 from proxy.tools.function import FunctionTool, ToolContext, tool
 from tests.examples import examples
 from tests.patience import PATIENCE_SECONDS
@@ -35,8 +37,8 @@ async def execute(
     context: RoundContext | None = None,
 ) -> tuple[Outcome, ...]:
     known = {one.name: one for one in tools}
-    execution = Execution(known.get, deps, 8, approve, context or RoundContext())
-    return await execution.run(calls)
+    bound = BoundToolset(lambda: (), known.get, deps, Limits(), approve)
+    return await bound.execute(calls, context or RoundContext())
 
 
 def executed(*tools: FunctionTool, arguments: str = "{}") -> Outcome:
@@ -443,6 +445,36 @@ def test_results_and_failures_are_no_longer_than_they_may_be() -> None:
 
     assert [len(one.text) for one in outcomes] == [100, 100]
     assert len(str(outcomes[0].value)) == 1000
+
+
+def test_a_generator_that_is_given_up_is_asked_for_no_more() -> None:
+    closed = threading.Event()
+
+    @tool(timeout=0.01)
+    def endless() -> Iterator[int]:
+        try:
+            for one in count():
+                time.sleep(0.001)
+                yield one
+        finally:
+            closed.set()
+
+    assert executed(endless).status is Status.TIMED_OUT
+    assert closed.wait(PATIENCE_SECONDS)
+
+
+def test_no_more_is_taken_of_a_generator_than_can_be_used() -> None:
+    @tool
+    def endless() -> Iterator[int]:
+        yield from count()
+
+    @tool
+    async def endless_too() -> AsyncIterator[int]:
+        for one in count():
+            yield one
+
+    for one in (endless, endless_too):
+        assert executed(one).text == "Error: ValueError: more than 100000 values are not taken"
 
 
 def test_what_a_function_yields_is_a_list_made_where_the_function_runs() -> None:

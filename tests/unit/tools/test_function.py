@@ -77,7 +77,7 @@ def test_a_schema_of_the_programs_own_takes_the_place_of_the_signature() -> None
     assert isinstance(f, FunctionTool)
     assert f.spec.parameters == parameters
     assert f.context == "it"
-    assert f.reader.read('{"n":1}') == {"n": 1}
+    assert f.read('{"n":1}') == {"n": 1}
     assert b"Take anything." in f.spec.source
 
 

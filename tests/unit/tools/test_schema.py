@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
+from functools import partial
 from typing import Annotated, Literal, NotRequired
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from typing_extensions import TypedDict
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
-from proxy.tools.schema import BySchema, WrongArguments
+from proxy.tools.schema import WrongArguments, read_by_schema
 from proxy.tools.signature import Function, Signature, signature_of
 from tests.examples import examples
 from tests.unit.tools.schema_values import values
@@ -125,7 +126,7 @@ def test_what_satisfies_the_schema_is_accepted_by_a_validator_and_by_the_functio
     value = data.draw(values(told.parameters))
 
     Draft202012Validator(told.parameters).validate(value)
-    function(**told.reader.read(json.dump_text(value)))
+    function(**told.read(json.dump_text(value)))
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
@@ -140,7 +141,7 @@ def test_a_schema_is_an_object_without_titles_and_without_more_members(
 
 
 def test_values_are_as_their_hints_say() -> None:
-    read = signature(timed).reader.read
+    read = signature(timed).read
 
     assert read(
         '{"at":"2026-01-02T03:04:05Z","on":"2026-01-02","these":[1,2,2],'
@@ -151,15 +152,15 @@ def test_values_are_as_their_hints_say() -> None:
         "key": UUID(int=1),
         "these": {1, 2},
     }
-    assert signature(chosen).reader.read('{"unit":"f","size":3}') == {
+    assert signature(chosen).read('{"unit":"f","size":3}') == {
         "unit": Unit.FAHRENHEIT,
         "size": 3,
     }
-    assert signature(aliased).reader.read('{"from":"here"}') == {"from_": "here"}
+    assert signature(aliased).read('{"from":"here"}') == {"from_": "here"}
 
 
 def test_parameters_may_be_called_like_members_of_a_model() -> None:
-    read = signature(odd).reader.read
+    read = signature(odd).read
     given: JsonObject = {
         "schema": "s",
         "json": 1,
@@ -175,7 +176,7 @@ def test_parameters_may_be_called_like_members_of_a_model() -> None:
 
 def test_one_model_is_the_schema_itself_and_its_definitions_are_kept() -> None:
     assert [*properties(whole)] == ["title", "at"]
-    assert signature(whole).reader.read('{"title":"Oslo"}') == {"place": Place(title="Oslo")}
+    assert signature(whole).read('{"title":"Oslo"}') == {"place": Place(title="Oslo")}
 
     tree = signature(whole_tree)
     assert tree.parameters["properties"] == {
@@ -213,8 +214,8 @@ def test_what_a_field_says_counts() -> None:
         "default": 3,
         "description": "How many.",
     }
-    assert signature(by_field).reader.read("{}") == {"count": 3}
-    assert signature(made).reader.read("{}") == {"names": []}
+    assert signature(by_field).read("{}") == {"count": 3}
+    assert signature(made).read("{}") == {"names": []}
 
 
 def test_a_default_is_shown_and_left_to_the_function() -> None:
@@ -226,7 +227,7 @@ def test_a_default_is_shown_and_left_to_the_function() -> None:
     assert properties(f)["a"] == {"type": "integer", "default": 1}
     assert properties(f)["b"] == {}
     assert '"default":{"these":[["x","y","z"]]}' in json.dump_text(properties(f))
-    assert signature(f).reader.read("") == {}
+    assert signature(f).read("") == {}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ def test_complaints_name_the_place_and_quote_no_value(
     problem: str,
 ) -> None:
     with pytest.raises(WrongArguments) as refused:
-        signature(function).reader.read(arguments)
+        signature(function).read(arguments)
 
     assert str(refused.value).startswith(problem)
     assert "secret" not in str(refused.value)
@@ -256,7 +257,7 @@ def test_only_a_few_complaints_are_made() -> None:
     def f(a: int, b: int, c: int, d: int, e: int, g: int, h: int) -> None: ...
 
     with pytest.raises(WrongArguments) as refused:
-        signature(f).reader.read("{}")
+        signature(f).read("{}")
 
     assert str(refused.value).count("Field required") == 5
 
@@ -278,27 +279,28 @@ def test_what_a_programs_own_validator_says_is_told() -> None:
     def f(even: Even) -> None: ...
 
     with pytest.raises(WrongArguments, match=r"^/number: Value error, choose an even number$"):
-        signature(f).reader.read('{"number":3}')
+        signature(f).read('{"number":3}')
 
 
 OWN = Tool("own", {"type": "object", "properties": {"n": {"type": "integer"}}}, b"")
 
 
 def test_a_schema_of_the_programs_own_is_checked_and_its_values_are_those_of_json() -> None:
-    reader = BySchema(OWN)
+    read = partial(read_by_schema, OWN)
 
-    assert reader.read('{"n":1,"m":"x"}') == {"n": 1, "m": "x"}
-    assert reader.read("") == {}
+    assert read('{"n":1,"m":"x"}') == {"n": 1, "m": "x"}
+    assert read("") == {}
     with pytest.raises(WrongArguments, match=r"^/n: expected integer$"):
-        reader.read('{"n":"secret"}')
+        read('{"n":"secret"}')
     with pytest.raises(WrongArguments, match="JSON"):
-        reader.read("[")
+        read("[")
 
 
 PROCESS = """
 from proxy.conversation import json
 from proxy.tools.signature import signature_of
 from enum import Enum
+from functools import partial
 from typing import Literal
 class E(Enum):
     A = "a"

@@ -216,7 +216,7 @@ def test_what_a_partial_function_was_given_is_no_models_to_see_or_change() -> No
     placed = signature_of(functools.partial(search, context=Context[None](), key="s3cret"), Context)
     assert (placed.context, [*members(placed.parameters)]) == (None, ["words"])
     with pytest.raises(WrongArguments, match="/key"):
-        keyed.reader.read('{"words":"", "key": ""}')
+        keyed.read('{"words":"", "key": ""}')
 
 
 def test_a_hint_of_a_decorated_function_is_known_where_it_was_written() -> None:

@@ -5,7 +5,7 @@ begin with those of a shorter one.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,12 +14,12 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import CLOSING, OPENING
 from proxy.conversation.requests import Question
-from proxy.conversation.tools import ToolCall
+from proxy.conversation.tools import Tool
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits, body_fields
-from proxy.dialects.anthropic_messages.upstream.tools import encode_tool
 from proxy.dialects.engine_language import read_picture
 from proxy.dialects.foreign_history import SIGNATURE
-from proxy.dialects.raw_json import JsonText, Node, join_lines, nodes_in, own_text
+from proxy.dialects.lenient_json import parse_object
+from proxy.dialects.raw_json import JsonText, Members, Node, join_lines, nodes_in, own_text
 from proxy.errors import InvalidRequest
 
 # what shapes a prompt and not only the answer to it
@@ -52,13 +52,36 @@ def _prompt(question: Question) -> dict[str, bytes]:
 
 
 _SYSTEM_ROLES = ("system", "developer")
-_TEXTS = {"text": "text", "refusal": "refusal"}
+_TEXTS = ("text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "redacted_thinking")
 _SIGNED = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
 _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _NOTHING_SAID = b'{"type":"text","text":"(empty message)"}'
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
+_OBJECT = b'"object"'
+_BLANK = frozenset({b"null", b'""'})
+
+
+def encode_tool(tool: Tool) -> bytes:
+    """Write a tool without `strict`: arguments are checked here, and there it restricts schemas."""
+    function = json.split_object(json.split_object(tool.source)["function"])
+    members = {"name": json.dump(tool.name)}
+    if (description := function.get("description", b"null").strip()) not in _BLANK:
+        members["description"] = description
+    return json.join_object({**members, "input_schema": _schema(tool, function)})
+
+
+def _schema(tool: Tool, function: dict[str, bytes]) -> bytes:
+    """Copy a schema; Anthropic wants it to be one of an object and to say so."""
+    if not isinstance(tool.parameters, dict):
+        return json.dump({"type": "object"})
+    raw = function.get("parameters", b"null").strip()
+    if not raw.startswith(b"{"):
+        return json.dump(tool.parameters)
+    if tool.parameters.get("type") == "object":
+        return raw
+    return json.join_object({**json.split_object(raw), "type": _OBJECT})
 
 
 class EncodedHistory(NamedTuple):
@@ -69,29 +92,15 @@ class EncodedHistory(NamedTuple):
 
 
 @dataclass(slots=True)
-class _ResultBlock:
-    """The result of a call."""
-
-    call_id: str
-    blocks: list[bytes]
-
-    def write(self) -> bytes:
-        """Return the block."""
-        head = b'{"type":"tool_result","tool_use_id":%b' % json.dump(self.call_id)
-        return head + (b',"content":%b}' % json.join_array(self.blocks) if self.blocks else b"}")
-
-
-@dataclass(slots=True)
 class _MessageDraft:
-    """A message to be written; `blocks` is what was said, behind the results."""
+    """A message to be written; `blocks` is what was said, behind the `results` of calls, by id."""
 
     role: str
     blocks: list[bytes] = field(default_factory=list)
-    results: list[_ResultBlock] = field(default_factory=list)
+    results: list[tuple[str, list[bytes]]] = field(default_factory=list)
 
     def write(self) -> bytes:
-        """Return the message."""
-        blocks = [*(result.write() for result in self.results), *self.blocks]
+        blocks = [*(_result_block(*result) for result in self.results), *self.blocks]
         return b'{"role":"%b","content":%b}' % (self.role.encode(), json.join_array(blocks))
 
 
@@ -112,16 +121,18 @@ class _ConversationWriter:
     _ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, message: Message, param: str) -> None:
-        members = _members(message, param)
+        value = json.parse(message.source)
+        assert isinstance(value, dict)  # noqa: S101 - a message is an object
+        members = nodes_in(value, message.source, param)
         if message.role in _SYSTEM_ROLES:
-            self._add_system([text for text in _texts(members) if text.text.strip()])
+            self._add_system(_texts(members))
         elif message.role == "user":
             blocks = _blocks(members)
             self._entries.append(_MessageDraft("user", blocks or [_NOTHING_SAID]))
         elif message.role == "assistant":
             self._add_answer(message, members)
         else:
-            self._add_result(message, members, param)
+            self._add_result(message, members)
 
     def messages(self) -> list[bytes]:
         """Return the messages; the user always has the first word."""
@@ -139,36 +150,34 @@ class _ConversationWriter:
             if last.role == "assistant":
                 self._entries.append(_MessageDraft("user", [reminder]))
             else:
-                (last.blocks or last.results[-1].blocks).append(reminder)
+                (last.blocks or last.results[-1][1]).append(reminder)
 
     def _last(self) -> _MessageDraft:
         """Return the last entry in which something was said; there is one."""
         filled = (entry for entry in reversed(self._entries) if entry.blocks or entry.results)
         return next(filled, self._entries[-1])
 
-    def _add_answer(self, message: Message, members: Mapping[str, Node]) -> None:
-        answer, results = _MessageDraft("assistant"), _MessageDraft("user")
-        answer.blocks = [
-            *_select_signed_thoughts(members),
-            *(_text_block(text) for text in _texts(members) if text.text.strip()),
-        ]
+    def _add_answer(self, message: Message, members: Members) -> None:
+        results = _MessageDraft("user")
+        blocks = [*_select_signed_thoughts(members), *map(_text_block, _texts(members))]
         for call in message.calls:
             call_id = self._new_id(call.id)
             self._calls[call.id] = _CallPlace(call_id, results)
-            answer.blocks.append(_call_block(call_id, call))
-        self._entries.append(answer)
+            head = json.dump(call_id), json.dump(call.name), _input(call.arguments)
+            blocks.append(b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % head)
+        self._entries.append(_MessageDraft("assistant", blocks))
         if message.calls:
             self._entries.append(results)
 
-    def _add_result(self, message: Message, members: Mapping[str, Node], param: str) -> None:
+    def _add_result(self, message: Message, members: Members) -> None:
         if message.tool_call_id is None:
             problem = "Anthropic's API has to know which call a result belongs to."
-            raise InvalidRequest(problem, f"{param}.tool_call_id")
+            raise InvalidRequest(problem, members.at("tool_call_id"))
         place = self._calls.get(message.tool_call_id)
         if place is None:  # which the API refuses, and says so
             place = _CallPlace(_UNFIT.sub("_", message.tool_call_id), _MessageDraft("user"))
             self._entries.append(place.results)
-        place.results.results.append(_ResultBlock(place.call_id, _blocks(members)))
+        place.results.results.append((place.call_id, _blocks(members)))
 
     def _new_id(self, call_id: str) -> str:
         """Return an id that the API takes: it wants certain letters, and each id once."""
@@ -185,57 +194,41 @@ def encode_history(messages: Iterable[Message]) -> EncodedHistory:
     return EncodedHistory(conversation.system, conversation.messages())
 
 
-def _members(message: Message, param: str) -> dict[str, Node]:
-    value = json.parse(message.source)
-    assert isinstance(value, dict)  # noqa: S101 - a message is an object
-    return nodes_in(value, message.source, param)
-
-
-def _parts(members: Mapping[str, Node]) -> list[Node]:
+def _parts(members: Members) -> list[Node]:
     """Return the parts of a content; what was thought is none of what was said."""
+    return [one for one in members.elements("content") if one.object().get("type") not in _THOUGHTS]
+
+
+def _texts(members: Members) -> list[JsonText]:
+    """Return the texts of somebody who shows no pictures, without those that are blank."""
     content = members.get("content")
-    if content is None or content.is_text:
-        return []
-    return [part for part in content.elements() if part.object().get("type") not in _THOUGHTS]
+    if content is not None and content.is_text:
+        texts = [content.text()]
+    else:
+        texts = [_text_of(part, "only text") for part in _parts(members)]
+    return [text for text in texts if text.text.strip()]
 
 
-def _texts(members: Mapping[str, Node]) -> list[JsonText]:
-    """Return the texts of somebody who shows no pictures."""
-    if (content := members.get("content")) is not None and content.is_text:
-        return [content.text()]
-    return [_text_of(part) for part in _parts(members)]
-
-
-def _text_of(part: Node) -> JsonText:
-    members = part.members()
+def _text_of(part: Node, expected: str) -> JsonText:
     kind = f"{part.object().get('type')}"
     if kind not in _TEXTS:
-        problem = f"Anthropic's API takes only text here, and no {kind!r}. Leave it out."
+        problem = f"Anthropic's API takes {expected} here, and no {kind!r}. Leave it out."
         raise InvalidRequest(problem, part.path)
-    text = members.get(_TEXTS[kind])
-    return own_text("") if text is None else text.text()
+    return part.members().text(kind) or own_text("")
 
 
-def _blocks(members: Mapping[str, Node]) -> list[bytes]:
+def _blocks(members: Members) -> list[bytes]:
     """Write the content of a user, or of a result: texts and pictures."""
     if (content := members.get("content")) is not None and content.is_text:
-        return _text_blocks([content.text()])
+        return [*map(_text_block, _texts(members))]
     blocks: list[bytes] = []
     for part in _parts(members):
         value = part.object()
-        match value.get("type"):
-            case "image_url":
-                blocks.append(_picture_block(value, part.path))
-            case "text" | "refusal":
-                blocks += _text_blocks([_text_of(part)])
-            case kind:
-                problem = f"Anthropic's API takes text and pictures here, and no {kind!r}."
-                raise InvalidRequest(f"{problem} Leave it out.", part.path)
+        if value.get("type") == "image_url":
+            blocks.append(_picture_block(value, part.path))
+        elif (text := _text_of(part, "text and pictures")).text.strip():
+            blocks.append(_text_block(text))
     return blocks
-
-
-def _text_blocks(texts: Sequence[JsonText]) -> list[bytes]:
-    return [_text_block(text) for text in texts if text.text.strip()]
 
 
 def _text_block(text: JsonText) -> bytes:
@@ -251,30 +244,25 @@ def _picture_block(part: JsonObject, where: str) -> bytes:
     return json.dump({"type": "image", "source": source})
 
 
-def _call_block(call_id: str, call: ToolCall) -> bytes:
-    head = b'{"type":"tool_use","id":%b,"name":%b' % (json.dump(call_id), json.dump(call.name))
-    return head + b',"input":%b}' % _input(call.arguments)
+def _result_block(call_id: str, blocks: list[bytes]) -> bytes:
+    head = b'{"type":"tool_result","tool_use_id":%b' % json.dump(call_id)
+    return head + (b',"content":%b}' % json.join_array(blocks) if blocks else b"}")
 
 
 def _input(arguments: str) -> bytes:
     """Return arguments as they were written, if they are an object."""
     if not arguments.strip():
         return b"{}"
-    try:
-        is_object = isinstance(json.parse(arguments), dict)
-    except ValueError:
-        is_object = False
+    is_object = parse_object(arguments) is not None
     return arguments.encode() if is_object else json.dump({"unparsable": arguments})
 
 
-def _select_signed_thoughts(members: Mapping[str, Node]) -> list[bytes]:
+def _select_signed_thoughts(members: Members) -> list[bytes]:
     """Return the thoughts that Anthropic has signed; it refuses all others."""
-    blocks = members.get("thinking_blocks")
-    if blocks is None or not isinstance(blocks.value, list):
+    if not isinstance(members.value("thinking_blocks"), list):
         return []
-    return [
-        written for one in blocks.elements() if (written := _write_signed_thought(one)) is not None
-    ]
+    blocks = map(_write_signed_thought, members.elements("thinking_blocks"))
+    return [block for block in blocks if block is not None]
 
 
 def _write_signed_thought(block: Node) -> bytes | None:

@@ -5,36 +5,25 @@ refused by the name that the client knows, and so is the same thing asked for tw
 ways.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Parsing, Question, ThinkingOptions
-from proxy.dialects.anthropic_messages.upstream.tools import encode_choice, is_forced
-from proxy.dialects.engine_language import carry_fields, form_schema, put_once
-from proxy.dialects.field_table import (
-    CARRIED,
-    ENFORCED,
-    IGNORED,
-    FieldTable,
-    copies,
-    refuse,
-    rows,
-)
+from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.dialects.engine_language import COMMON, carry_fields, form_schema, group_in, put_once
+from proxy.dialects.field_table import CARRIED, FieldTable, copies, refuse, rows
 from proxy.errors import InvalidRequest
 
 _NO_PARAMETER = "Anthropic's API has no such parameter. Leave it out."
 _TEXT_ONLY = "Anthropic's models answer with text only. Leave it out."
 
 FIELDS = FieldTable(
-    # what OpenAI's clients send; the first are written by `encode`, or seen to by Temper
-    rows(ENFORCED, "model messages tools tool_choice parallel_tool_calls functions stream"),
-    rows(ENFORCED, "stream_options n max_tokens max_completion_tokens temper"),
-    rows(CARRIED, "stop response_format reasoning_effort"),
+    COMMON,
+    rows(CARRIED, "stop response_format reasoning_effort chat_template_kwargs"),
     copies("temperature top_p top_k"),
     rows(refuse(_NO_PARAMETER, (0,)), "presence_penalty frequency_penalty top_logprobs min_p"),
     rows(refuse(_NO_PARAMETER, (1,)), "typical_p repeat_penalty repetition_penalty"),
     {
-        "function_call": refuse("Offer `tools` and use `tool_choice`.", ("auto", "none")),
         "seed": refuse(_NO_PARAMETER),
         "logprobs": refuse(_NO_PARAMETER, (False,)),
         "logit_bias": refuse(_NO_PARAMETER, ({},)),
@@ -42,12 +31,6 @@ FIELDS = FieldTable(
         "modalities": refuse(_TEXT_ONLY, (["text"],)),
         "audio": refuse(_TEXT_ONLY),
         "web_search_options": refuse("Nothing here runs the search. Offer a tool for it."),
-    },
-    rows(IGNORED, "prediction store user metadata service_tier safety_identifier"),
-    rows(IGNORED, "prompt_cache_key prompt_cache_retention"),
-    # what clients of other engines send
-    {
-        "chat_template_kwargs": CARRIED,
         "cache_prompt": refuse(_NO_PARAMETER, (True,)),
     },
     # Anthropic's own
@@ -59,6 +42,7 @@ FIELDS = FieldTable(
     unknown=refuse("Anthropic's API knows no such field. Leave it out."),
 )
 
+_OUTPUT = "output_config"
 _EFFORTS: dict[JsonValue, JsonValue] = {"minimal": "low"}
 _DISABLED: JsonObject = {"type": "disabled"}
 _ADAPTIVE: JsonObject = {"type": "adaptive"}
@@ -87,82 +71,92 @@ class ModelLimits:
         return max(1, most)
 
 
-@dataclass(slots=True)
-class _Body:
-    """The members written so far; `output` is the API's `output_config`."""
-
-    members: JsonObject = field(default_factory=dict)
-    output: JsonObject = field(default_factory=dict)
-
-    def put(self, name: str, value: JsonValue, param: str) -> None:
-        """Write a member."""
-        put_once(self.members, name, value, param)
-
-
 def body_fields(question: Question) -> JsonObject:
     """Write what shapes an answer, its limit excepted; raises InvalidRequest."""
-    body = _Body()
+    body: JsonObject = {}
     if (choice := encode_choice(question)) is not None:
-        body.members["tool_choice"] = choice
+        body["tool_choice"] = choice
     for name, value, target in carry_fields(question, FIELDS):
         if target:
-            body.put(target, value, name)
+            put_once(body, target, value, name)
         else:
             _write(body, name, value, question)
     _write_thinking(body, question.request.thinking)
     if question.stops:
-        body.members["stop_sequences"] = [*question.stop_strings]
-    if is_forced(choice) and body.members.get("thinking") != _DISABLED:
+        body["stop_sequences"] = [*question.stop_strings]
+    if is_forced(choice) and body.get("thinking") != _DISABLED:
         # the API refuses thoughts before a call that it is told to force
-        body.members.pop("thinking", None)
+        body.pop("thinking", None)
     if question.tools and "cache_control" not in question.request.fields:
         # whoever calls tools comes back with the same prompt and more; nothing is cached unasked
-        body.members["cache_control"] = _CACHED
-    if body.output:
-        body.members["output_config"] = body.output
-    return body.members
+        body["cache_control"] = _CACHED
+    output = body.pop(_OUTPUT, None)
+    return {**body, _OUTPUT: output} if output else body
 
 
-def _write(body: _Body, name: str, value: JsonValue, question: Question) -> None:
+def encode_choice(question: Question) -> JsonObject | None:
+    """Write how the model may use its tools; None where that is at will.
+
+    Whatever the choice is, the tools stay where they are, and with them what was cached. There is
+    no grammar: where the whole output has to satisfy a schema, the model has to call.
+    """
+    if not question.tools:
+        return None
+    choice = question.tool_choice
+    if question.schema is None and (question.parsing is Parsing.OURS or choice is ToolUse.NONE):
+        return {"type": "none"}
+    is_single = question.calls_singly or not question.request.parallel_tool_calls
+    only: JsonObject = {"disable_parallel_tool_use": True}
+    alone = only if is_single or question.schema is not None else {}
+    match choice:
+        case NamedTool(name):
+            return {"type": "tool", "name": name, **alone}
+        case _ if question.schema is not None or choice is ToolUse.REQUIRED:
+            return {"type": "any", **alone}
+        case _:
+            return {"type": "auto", **alone} if alone else None
+
+
+def is_forced(choice: JsonObject | None) -> bool:
+    return choice is not None and choice["type"] in ("any", "tool")
+
+
+def _write(body: JsonObject, name: str, value: JsonValue, question: Question) -> None:
     match name:
         case "stop":
-            body.put("stop_sequences", [value] if isinstance(value, str) else value, name)
+            put_once(body, "stop_sequences", [value] if isinstance(value, str) else value, name)
         case "response_format":
+            # where the form is checked here, nobody asks for it there
             if question.parsing is Parsing.BACKEND:
                 _write_form(body, value)
+        case "reasoning_effort" if value == "none":
+            put_once(body, "thinking", _DISABLED, name)
         case "reasoning_effort":
-            _write_effort(body, value)
+            group_in(body, _OUTPUT)["effort"] = _EFFORTS.get(f"{value}", value)
         case _:
-            body.put("thinking", _thinking(value), name)
+            put_once(body, "thinking", _thinking(value), name)
 
 
-def _write_form(body: _Body, wanted: JsonValue) -> None:
-    """Ask for the form of an answer; where it is checked here, nobody asks for it there."""
+def _write_form(body: JsonObject, wanted: JsonValue) -> None:
     if not isinstance(wanted, dict) or wanted.get("type") == "text":
         return
     schema = form_schema(wanted)
     if schema is None:
         problem = 'Anthropic\'s API wants to know the schema: {"type": "json_schema", ...}.'
         raise InvalidRequest(problem, "response_format")
-    body.output["format"] = {"type": "json_schema", "schema": schema}
+    group_in(body, _OUTPUT)["format"] = {"type": "json_schema", "schema": schema}
 
 
-def _write_effort(body: _Body, value: JsonValue) -> None:
-    if value == "none":
-        body.put("thinking", _DISABLED, "reasoning_effort")
-    else:
-        body.output["effort"] = _EFFORTS.get(f"{value}", value)
-
-
-def _write_thinking(body: _Body, thinking: ThinkingOptions) -> None:
+def _write_thinking(body: JsonObject, thinking: ThinkingOptions) -> None:
     """Say of thoughts what no field of the client's says; a switch counts more than an effort."""
     if thinking.effort and thinking.effort != "none":
-        body.output.setdefault("effort", _EFFORTS.get(thinking.effort, thinking.effort))
+        effort = _EFFORTS.get(thinking.effort, thinking.effort)
+        group_in(body, _OUTPUT).setdefault("effort", effort)
     if thinking.is_on is False:
-        body.members["thinking"] = _DISABLED
+        body["thinking"] = _DISABLED
     elif thinking.is_on:
         budget: JsonObject = {"type": "enabled", "budget_tokens": thinking.budget}
-        body.members.setdefault("thinking", _ADAPTIVE if thinking.budget is None else budget)
+        body.setdefault("thinking", _ADAPTIVE if thinking.budget is None else budget)
 
 
 def _thinking(value: JsonValue) -> JsonValue:

@@ -12,45 +12,33 @@ from functools import cache
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
+from proxy.guardrails.rescue.rows import read_row
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Value
-from proxy.guardrails.rescue.values.tag_values import is_pair_text, is_surplus, unescape_entities
+from proxy.guardrails.rescue.values.tag_values import (
+    is_pair_text,
+    is_surplus,
+    unescape_entities,
+    without_doubled_end,
+)
 
 _PREFIXES = ("", "longcat_", "ifm|")
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
 _KEY = r"[^<>]{1,100}"
+_ASSIGNED = r"[\w.-]{1,100}="
 _NO_KEY = frozenset('<>{}[]"\n')
 _ANY_SPACE = r"(?:\s|\\n)*"
 _SPACE = re.compile(r"\s+")
 _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
 _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
+_ESCAPED = "\\_"
 _SIGHT = 240  # how far to look for what makes a mark one
 _OTHER = "call:"  # Gemma's
 PAIRS_BEGIN = "<arg_key>"
-
-
-class ArgumentPairs(Syntax):
-    """A name, then keys and values in tags by turns, or one JSON object."""
-
-    name = "argument_pairs"
-    openings = tuple(f"<{prefix}tool_call>" for prefix in _PREFIXES)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        return (yield from read_call(cursor, Tags(opening[1:].removesuffix("tool_call>"))))
-
-
-def read_call(cursor: Cursor, tags: "Tags") -> Reading:
-    """Read one call from behind its opening tag, in a family that spells its tags so."""
-    return (yield from _PairsReader(cursor, tags).read())
-
-
-def read_pairs(cursor: Cursor, name: str) -> Reading:
-    """Read the pairs of a call to `name` whose opening mark is missing."""
-    return (yield from _PairsReader(cursor, Tags("")).read_arguments(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +58,7 @@ def _pair_of(tags: Tags) -> re.Pattern[str]:
     """Write a pattern for a key up to the beginning of its value; its end may be missing."""
     (key, key_end), (value, _), (kind, _) = map(tags.pair, ("arg_key", "arg_value", "arg_type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
-    return re.compile(f"{re.escape(key)}{_ANY_SPACE}{_KEY}{end}")
+    return re.compile(f"{re.escape(key)}{_ANY_SPACE}(?:{_KEY}{end}|{_ASSIGNED})")
 
 
 class _PairsReader:
@@ -97,8 +85,12 @@ class _PairsReader:
         cursor = self._cursor
         yield from cursor.whitespace()
         name = yield from cursor.take(_NAME)
+        while name and (yield from cursor.literal(_ESCAPED)):
+            name += "_" + (yield from cursor.take(_NAME))
         yield from self._pass_space()
         if name and (yield from cursor.literal(self._separator)):
+            yield from self._pass_space()
+        if name and (yield from cursor.literal(">")):  # as if the name were a tag
             yield from self._pass_space()
         if name and not name.startswith(_OTHER) and (yield from cursor.is_next("{")):
             return (yield from self._read_json(name))
@@ -108,20 +100,19 @@ class _PairsReader:
         count = 0
         while name and (yield from self._cursor.literal(self._key)):
             count += 1
-            if count > _PAIR_LIMIT or not (yield from self._read_pair()):
-                return NotACall(Reason.BROKEN)
+            if count > _PAIR_LIMIT:
+                raise NoCall(Reason.BROKEN)
+            yield from self._read_pair()
             yield from self._pass_space()
         is_closed = bool(name) and (yield from self._cursor.literal(self._closer))
         if self._lacks_mark and self._has_inner_mark:
-            return NotACall(Reason.BROKEN)
+            raise NoCall(Reason.BROKEN)
         if not is_closed and not self._arguments:
-            return NotACall(Reason.NOT_A_CALL)
+            raise NoCall
         return Calls((WrittenCall(name, self._arguments),), is_closed)
 
     def _read_json(self, name: str) -> Reading:
         found = yield from read_arguments(self._cursor, name, (self._closer,))
-        if isinstance(found, NotACall):
-            return found
         yield from self._pass_space()
         is_closed = yield from self._cursor.literal(self._closer)
         return Calls(found.calls, found.closed and is_closed)
@@ -132,20 +123,20 @@ class _PairsReader:
             self._is_escaped = True
             yield from self._cursor.whitespace()
 
-    def _read_pair(self) -> Waiting[bool]:
-        key = (yield from self._read_until(self._key_end, self._value)).strip()
+    def _read_pair(self) -> Waiting[None]:
+        key = yield from self._read_until(self._key_end, self._value, self._value_end)
+        key, sign, begun = key.partition("=") if self._is_assigned(key) else (key, "", "")
+        key = key.strip()
         yield from self._pass_space()
         if (yield from self._cursor.literal(self._type)):
             yield from self._read_until(self._type_end, self._value)
             yield from self._pass_space()
-        if not key or set(key) & _NO_KEY or not (yield from self._cursor.literal(self._value)):
-            return False
-        text = yield from self._read_text()
-        value = self._interpret(text) if text is not None else None
-        if value is None or self._arguments.get(key, value) != value:
-            return False  # cut off, or two values of which one would have to be guessed
-        self._arguments[key] = value
-        return True
+        has_value = sign or (yield from self._cursor.literal(self._value))
+        if not key or set(key) & _NO_KEY or not has_value:
+            raise NoCall(Reason.BROKEN)
+        value = self._interpret(begun + (yield from self._read_text()))
+        if self._arguments.setdefault(key, value) != value:  # one would have to be guessed
+            raise NoCall(Reason.BROKEN)
 
     def _interpret(self, text: str) -> str:
         if not self._is_escaped:
@@ -156,27 +147,32 @@ class _PairsReader:
             case _:
                 return text
 
-    def _read_until(self, end: str, other: str) -> Waiting[str]:
-        text = yield from self._cursor.take_until(literals_of(end, other))
+    def _is_assigned(self, written: str) -> bool:
+        """Whether `KEY=value` stands in place of a key and a value."""
+        return "=" in written and self._cursor.stands_at(self._value_end)
+
+    def _read_until(self, end: str, *others: str) -> Waiting[str]:
+        text = yield from self._cursor.take_until(literals_of(end, *others))
         yield from self._cursor.literal(end)
         return text
 
-    def _read_text(self) -> Waiting[str | None]:
+    def _read_text(self) -> Waiting[str]:
         """Read a value; a mark in it ends it only if something follows that fits."""
         marks = (self._value_end, self._key, self._closer)
         pieces: list[str] = []
         while True:
             pieces.append((yield from self._cursor.take_until(literals_of(*marks))))
-            mark = next((one for one in marks if self._cursor.stands_at(one)), "")
+            mark = yield from self._cursor.next_of(literals_of(*marks))
+            if not mark:
+                raise NoCall(Reason.BROKEN)
             if mark == self._value_end:
                 self._cursor.advance(len(mark))
                 mark += yield from self._cursor.take(_ESCAPED_SPACE if self._is_escaped else _SPACE)
                 if (yield from self._fits()):
-                    text = "".join(pieces)
-                    return None if self._may_have_ended(text) else text
+                    return self._accept("".join(pieces))
                 self._has_inner_mark = True
-            elif not mark or (yield from self._ends_at(mark)):
-                return self._accept_unended("".join(pieces)) if mark else None
+            elif (yield from self._ends_at(mark)):
+                return self._accept_unended("".join(pieces))
             else:
                 self._cursor.advance(len(mark))
             pieces.append(mark)
@@ -187,15 +183,19 @@ class _PairsReader:
             return (yield from self._is_key())
         return not (yield from is_surplus(self._cursor, self._value, self._value_end))
 
-    def _may_have_ended(self, text: str) -> bool:
-        """Return whether a call may have ended within its value, and something else begun there."""
+    def _accept(self, text: str) -> str:
+        """Return a value, unless a call ended within it and something else may have begun there."""
         _, mark, rest = text.partition(self._closer)
-        return bool(mark) and (holds_mark(rest) or any(end in rest for end in THOUGHT_ENDS))
+        if mark and (holds_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
+            raise NoCall(Reason.BROKEN)
+        return without_doubled_end(text, self._value_end)
 
-    def _accept_unended(self, text: str) -> str | None:
+    def _accept_unended(self, text: str) -> str:
         """Return a value without closing mark, unless it runs into another call."""
         self._lacks_mark = True
-        return None if holds_mark(text) else text.removesuffix("\n")
+        if holds_mark(text):
+            raise NoCall(Reason.BROKEN)
+        return text.removesuffix("\n")
 
     def _fits(self) -> Waiting[bool]:
         if (yield from self._cursor.is_next(self._closer)):
@@ -218,39 +218,36 @@ class _PairsReader:
 _SUFFIX = re.compile(r"[\w.-]+")
 
 
-class SuffixedPairs(Syntax):
-    """All calls in one wrapper."""
-
-    name = "suffixed_pairs"
-    openings = ("<tool_calls:",)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        tags = yield from _read_tags(cursor)
-        yield from cursor.whitespace()
-        if not (yield from cursor.literal(tags.pair("tool_call")[0])):
-            return NotACall(Reason.NOT_A_CALL)
-        found = yield from _read_calls(cursor, tags)
-        if isinstance(found, NotACall):
-            return found
-        is_closed = yield from cursor.literal(tags.pair("tool_calls")[1])
-        return Calls(found.calls, is_closed)
+def _read(cursor: Cursor, opening: str) -> Reading:
+    """Read a name, then keys and values in tags by turns, or one JSON object."""
+    return _PairsReader(cursor, Tags(opening[1:].removesuffix("tool_call>"))).read()
 
 
-class SuffixedPairsAtStart(SuffixedPairs):
-    """The same without the wrapper."""
+def read_pairs(cursor: Cursor, name: str) -> Reading:
+    """Read the pairs of a call to `name` whose opening mark is missing."""
+    return _PairsReader(cursor, Tags("")).read_arguments(name)
 
-    name = "suffixed_pairs_at_start"
-    openings = ("<tool_call:",)
-    place = Place.REPLY_START
 
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        return (yield from _read_calls(cursor, (yield from _read_tags(cursor))))
+def _read_wrapped(cursor: Cursor, opening: str) -> Reading:
+    """Read calls in one wrapper, whose suffix all tags have."""
+    tags = yield from _read_tags(cursor)
+    yield from cursor.whitespace()
+    if not (yield from cursor.literal(tags.pair("tool_call")[0])):
+        raise NoCall
+    found = yield from _read_calls(cursor, tags)
+    is_closed = yield from cursor.literal(tags.pair("tool_calls")[1])
+    return Calls(found.calls, is_closed)
+
+
+def _read_unwrapped(cursor: Cursor, opening: str) -> Reading:
+    return (yield from _read_calls(cursor, (yield from _read_tags(cursor))))
 
 
 def _read_calls(cursor: Cursor, tags: Tags) -> Reading:
-    call, _ = tags.pair("tool_call")
-    return (
-        yield from read_row(cursor, lambda: read_call(cursor, tags), lambda: cursor.literal(call))
+    return read_row(
+        cursor,
+        lambda cursor: _PairsReader(cursor, tags).read(),
+        lambda cursor: cursor.literal(tags.pair("tool_call")[0]),
     )
 
 
@@ -259,3 +256,12 @@ def _read_tags(cursor: Cursor) -> Waiting[Tags]:
     suffix = yield from cursor.take(_SUFFIX)
     yield from cursor.literal(">")
     return Tags("", f":{suffix}")
+
+
+ARGUMENT_PAIRS = Syntax(
+    "argument_pairs", tuple(f"<{prefix}tool_call>" for prefix in _PREFIXES), _read
+)
+SUFFIXED_PAIRS = Syntax("suffixed_pairs", ("<tool_calls:",), _read_wrapped)
+SUFFIXED_PAIRS_AT_START = Syntax(
+    "suffixed_pairs_at_start", ("<tool_call:",), _read_unwrapped, Place.REPLY_START
+)

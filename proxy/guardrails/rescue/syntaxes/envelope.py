@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
-from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value, ValueProblem
 
@@ -24,12 +24,14 @@ _OTHER_KEYS = (*_WRAPPER_KEYS, "tool_call_id", "id", "type", "index")
 _MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, *_OTHER_KEYS))
 _SCHEMA = {"type", "properties", "required", "additionalProperties", "description", "$defs"}
 _SIGHT = 64
+_BEGINS = re.compile(r"\{|.\s*[{\[\]/]", re.DOTALL)
+_MAY_BEGIN = re.compile(r".?\s*", re.DOTALL)
 _EXTRA_CLOSERS = re.compile(r"[}\]\s]+")
 
 
 def read_calls(
     cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (), is_silent: bool = False
-) -> Waiting[Calls | NotACall]:
+) -> Reading:
     """Read one JSON value that is a call or a list of calls; a call's arguments are echoed.
 
     `ends` are the marks before which the last closing bracket may be missing. Of a list that
@@ -37,30 +39,28 @@ def read_calls(
     `is_silent`.
     """
     if not (yield from _can_begin(cursor)):
-        return NotACall(Reason.NOT_A_CALL)
+        raise NoCall
     announcer = _Announcer(cursor, is_marked=is_marked, is_silent=is_silent)
-    value = yield from read_value(cursor, announcer, Style(ends))
-    breaks_off = isinstance(value, Unreadable) and value.problem is not ValueProblem.UNWANTED
-    if isinstance(value, Unreadable) and value.items and (breaks_off or announcer.is_tired):
-        value = Value(list(value.items), is_closed=False)
-    if isinstance(value, Unreadable):
-        is_other = value.problem is ValueProblem.UNWANTED
-        return NotACall(Reason.NOT_A_CALL if is_other else Reason.BROKEN)
-    if _is_ambiguous(value.value):
-        return NotACall(Reason.BROKEN)
+    try:
+        value = yield from read_value(cursor, announcer, Style(ends))
+    except Unreadable as failure:
+        is_other = failure.problem is ValueProblem.UNWANTED
+        if not failure.items or (is_other and not announcer.is_tired):
+            raise NoCall(Reason.NOT_A_CALL if is_other else Reason.BROKEN) from failure
+        value = Value([*failure.items], is_closed=False)
+    items = items_of(value.value)
+    if any(isinstance(item, dict) and _has_two_readings(item) for item in items):
+        raise NoCall(Reason.BROKEN)
     calls = calls_in(value.value, is_marked=is_marked)
     if not calls and not value.is_closed and isinstance(value.value, list):
         calls = calls_in(value.value[:-1], is_marked=is_marked)
-    return Calls(calls, value.is_closed) if calls else NotACall(Reason.NOT_A_CALL)
-
-
-def _is_ambiguous(value: JsonValue) -> bool:
-    """Return whether a call is among the values of which two names or two arguments are written."""
-    items = value if isinstance(value, list) else [value]
-    return any(_has_two_readings(item) for item in items if isinstance(item, dict))
+    if not calls:
+        raise NoCall
+    return Calls(calls, value.is_closed)
 
 
 def _has_two_readings(item: JsonObject) -> bool:
+    """Return whether an item is a call of which two names or two arguments are written."""
     inner = item.get("function")
     written = [item, inner] if isinstance(inner, dict) else [item]
     names = {name for one in written if isinstance(name := one.get("name"), str)}
@@ -69,63 +69,45 @@ def _has_two_readings(item: JsonObject) -> bool:
     return is_called and (len(names) > 1 or any(one != arguments[0] for one in arguments[1:]))
 
 
-def read_arguments(
-    cursor: Cursor, name: str, ends: tuple[str, ...] = ()
-) -> Waiting[Calls | NotACall]:
+def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Reading:
     """Read the JSON that holds the arguments of a call whose name was written before; echo it."""
     cursor.start_arguments(name)
     value = yield from read_value(cursor, None, Style(ends))
     cursor.end_arguments()
-    if isinstance(value, Unreadable):
-        return NotACall(Reason.BROKEN)
     return Calls((WrittenCall(name, value.value),), value.is_closed)
 
 
 def _can_begin(cursor: Cursor) -> Waiting[bool]:
     """Return whether what stands in the first bracket can begin a call or a list of calls."""
-    while True:
-        text, is_all = cursor.glimpse(_SIGHT)
-        inside = text[1:].lstrip()
-        if inside or is_all:
-            return text[:1] == "{" or inside[:1] in ("{", "[", "]", "/")
-        yield
+    begins = yield from cursor.match(_BEGINS, _MAY_BEGIN, _SIGHT)
+    return begins is not None
 
 
-def read_all_calls(
-    cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = ()
-) -> Waiting[Calls | NotACall]:
+def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = ()) -> Reading:
     """Read calls or lists of calls, one behind the other, and the white space behind them.
 
     Closing brackets written once too often are passed. A bracket that can begin no more calls ends
     them: marks of other syntaxes begin with one.
     """
     found = Calls(())
-    yield from cursor.whitespace()
-    char = yield from cursor.peek()
+    char = yield from cursor.next_visible()
     marks = literals_of(*ends)
-    while char and char in "{[" and found.closed and not (yield from _is_next(cursor, marks)):
+    while char and char in "{[" and found.closed and not (yield from cursor.next_of(marks)):
         if len(found.calls) > MOST_CALLS or (found.calls and not (yield from _can_begin(cursor))):
             return found
-        more = yield from read_calls(cursor, is_marked=is_marked, ends=ends)
-        if isinstance(more, NotACall):
-            return more
-        found = Calls(found.calls + more.calls, more.closed)
-        yield from cursor.whitespace()
-        char = yield from cursor.peek()
+        found += yield from read_calls(cursor, is_marked=is_marked, ends=ends)
+        char = yield from cursor.next_visible()
         if char and char in ",;":
             cursor.advance(1)
-            yield from cursor.whitespace()
-            char = yield from cursor.peek()
+            char = yield from cursor.next_visible()
     if not found.calls:
-        return NotACall(Reason.NOT_A_CALL)
+        raise NoCall
     yield from cursor.take(_EXTRA_CLOSERS)
     return found
 
 
-def _is_next(cursor: Cursor, marks: Literals) -> Waiting[bool]:
-    while (mark := cursor.here(marks)) is None:
-        yield
-    return bool(mark)
+def items_of(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else [value]
 
 
 def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
@@ -134,16 +116,15 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     Behind an unmistakable mark a name alone is a call without arguments, and further members are
     ignored beside arguments; a bare object has to be a call and nothing else.
     """
-    items = value if isinstance(value, list) else [value]
     calls: list[WrittenCall] = []
-    for item in items:
+    for item in items_of(value):
         if not isinstance(item, dict):
             return ()
         listed = _unwrap_calls(item)
-        if listed is not None:
-            found = calls_in(listed, is_marked=is_marked)
-        else:
+        if listed is None:
             found = _call_in(item, is_marked=is_marked)
+        else:
+            found = calls_in(listed, is_marked=is_marked)
         if not found:
             return ()
         calls += found
@@ -172,10 +153,7 @@ def _call_in(item: JsonObject, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     if not keys:
         return (WrittenCall(name, {}),) if is_marked else ()
     arguments = members[keys[0]]
-    is_definition = keys[0] == "parameters" and _is_schema(arguments)
-    if not is_marked and (
-        is_definition or not (_can_be_an_object(arguments) and _is_no_definition(item))
-    ):
+    if not is_marked and not _is_plain_call(item, keys[0], arguments):
         return ()
     return (WrittenCall(name, {} if arguments is None else _drop_repetition(name, arguments)),)
 
@@ -207,19 +185,18 @@ def _name_in(item: JsonObject) -> str:
     return ""
 
 
-def _is_no_definition(item: JsonObject) -> bool:
-    """Tell apart a call from the description of a tool, which has a function and parameters."""
-    return isinstance(item.get("function"), dict) or not item.keys() <= {"function", "parameters"}
-
-
-def _is_schema(value: JsonValue) -> bool:
-    return isinstance(value, dict) and value.get("type") == "object" and value.keys() <= _SCHEMA
-
-
-def _can_be_an_object(arguments: JsonValue) -> bool:
+def _is_plain_call(item: JsonObject, key: str, arguments: JsonValue) -> bool:
+    """Tell a call from other data, and from the description of a tool and its parameters."""
     if isinstance(arguments, str):
-        return arguments.lstrip().startswith("{")
-    return arguments is None or isinstance(arguments, dict)
+        return arguments.lstrip().startswith("{") and not _is_definition(item)
+    if not isinstance(arguments, dict):
+        return arguments is None and not _is_definition(item)
+    has_type = key == "parameters" and arguments.get("type") == "object"
+    return not _is_definition(item) and not (has_type and arguments.keys() <= _SCHEMA)
+
+
+def _is_definition(item: JsonObject) -> bool:
+    return not isinstance(item.get("function"), dict) and item.keys() <= {"function", "parameters"}
 
 
 class _Announcer:

@@ -7,196 +7,156 @@ type.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import (
-    MOST_CALLS,
-    Calls,
-    NotACall,
-    Place,
-    Reading,
-    Reason,
-    Syntax,
-)
-from proxy.guardrails.rescue.syntaxes.envelope import calls_in, read_all_calls
-from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
+from proxy.guardrails.rescue.rows import FENCE, pass_fence
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Place, Reading, Syntax
+from proxy.guardrails.rescue.syntaxes.envelope import calls_in, items_of, read_all_calls
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable
 
 _LANGUAGE = re.compile(r"[a-z_]+")
-_FENCE = "```"
 _CLOSING_TAG = re.compile(r"</[\w:]+>")
-_CLOSING_TAG_BEGINS = re.compile(r"</[\w:]*")
+_CLOSING_TAG_BEGINS = re.compile(r"(?:<(?:/[\w:]*)?)?")
 _LONGEST_TAG = 40
 _REPETITIONS = 3  # of the opening mark
 
 
-class MarkedJson:
-    """JSON behind one of several marks; objects, a list or a code fence may stand there.
+def marked_json(
+    name: str,
+    openings: Iterable[str],
+    closers: Iterable[str] = (),
+    place: Place = Place.ANYWHERE,
+) -> Syntax:
+    """Return the syntax of JSON behind a mark; objects, a list or a code fence may stand there.
 
     `closers` are the marks behind the calls, which may be missing; behind a list they are not even
     missed, for it has an end of its own.
     """
+    marks, ends = tuple(openings), tuple(closers)
 
-    is_marked = True
-
-    def __init__(
-        self,
-        name: str,
-        openings: Iterable[str],
-        closers: Iterable[str] = (),
-        place: Place = Place.ANYWHERE,
-    ) -> None:
-        self.name = name
-        self.place = place
-        self.openings = tuple(openings)
-        self._ends = tuple(closers)
-        self._repeated = Literals(self.openings)
-        self._closers = Literals(self._ends)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
+    def read(cursor: Cursor, opening: str) -> Reading:
         for _ in range(_REPETITIONS):
             yield from cursor.whitespace()
-            if not (yield from cursor.one_of(self._repeated)):
+            if not (yield from cursor.one_of(literals_of(*marks))):
                 break
         yield from cursor.whitespace()
-        is_fenced = yield from cursor.literal(_FENCE)
-        if is_fenced:
-            yield from cursor.take(_LANGUAGE)
-            yield from cursor.whitespace()
+        is_fenced = yield from pass_fence(cursor, _LANGUAGE)
         is_list = yield from cursor.is_next("[")
-        found = yield from read_all_calls(cursor, is_marked=True, ends=self._ends)
-        if isinstance(found, NotACall):
-            return found
-        if is_fenced and (yield from cursor.literal(_FENCE)):
+        found = yield from read_all_calls(cursor, is_marked=True, ends=ends)
+        if is_fenced and (yield from cursor.literal(FENCE)):
             yield from cursor.whitespace()
-        is_closed = yield from self._pass_closer(cursor)
-        is_closed = is_closed or is_list or not self._ends
-        return Calls(found.calls, found.closed and is_closed)
+        is_closed = yield from _pass_closer(cursor, ends)
+        return Calls(found.calls, found.closed and (is_closed or is_list or not ends))
 
-    def _pass_closer(self, cursor: Cursor) -> Waiting[bool]:
-        """Pass the closing mark; a wrong closing tag is as good as the right one."""
-        if (yield from cursor.one_of(self._closers)):
-            return True
-        while (yield from cursor.is_next("</")):
-            text, is_all = cursor.glimpse(_LONGEST_TAG)
-            if tag := _CLOSING_TAG.match(text):
-                cursor.advance(len(tag[0]))
-                return True
-            if is_all or not _CLOSING_TAG_BEGINS.fullmatch(text):
-                break
-            yield
-        return False
+    return Syntax(name, marks, read, place)
+
+
+def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
+    """Pass the closing mark; a wrong closing tag is as good as the right one."""
+    if (yield from cursor.one_of(literals_of(*ends))):
+        return True
+    tag = yield from cursor.match(_CLOSING_TAG, _CLOSING_TAG_BEGINS, _LONGEST_TAG)
+    cursor.advance(len(tag[0]) if tag else 0)
+    return tag is not None
 
 
 FAMILIES = (
-    MarkedJson("granite", ("<|tool_call|>", "<function_call>")),
-    MarkedJson(
+    marked_json("granite", ("<|tool_call|>", "<function_call>")),
+    marked_json(
         "tool_calls", ("<tool_calls>", "<|tool_calls|>"), ("</tool_calls>", "<|/tool_calls|>")
     ),
-    MarkedJson("nemotron", ("<TOOLCALL>", "<toolcall>"), ("</TOOLCALL>", "</toolcall>")),
-    MarkedJson("tool_call_brackets", ("[TOOL_CALL]",), ("[/TOOL_CALL]",)),
-    MarkedJson("tool_use", ("<tool_use>", "<tool>"), ("</tool_use>", "</tool>")),
-    MarkedJson("longcat", ("<longcat_tool_call>",), ("</longcat_tool_call>",)),
-    MarkedJson("dots", ("<dots_function_call>",), ("</dots_function_call>",)),
-    MarkedJson("k2_horizon", ("<ifm|tool_call>",), ("</ifm|tool_call>",)),
-    MarkedJson("cohere", ("<|START_ACTION|>",), ("<|END_ACTION|>",)),
-    MarkedJson("command_r", ("Action: ```json", "Action:```json"), ("```",), Place.LINE_START),
-    MarkedJson(
+    marked_json("nemotron", ("<TOOLCALL>", "<toolcall>"), ("</TOOLCALL>", "</toolcall>")),
+    marked_json("tool_call_brackets", ("[TOOL_CALL]",), ("[/TOOL_CALL]",)),
+    marked_json("tool_use", ("<tool_use>", "<tool>"), ("</tool_use>", "</tool>")),
+    marked_json("longcat", ("<longcat_tool_call>",), ("</longcat_tool_call>",)),
+    marked_json("dots", ("<dots_function_call>",), ("</dots_function_call>",)),
+    marked_json("k2_horizon", ("<ifm|tool_call>",), ("</ifm|tool_call>",)),
+    marked_json("cohere", ("<|START_ACTION|>",), ("<|END_ACTION|>",)),
+    marked_json("command_r", ("Action: ```json", "Action:```json"), ("```",), Place.LINE_START),
+    marked_json(
         "internlm",
         ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"),
         ("<|action_end|>",),
     ),
-    MarkedJson("phi4", ("functools",), place=Place.REPLY_START),
-    MarkedJson("phi4_in_text", ("\nfunctools",)),
-    MarkedJson("llama3", ("<|python_tag|>",)),
-    MarkedJson("llama4", ("<|python_start|>",), ("<|python_end|>",)),
-    MarkedJson("lfm2", ("<|tool_call_start|>",), ("<|tool_call_end|>",)),
-    MarkedJson("gemma_json", ("<|tool_call>",), ("<tool_call|>",)),
-    MarkedJson(
+    marked_json("phi4", ("functools",), place=Place.REPLY_START),
+    marked_json("phi4_in_text", ("\nfunctools",)),
+    marked_json("llama3", ("<|python_tag|>",)),
+    marked_json("llama4", ("<|python_start|>",), ("<|python_end|>",)),
+    marked_json("lfm2", ("<|tool_call_start|>",), ("<|tool_call_end|>",)),
+    marked_json("gemma_json", ("<|tool_call>",), ("<tool_call|>",)),
+    marked_json(
         "gigachat",
         (
             *("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n"),
             *("<|message_sep|>function call<|role_sep|>", "function call<|role_sep|>\n"),
         ),
     ),
-    MarkedJson("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",)),
-    MarkedJson("function_calls", ("<function_calls>",), ("</function_calls>",)),
+    marked_json("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",)),
+    marked_json("function_calls", ("<function_calls>",), ("</function_calls>",)),
 )
 
 
 _APERTUS_CLOSER = "<|tools_suffix|>"
 
 
-class Apertus(Syntax):
-    """A list of objects whose one key is the name of the tool; other envelopes count as well."""
-
-    name = "apertus"
-    openings = ("<|tools_prefix|>",)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        value = yield from read_value(cursor, None, Style((_APERTUS_CLOSER,)))
-        if isinstance(value, Unreadable):
-            return NotACall(Reason.BROKEN)
-        calls = _read_keyed_calls(value.value) or calls_in(value.value, is_marked=True)
-        if not calls:
-            return NotACall(Reason.NOT_A_CALL)
-        yield from cursor.whitespace()
-        is_closed = yield from cursor.literal(_APERTUS_CLOSER)
-        return Calls(calls, value.is_closed and is_closed)
+def _read_apertus(cursor: Cursor, opening: str) -> Reading:
+    """Read a list of objects whose one key is the tool's name; other envelopes count as well."""
+    value = yield from read_value(cursor, None, Style((_APERTUS_CLOSER,)))
+    calls = _read_keyed_calls(value.value) or calls_in(value.value, is_marked=True)
+    if not calls:
+        raise NoCall
+    yield from cursor.whitespace()
+    is_closed = yield from cursor.literal(_APERTUS_CLOSER)
+    return Calls(calls, value.is_closed and is_closed)
 
 
 def _read_keyed_calls(value: JsonValue) -> tuple[WrittenCall, ...]:
-    items = value if isinstance(value, list) else [value]
-    calls: list[WrittenCall] = []
-    for item in items:
-        if not isinstance(item, dict) or len(item) != 1:
-            return ()
-        calls += (WrittenCall(name, arguments) for name, arguments in item.items())
-    return tuple(calls)
+    items = [item for item in items_of(value) if isinstance(item, dict) and len(item) == 1]
+    if items != items_of(value):
+        return ()
+    return tuple(WrittenCall(name, item[name]) for item in items for name in item)
 
+
+APERTUS = Syntax("apertus", ("<|tools_prefix|>",), _read_apertus)
 
 _TOOLS_CLOSER = "</tools>"
 _TOOLS_STYLE = Style((_TOOLS_CLOSER,))
-_CALL_MEMBERS = {"name", "arguments"}
 
 
-class ToolsTag(Syntax):
-    """Objects or lists of them, one behind the other, between the marks of definitions."""
-
-    name = "tools_tag"
-    openings = ("<tools>",)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        calls: list[WrittenCall] = []
-        is_closed = True
-        yield from cursor.whitespace()
-        while is_closed and (yield from cursor.peek()) in ("{", "["):
+def _read_tools(cursor: Cursor, opening: str) -> Reading:
+    """Read objects or lists of them, one behind the other, between the marks of definitions."""
+    calls: list[WrittenCall] = []
+    is_closed = True
+    char = yield from cursor.next_visible()
+    while is_closed and char in ("{", "["):
+        try:
             value = yield from read_value(cursor, None, _TOOLS_STYLE)
-            if isinstance(value, Unreadable):
-                return NotACall(Reason.NOT_A_CALL)
-            found = [_call_in(item) for item in _items_of(value.value)]
-            calls += (call for call in found if call is not None)
-            if None in found or len(calls) > MOST_CALLS:
-                return NotACall(Reason.NOT_A_CALL)
-            is_closed = value.is_closed
-            yield from cursor.whitespace()
-        is_marked_off = yield from cursor.literal(_TOOLS_CLOSER)
-        behind = yield from cursor.peek()
-        if not calls or not (is_marked_off or behind in ("", "<")):
-            return NotACall(Reason.NOT_A_CALL)
-        return Calls(tuple(calls), is_closed and is_marked_off)
+        except Unreadable as failure:
+            raise NoCall from failure
+        calls += map(_call_in, items_of(value.value))
+        if len(calls) > MOST_CALLS:
+            raise NoCall
+        is_closed = value.is_closed
+        char = yield from cursor.next_visible()
+    is_marked_off = yield from cursor.literal(_TOOLS_CLOSER)
+    behind = yield from cursor.peek()
+    if not calls or not (is_marked_off or behind in ("", "<")):
+        raise NoCall
+    return Calls(tuple(calls), is_closed and is_marked_off)
 
 
-def _items_of(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else [value]
+def _call_in(item: JsonValue) -> WrittenCall:
+    match item:
+        case {"name": str(name), "arguments": dict(arguments), **others} if (
+            name.strip() and not others
+        ):
+            return WrittenCall(name.strip(), arguments)
+        case _:
+            raise NoCall
 
 
-def _call_in(item: JsonValue) -> WrittenCall | None:
-    if not isinstance(item, Mapping) or item.keys() != _CALL_MEMBERS:
-        return None
-    name, arguments = item["name"], item["arguments"]
-    is_call = isinstance(name, str) and bool(name.strip()) and isinstance(arguments, dict)
-    return WrittenCall(str(name).strip(), arguments) if is_call else None
+TOOLS_TAG = Syntax("tools_tag", ("<tools>",), _read_tools)

@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax, read_row
+from proxy.guardrails.rescue.rows import FENCE, read_row
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
-from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
-_NAME = re.compile(r"[\w./:-]+")
+_NAME = re.compile(r"[\w./:\\-]+")
 _NUMBER = re.compile(r":\d+$")
-_FENCE = "```"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,63 +36,52 @@ class Marks:
     is_sure: bool = False
 
 
-class NamedJson:
-    """A name, marks, a JSON object and closing marks."""
+def named_json(
+    name: str, openings: tuple[str, ...], marks: Marks, place: Place = Place.ANYWHERE
+) -> Syntax:
+    """Return the syntax of a name, marks, a JSON object and closing marks."""
+    return Syntax(name, openings, lambda cursor, opening: _read(cursor, marks), place)
 
-    is_marked = True
 
-    def __init__(
-        self, name: str, openings: tuple[str, ...], marks: Marks, place: Place = Place.ANYWHERE
-    ) -> None:
-        self.name = name
-        self.openings = openings
-        self.place = place
-        self._required = frozenset(marks.required)
-        self._marks = Literals((*marks.required, *marks.optional))
-        self._ends = marks.closers
-        self._closers = Literals(marks.closers)
-        self._before = marks.before_name
-        self._has_id = marks.has_id
-        self._is_sure = marks.is_sure
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
+def _read(cursor: Cursor, marks: Marks) -> Reading:
+    yield from cursor.whitespace()
+    if marks.has_id:
+        yield from cursor.take(_NAME)
+    is_sure = marks.is_sure
+    if marks.before_name and (yield from cursor.literal(marks.before_name)):
+        is_sure = True
         yield from cursor.whitespace()
-        if self._has_id:
-            yield from cursor.take(_NAME)
-        is_sure = self._is_sure
-        if self._before and (yield from cursor.literal(self._before)):
-            is_sure = True
-            yield from cursor.whitespace()
-        name = _NUMBER.sub("", (yield from cursor.take(_NAME)))
-        has_mark = yield from self._pass_marks(cursor)
-        if not name or not (has_mark or is_sure):
-            return NotACall(Reason.NOT_A_CALL)
-        if (yield from self._pass_closers(cursor)):
-            return Calls((WrittenCall(name, {}),))
-        if not (yield from cursor.is_next("{")):
-            return NotACall(Reason.NOT_A_CALL)
-        found = yield from read_arguments(cursor, name, self._ends)
-        if isinstance(found, NotACall):
-            return found
-        is_closed = yield from self._pass_closers(cursor)
-        return Calls(found.calls, found.closed and is_closed)
+    name = _NUMBER.sub("", (yield from cursor.take(_NAME)))
+    has_mark = yield from _pass_marks(cursor, marks)
+    if not name or not (has_mark or is_sure):
+        raise NoCall
+    if (yield from _pass_closers(cursor, marks)):
+        return Calls((WrittenCall(name, {}),))
+    if not (yield from cursor.is_next("{")):
+        raise NoCall
+    found = yield from read_arguments(cursor, name, marks.closers)
+    is_closed = yield from _pass_closers(cursor, marks)
+    return Calls(found.calls, found.closed and is_closed)
 
-    def _pass_marks(self, cursor: Cursor) -> Waiting[bool]:
-        passed: set[str] = set()
-        yield from cursor.whitespace()
-        while mark := (yield from cursor.one_of(self._marks)):
-            passed.add(mark)
-            yield from cursor.whitespace()
-        return not passed.isdisjoint(self._required)
 
-    def _pass_closers(self, cursor: Cursor) -> Waiting[bool]:
+def _pass_marks(cursor: Cursor, marks: Marks) -> Waiting[bool]:
+    known = literals_of(*marks.required, *marks.optional)
+    is_any_required = False
+    yield from cursor.whitespace()
+    while mark := (yield from cursor.one_of(known)):
+        is_any_required |= mark in marks.required
         yield from cursor.whitespace()
-        if (yield from cursor.literal(_FENCE)):
-            yield from cursor.whitespace()
-        is_closed = False
-        while (yield from cursor.one_of(self._closers)):
-            is_closed = True
-        return is_closed
+    return is_any_required
+
+
+def _pass_closers(cursor: Cursor, marks: Marks) -> Waiting[bool]:
+    yield from cursor.whitespace()
+    if (yield from cursor.literal(FENCE)):
+        yield from cursor.whitespace()
+    is_closed = False
+    while (yield from cursor.one_of(literals_of(*marks.closers))):
+        is_closed = True
+    return is_closed
 
 
 _KIMI = Marks(
@@ -101,7 +90,7 @@ _KIMI = Marks(
     optional=("<|tool_call_begin|>",),
     is_sure=True,
 )
-KIMI = NamedJson(
+KIMI = named_json(
     "kimi",
     (
         "<|tool_call_begin|>",
@@ -110,7 +99,7 @@ KIMI = NamedJson(
     ),
     _KIMI,
 )
-KIMI_START = NamedJson(
+KIMI_START = named_json(
     "kimi_start",
     ("functions.",),
     Marks(("<|tool_call_argument_begin|>",), ("<|tool_call_end|>",)),
@@ -118,10 +107,10 @@ KIMI_START = NamedJson(
 )
 
 
-def _deepseek(bar: str) -> NamedJson:
+def _deepseek(bar: str) -> Syntax:
     """Return the syntax with this bar in its control tokens; models also write the plain one."""
     separator = f"<{bar}tool▁sep{bar}>"
-    return NamedJson(
+    return named_json(
         "deepseek" if bar == "｜" else "deepseek_plain",
         (
             f"<{bar}tool▁call▁begin{bar}>",
@@ -139,7 +128,7 @@ def _deepseek(bar: str) -> NamedJson:
 
 DEEPSEEK = _deepseek("｜")
 DEEPSEEK_PLAIN = _deepseek("|")
-PLAMO = NamedJson(
+PLAMO = named_json(
     "plamo",
     ("<|plamo:begin_tool_name:plamo|>",),
     Marks(
@@ -148,7 +137,7 @@ PLAMO = NamedJson(
         optional=("<|plamo:end_tool_name:plamo|>", "<|plamo:constrain|>json", "<|plamo:msg|>"),
     ),
 )
-SOLAR = NamedJson(
+SOLAR = named_json(
     "solar",
     ("<|tool_call:begin|>",),
     Marks(
@@ -158,10 +147,10 @@ SOLAR = NamedJson(
         has_id=True,
     ),
 )
-_HEADER_END = "<|message|>"
+HEADER_END = "<|message|>"
 _HARMONY = Marks(
-    (_HEADER_END,),
-    ("<|call|>", "<|end|>", "<|channel|>final", _HEADER_END),
+    (HEADER_END,),
+    ("<|call|>", "<|end|>", "<|channel|>final", HEADER_END),
     optional=(
         *("<|channel|>commentary", "<|channel|>analysis", "<|channel|>"),
         *("<|constrain|>json", "<|constrain|>", "json", "code", "commentary", "analysis"),
@@ -173,7 +162,7 @@ _BEFORE_RECIPIENT = (
     *("<|start|> assistant ", "<|channel|> commentary ", "<|channel|> analysis "),
 )
 # A reply can begin within the header; elsewhere "to" would hold back too many words.
-HARMONY = NamedJson(
+HARMONY = named_json(
     "harmony",
     (
         *(before + _RECIPIENT for before in _BEFORE_RECIPIENT),
@@ -181,7 +170,7 @@ HARMONY = NamedJson(
     ),
     _HARMONY,
 )
-HARMONY_START = NamedJson("harmony_start", (_RECIPIENT,), _HARMONY, Place.REPLY_START)
+HARMONY_START = named_json("harmony_start", (_RECIPIENT,), _HARMONY, Place.REPLY_START)
 
 
 _PLAIN_NAME = re.compile(r"[\w.-]+")
@@ -190,52 +179,38 @@ CONTENT = "<|content|>"
 _NOBODY = "all"
 
 
-class Functionary(Syntax):
-    """Calls one behind the other, and nothing else in the reply.
+def _read_rows(cursor: Cursor, opening: str) -> Reading:
+    """Read calls one behind the other, and nothing else in the reply.
 
     The same mark stands before an answer, with `all` in place of a name, and at Python's prompt.
     """
-
-    name = "functionary"
-    openings = (MARK,)
-    place = Place.REPLY_START
-    is_marked = False
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        return (
-            yield from read_row(cursor, lambda: _read_named(cursor), lambda: cursor.literal(MARK))
-        )
-
-
-class FunctionaryInText(Functionary):
-    """The same on lines of its own behind other text; no bracket is held back for this mark."""
-
-    name = "functionary_in_text"
-    openings = (f"\n{MARK}",)
-    place = Place.ANYWHERE
+    return read_row(cursor, _read_named, lambda cursor: cursor.literal(MARK))
 
 
 def _read_named(cursor: Cursor) -> Reading:
     name = yield from cursor.take(_PLAIN_NAME)
     is_line = yield from cursor.literal("\n")
     if not name or not is_line or not (yield from cursor.is_next("{")):
-        return NotACall(Reason.NOT_A_CALL)
+        raise NoCall
     return (yield from read_arguments(cursor, name))
 
 
-class FunctionaryHeader(Syntax):
-    """A message to a tool; messages to `all` are for the user."""
+def _read_message(cursor: Cursor, opening: str) -> Reading:
+    """Read a message to a tool; messages to `all` are for the user."""
+    yield from cursor.whitespace()
+    name = yield from cursor.take(_PLAIN_NAME)
+    yield from cursor.whitespace()
+    has_content = yield from cursor.literal(CONTENT)
+    yield from cursor.whitespace()
+    is_call = has_content and (yield from cursor.is_next("{"))
+    if name in ("", _NOBODY) or not is_call:
+        raise NoCall
+    return (yield from read_arguments(cursor, name))
 
-    name = "functionary_header"
-    openings = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
 
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        yield from cursor.whitespace()
-        name = yield from cursor.take(_PLAIN_NAME)
-        yield from cursor.whitespace()
-        has_content = yield from cursor.literal(CONTENT)
-        yield from cursor.whitespace()
-        is_call = has_content and (yield from cursor.is_next("{"))
-        if name in ("", _NOBODY) or not is_call:
-            return NotACall(Reason.NOT_A_CALL)
-        return (yield from read_arguments(cursor, name))
+FUNCTIONARY = Syntax("functionary", (MARK,), _read_rows, Place.REPLY_START, is_marked=False)
+# On lines of its own behind other text: no bracket is held back for this mark.
+FUNCTIONARY_IN_TEXT = Syntax("functionary_in_text", (f"\n{MARK}",), _read_rows, is_marked=False)
+_HEADER_BEGINS = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
+FUNCTIONARY_HEADER = Syntax("functionary_header", _HEADER_BEGINS, _read_message)
+MARKED = KIMI, DEEPSEEK, DEEPSEEK_PLAIN, HARMONY, HARMONY_START, PLAMO, SOLAR, FUNCTIONARY_HEADER

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import TAGS, ends_here, holds_mark
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value, ValueProblem
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.tag_values import (
     LineEnds,
     is_pair_text,
     is_surplus,
     unescape_entities,
+    without_doubled_end,
 )
 
 _TAG_NAME = re.compile(r"[\w.-]+")
 _DEPTH_LIMIT = 64
 _WRAPPER = "tool_call"  # behind a token it is never an element
-_MISFIT = Unreadable(ValueProblem.UNEXPECTED)
 
 
 @dataclass(slots=True)
@@ -52,37 +52,40 @@ class _OpenElement:
         self.members[name] = [*known, value] if isinstance(known, list) else [known, value]
 
 
-def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[JsonValue | Unreadable]:
+def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[JsonValue]:
     """Read what stands in the element `name`, from behind its tag to behind its closing tag.
 
     `token` stands before every tag. The closing tag may be missing before another element and
     before `end`, which closes what stands around, if the element holds text only. Where the tags
-    do not fit, nothing can be read.
+    do not fit, it is `Unreadable`.
     """
     stack = [_OpenElement(name)]
     while len(stack) <= _DEPTH_LIMIT:
         innermost = stack[-1]
         innermost.text += yield from cursor.take_until(literals_of(token))
+        is_alone = len(stack) == 1 and not innermost.members
         is_over = yield from cursor.is_next(end)
-        if len(stack) == 1 and innermost.is_text and not innermost.members:
-            is_over = is_over or (yield from _is_opening(cursor, token))
+        is_over = is_over or (
+            is_alone and innermost.is_text and (yield from _is_opening(cursor, token))
+        )
         if is_over or not (yield from cursor.literal(f"{token}<")):
-            is_whole = is_over and len(stack) == 1 and not innermost.members
-            return innermost.text if is_whole else _MISFIT
+            if is_over and is_alone:
+                return innermost.text
+            break
         is_closing = yield from cursor.literal("/")
         tag = yield from cursor.take(_TAG_NAME)
         if tag in ("", _WRAPPER) or not (yield from cursor.literal(">")):
-            return _MISFIT
+            break
         if not is_closing:
             stack.append(_OpenElement(tag))
         elif tag != innermost.name or (innermost.members and innermost.is_text):
-            return _MISFIT
+            break
         elif len(stack) == 1:
             return innermost.members or innermost.text
         else:
             stack.pop()
             stack[-1].put(tag, innermost.members or innermost.text)
-    return _MISFIT
+    raise Unreadable
 
 
 def _is_opening(cursor: Cursor, token: str) -> Waiting[bool]:
@@ -101,7 +104,6 @@ _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; each is looked behind
 _ALL_ARGUMENTS = "arguments"
-_NO_VALUE = Unreadable(ValueProblem.UNEXPECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,69 +131,57 @@ class Element:
     loose: Mapping[str, str] = field(default_factory=dict)
 
 
-class Tagged(Syntax):
-    """Calls in tags, with or without a wrapper around one or several of them.
+def tagged(
+    name: str,
+    elements: Sequence[Element],
+    wrappers: Mapping[str, str],
+    noise: Sequence[str] = (),
+    *,
+    is_empty_doubtful: bool = False,
+) -> Syntax:
+    """Return the syntax of calls in tags, with or without a wrapper around one or several.
 
     `noise` may stand between the marks of a wrapper. Where `is_empty_doubtful`, a call without
     arguments counts only in a wrapper, as the whole reply, or if its two tags stand on lines of
     their own: on one line they are more often mentioned than meant.
     """
+    known = {element.call: element for element in elements}
+    ends = tuple(dict.fromkeys(wrappers.values()))
+    around = _Surroundings((*wrappers, *known), tuple(wrappers), ends)
 
-    def __init__(
-        self,
-        name: str,
-        elements: Sequence[Element],
-        wrappers: Mapping[str, str],
-        noise: Sequence[str] = (),
-        *,
-        is_empty_doubtful: bool = False,
-    ) -> None:
-        self.name = name
-        self._elements = {element.call: element for element in elements}
-        self.openings = (*wrappers, *self._elements)
-        self._wrappers = wrappers
-        self._wrapper_ends = tuple(dict.fromkeys(wrappers.values()))
-        self._around = _Surroundings(self.openings, tuple(wrappers), self._wrapper_ends)
-        self._noise = (*noise, *wrappers)
-        self._is_empty_doubtful = is_empty_doubtful
+    def read(cursor: Cursor, opening: str) -> Reading:
+        if opening in wrappers:
+            return (yield from read_wrapped(cursor, opening))
+        call = _CallReader(cursor, known[opening], around)
+        written = yield from call.read()
+        if not written.arguments and not call.is_closed:
+            raise NoCall(Reason.BROKEN)
+        is_doubtful = is_empty_doubtful and not written.arguments and not call.has_lines
+        return Calls((written,), call.is_closed, is_doubtful)
 
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        if opening not in self._wrappers:
-            return (yield from self._read_bare(cursor, opening))
+    def read_wrapped(cursor: Cursor, opening: str) -> Reading:
         calls: list[WrittenCall] = []
-        yield from self._pass_noise(cursor)
-        calls_begin = literals_of(*self._elements)
-        while len(calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(calls_begin))):
-            call = _CallReader(cursor, self._elements[mark], self._around)
-            written = yield from call.read()
-            if isinstance(written, NotACall):
-                return written
-            calls.append(written)
-            yield from self._pass_noise(cursor)
+        yield from _pass_noise(cursor, literals_of(*noise, *wrappers))
+        begins = literals_of(*known)
+        while len(calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(begins))):
+            calls.append((yield from _CallReader(cursor, known[mark], around).read()))
+            yield from _pass_noise(cursor, literals_of(*noise, *wrappers))
         if not calls:
             cursor.rewind()
             cursor.advance(len(opening))
-            return NotACall(Reason.NOT_A_CALL)
-        closer = yield from cursor.one_of(literals_of(*self._wrapper_ends))
+            raise NoCall
+        closer = yield from cursor.one_of(literals_of(*ends))
         return Calls(tuple(calls), bool(closer))
 
-    def _read_bare(self, cursor: Cursor, opening: str) -> Reading:
-        call = _CallReader(cursor, self._elements[opening], self._around)
-        written = yield from call.read()
-        if isinstance(written, NotACall):
-            return written
-        if not written.arguments and not call.is_closed:
-            return NotACall(Reason.BROKEN)
-        is_empty = not written.arguments and not call.has_lines
-        return Calls((written,), call.is_closed, is_doubtful=is_empty and self._is_empty_doubtful)
+    return Syntax(name, around.openings, read)
 
-    def _pass_noise(self, cursor: Cursor) -> Waiting[None]:
-        noise = literals_of(*self._noise)
-        for _ in range(_NOISE_LIMIT):
-            yield from cursor.whitespace()
-            if not (yield from cursor.one_of(noise)):
-                break
+
+def _pass_noise(cursor: Cursor, noise: Literals) -> Waiting[None]:
+    for _ in range(_NOISE_LIMIT):
         yield from cursor.whitespace()
+        if not (yield from cursor.one_of(noise)):
+            break
+    yield from cursor.whitespace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +209,10 @@ class _CallReader:
         self._call_ends = tuple(
             end for end, meant in element.loose.items() if meant == element.call_end
         )
-        ends = around.wrapper_ends
-        self._ends = (element.call_end, *self._call_ends, *ends)
-        self._wrapper_ends = ends
+        self._wrapper_ends = around.wrapper_ends
+        self._ends = (element.call_end, *self._call_ends, *around.wrapper_ends)
         self._openings = around.openings
-        self._follow = literals_of(*ends, *around.wrappers, element.call)
-        self._around: dict[str, Literals] = {}
+        self._follow = literals_of(*around.wrapper_ends, *around.wrappers, element.call)
         self._arguments: JsonObject = {}
         self._lines = LineEnds(has_lines=element.has_lines)
         self._lacks_mark = False
@@ -233,40 +221,37 @@ class _CallReader:
         self.is_closed = False
         self.has_lines = False
 
-    def read(self) -> Waiting[WrittenCall | NotACall]:
+    def read(self) -> Waiting[WrittenCall]:
         name = self._element.name
         if not name:
             name, _ = yield from self._read_head()
         if not name:
-            return NotACall(Reason.NOT_A_CALL)
+            raise NoCall
+        try:
+            yield from self._read_behind_name(name)
+        except Unreadable as failure:
+            # A tag that has the tool's name may be any markup; with an argument it was a call.
+            is_markup = bool(self._element.name) and not self._arguments
+            raise NoCall(Reason.NOT_A_CALL if is_markup else Reason.BROKEN) from failure
+        self._lines.restore(self._arguments)
+        return WrittenCall(name, _unwrap(self._arguments))
+
+    def _read_behind_name(self, name: str) -> Waiting[None]:
         space = yield from self._cursor.take(_SPACE)
         self.has_lines = "\n" in space and not self._element.name
-        char = yield from self._cursor.peek()
-        is_object = char == "{"
-        is_good = yield from (self._read_json(name) if is_object else self._read_arguments())
-        if not is_good or (self._lacks_mark and self._has_inner_mark):
-            return NotACall(self._reason)
-        self.is_closed |= yield from self._close()
-        if self.is_closed or is_object or (yield from self._is_over()):
-            self._lines.restore(self._arguments)
-            return WrittenCall(name, _unwrap(self._arguments))
-        return NotACall(self._reason)
-
-    @property
-    def _reason(self) -> Reason:
-        """A tag that has the tool's name may be any markup; with an argument it was a call."""
-        is_markup = bool(self._element.name) and not self._arguments
-        return Reason.NOT_A_CALL if is_markup else Reason.BROKEN
-
-    def _close(self) -> Waiting[bool]:
+        is_object = (yield from self._cursor.peek()) == "{"
+        yield from (self._read_json(name) if is_object else self._read_arguments())
+        if self._lacks_mark and self._has_inner_mark:
+            raise Unreadable
         ends = literals_of(self._element.call_end, *self._call_ends)
-        return bool((yield from self._cursor.one_of(ends)))
-
-    def _is_over(self) -> Waiting[bool]:
-        """Whether a call without its closing mark is over: one without arguments at a mark."""
+        self.is_closed |= bool((yield from self._cursor.one_of(ends)))
+        is_over = self.is_closed or is_object
         if self._arguments:
-            return (yield from self._ends_here())
-        return (yield from self._is_next(literals_of(*self._wrapper_ends)))
+            is_over = is_over or (yield from self._ends_here())
+        elif not is_over:  # without arguments or its closing mark, it ends at a mark
+            is_over = bool((yield from self._cursor.next_of(literals_of(*self._wrapper_ends))))
+        if not is_over:
+            raise Unreadable
 
     def _read_head(self) -> Waiting[tuple[str, str]]:
         """Read the rest of a tag; return the name in it, "" if it has none, and what follows."""
@@ -277,17 +262,16 @@ class _CallReader:
         match = _NAMED.fullmatch(head) if is_tag else None
         return (match[1] or match[2] or match[3], match[4]) if match else ("", "")
 
-    def _read_json(self, name: str) -> Waiting[bool]:
+    def _read_json(self, name: str) -> Waiting[None]:
         self._cursor.start_arguments(name)
         value = yield from read_value(self._cursor, None, Style((self._element.call_end,)))
         self._cursor.end_arguments()
         yield from self._cursor.whitespace()
-        if isinstance(value, Unreadable) or not isinstance(value.value, dict):
-            return False
+        if not (isinstance(value.value, dict) and value.is_closed):
+            raise Unreadable
         self._arguments = value.value
-        return value.is_closed
 
-    def _read_arguments(self) -> Waiting[bool]:
+    def _read_arguments(self) -> Waiting[None]:
         """Read all arguments; those of one call are all of one style."""
         count = 0
         while not self.is_closed:
@@ -296,63 +280,52 @@ class _CallReader:
                 key, attributes = yield from self._read_head()
                 end = self._parameters[mark]
             elif (yield from self._is_free()):
-                key, attributes = yield from self._read_free_head()
+                key, attributes = (yield from self._read_free_head()), ""
                 end = f"{self._element.free[:-1]}</{key}>"
             else:
                 break
             count += 1
-            is_sane = key and count <= _ARGUMENT_LIMIT
-            if not is_sane or not (yield from self._read_argument(key, attributes, end)):
-                return False
+            if not key or count > _ARGUMENT_LIMIT:
+                raise Unreadable
+            yield from self._read_argument(key, attributes, end)
             yield from self._cursor.whitespace()
-        return True
 
     def _is_free(self) -> Waiting[bool]:
-        if not self._free or (yield from self._is_next(literals_of(*self._ends))):
+        if not self._free or (yield from self._cursor.next_of(literals_of(*self._ends))):
             return False
         return (yield from self._cursor.literal(self._free))
 
-    def _read_free_head(self) -> Waiting[tuple[str, str]]:
+    def _read_free_head(self) -> Waiting[str]:
         key = yield from self._cursor.take(_TAG_NAME)
         is_tag = yield from self._cursor.literal(">")
         known = self._element.known
-        is_key = is_tag and (key in known if known else key not in TAGS)
-        return (key if is_key else ""), ""
+        return key if is_tag and (key in known if known else key not in TAGS) else ""
 
-    def _read_argument(self, key: str, attributes: str, end: str) -> Waiting[bool]:
+    def _read_argument(self, key: str, attributes: str, end: str) -> Waiting[None]:
         token = self._element.token
-        value: JsonValue | Unreadable
+        value: JsonValue
         if (yield from self._cursor.literal(_CHARACTERS)):
-            value = yield from self._read_characters(end)
+            value = yield from self._cursor.take_until(literals_of(_CHARACTERS_END))
+            yield from self._cursor.literal(_CHARACTERS_END)
+            if not (yield from self._cursor.literal(end)):
+                raise Unreadable
         elif token and end == f"{token}</{key}>":
             value = yield from read_nested(self._cursor, token, key, self._element.call_end)
         else:
-            value = yield from self._read_value(end)
-            if isinstance(value, str):
-                value = self._interpret(key, value, attributes, is_free=end.endswith(f"</{key}>"))
-        if isinstance(value, Unreadable) or self._arguments.get(key, value) != value:
-            return False  # cut off, or two values of which one would have to be guessed
-        self._arguments[key] = value
-        return True
-
-    def _interpret(
-        self, key: str, text: str, attributes: str, *, is_free: bool
-    ) -> JsonValue | Unreadable:
-        """Return what was written as a value, unless it holds the beginning of another call."""
-        if is_free and f"<{key}>" in text and self._begins_call(text):
-            return _NO_VALUE
-        return _parse_typed(self._lines.trim(key, text), attributes)
+            text = yield from self._read_value(end)
+            if end.endswith(f"</{key}>") and f"<{key}>" in text and self._begins_call(text):
+                raise Unreadable
+            text = self._lines.trim(key, without_doubled_end(text, end))
+            value = _parse_typed(text, attributes)
+        if self._arguments.setdefault(key, value) != value:  # one would have to be guessed
+            raise Unreadable
 
     def _begins_call(self, text: str) -> bool:
         return holds_mark(text) or any(mark in text for mark in self._openings)
 
-    def _read_characters(self, end: str) -> Waiting[str | Unreadable]:
-        text = yield from self._cursor.take_until(literals_of(_CHARACTERS_END))
-        yield from self._cursor.literal(_CHARACTERS_END)
-        return text if (yield from self._cursor.literal(end)) else _NO_VALUE
-
-    def _read_value(self, end: str) -> Waiting[str | Unreadable]:
-        marks = self._marks_around(end)
+    def _read_value(self, end: str) -> Waiting[str]:
+        loose = (one for one, meant in self._element.loose.items() if meant == end)
+        marks = literals_of(end, *self._parameters, *self._ends, *loose)
         pieces: list[str] = []
         while len(pieces) < 2 * _INNER_MARK_LIMIT:
             pieces.append((yield from self._cursor.take_until(marks)))
@@ -370,12 +343,13 @@ class _CallReader:
                 return text if mark == end else self._accept_unended(text)
             self._has_inner_mark |= meant == end
             pieces.append(mark + space)
-        return _NO_VALUE
+        raise Unreadable
 
-    def _accept_unended(self, text: str) -> str | Unreadable:
+    def _accept_unended(self, text: str) -> str:
         is_torn = self._is_torn or self._has_inner_mark or self._element.call_end in text
-        is_torn = is_torn or self._begins_call(text)
-        return _NO_VALUE if is_torn else text.removesuffix("\n")
+        if is_torn or self._begins_call(text):
+            raise Unreadable
+        return text.removesuffix("\n")
 
     def _is_parameter(self) -> Waiting[bool]:
         """Return whether the tag of a parameter comes next, and not only its first characters."""
@@ -386,12 +360,6 @@ class _CallReader:
                 return _KEY_HEAD.match(head) is not None
             yield
         return False
-
-    def _marks_around(self, end: str) -> Literals:
-        if end not in self._around:
-            loose = (one for one, meant in self._element.loose.items() if meant == end)
-            self._around[end] = literals_of(end, *self._parameters, *self._ends, *loose)
-        return self._around[end]
 
     def _fits(self, mark: str, end: str) -> Waiting[bool]:
         """Return whether what follows `mark` shows that it ended the value."""
@@ -407,28 +375,19 @@ class _CallReader:
         if (yield from self._cursor.is_next(call_end)):
             return not (yield from is_pair_text(self._cursor, end, call_end))
         free = (self._free,) if self._free else ()
-        is_next = yield from self._is_next(literals_of(*self._parameters, *self._ends, *free))
-        return is_next or (yield from self._ends_here())
+        follow = literals_of(*self._parameters, *self._ends, *free)
+        return bool((yield from self._cursor.next_of(follow))) or (yield from self._ends_here())
 
     def _ends_here(self) -> Waiting[bool]:
-        if (yield from self._is_next(self._follow)):
-            return True
-        return (yield from ends_here(self._cursor))
-
-    def _is_next(self, marks: Literals) -> Waiting[bool]:
-        while (mark := self._cursor.here(marks)) is None:
-            yield
-        return bool(mark)
+        is_followed = bool((yield from self._cursor.next_of(self._follow)))
+        return is_followed or (yield from ends_here(self._cursor))
 
 
 def _parse_typed(text: str, attributes: str) -> JsonValue:
     """Take the text for JSON where the model says that it is no string."""
-    if 'string="false"' in attributes:
-        match read_whole(text):
-            case Value(value, is_closed=True):
-                return value
-            case _:
-                pass
+    value = read_whole(text) if 'string="false"' in attributes else None
+    if isinstance(value, Value) and value.is_closed:
+        return value.value
     return unescape_entities(text)
 
 
@@ -436,15 +395,11 @@ def _unwrap(arguments: JsonObject) -> JsonObject:
     """Return what a single argument named `arguments` holds, if that is an object."""
     if arguments.keys() != {_ALL_ARGUMENTS}:
         return arguments
-    match arguments[_ALL_ARGUMENTS]:
-        case dict() as value:
-            return value
-        case str() as text if text.lstrip().startswith("{"):
-            match read_whole(text):
-                case Value(dict() as value, is_closed=True):
-                    return value
-                case _:
-                    pass
-        case _:
-            pass
-    return arguments
+    inner = arguments[_ALL_ARGUMENTS]
+    if isinstance(inner, str) and inner.lstrip().startswith("{"):
+        match read_whole(inner):
+            case Value(dict() as value, is_closed=True):
+                return value
+            case _:
+                pass
+    return inner if isinstance(inner, dict) else arguments

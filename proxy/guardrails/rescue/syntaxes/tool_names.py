@@ -9,286 +9,257 @@ counts where the sentence announces an act and the call is fit for its tool.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
-from proxy.guardrails.formats.gemma import BareGemma
+from proxy.guardrails.formats.gemma import read_bare
 from proxy.guardrails.formats.mistral import ARGUMENTS, read_named
-from proxy.guardrails.rescue.syntax import (
-    Calls,
-    NotACall,
-    Place,
-    Reading,
-    Reason,
-    Syntax,
-    read_marked_row,
-    read_row,
-)
+from proxy.guardrails.rescue.rows import read_behind_marks, read_row
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
-from proxy.guardrails.rescue.syntaxes.named_json import CONTENT, HARMONY, MARK
-from proxy.guardrails.rescue.syntaxes.plain_json import FencedJson, UnopenedJson
-from proxy.guardrails.rescue.syntaxes.pythonic import PythonList, read_python_calls
-from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged
+from proxy.guardrails.rescue.syntaxes.named_json import CONTENT, HARMONY, HEADER_END, MARK
+from proxy.guardrails.rescue.syntaxes.plain_json import fenced_json, read_unopened
+from proxy.guardrails.rescue.syntaxes.pythonic import read_python_calls, read_python_list
+from proxy.guardrails.rescue.syntaxes.tagged import Element, tagged
+from proxy.guardrails.rescue.syntaxes.xml_tags import INVOKE
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
-from proxy.guardrails.rescue.values.scalars import interpret
+from proxy.guardrails.rescue.values.scalars import Unreadable, interpret
 from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
 _TAG = "<tool_call>"
-_KEY = re.compile(r"[\w.-]+")
 _WORD = re.compile(r"[^\s<>\"'=]+")
-_QUOTES = ('"', "'")
-_NEITHER = NotACall(Reason.NOT_A_CALL)
+_READABLE_NAME = re.compile(r"[\w.-]+")
 
 
-class ToolArguments(Syntax):
-    """`NAME[ARGS]{...}` at the beginning of a reply, where Mistral's first mark is missing."""
-
-    name = "tool_arguments"
-    place = Place.REPLY_START
-    _before: tuple[str, ...] = ("",)
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.openings = tuple(
-            f"{before}{name}{ARGUMENTS}" for name in names for before in self._before
-        )
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        return (yield from read_named(cursor, opening.strip().removesuffix(ARGUMENTS)))
+def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
+    """Read `NAME[ARGS]{...}`, where Mistral's first mark is missing."""
+    return read_named(cursor, opening.strip().removesuffix(ARGUMENTS))
 
 
-class ToolArgumentsInText(ToolArguments):
-    """The same elsewhere: what stands before it shows that the name is no part of a longer one."""
+def tool_arguments(names: Sequence[str]) -> tuple[Syntax, ...]:
+    """Return two syntaxes, one of the beginning of a reply.
 
-    name = "tool_arguments_in_text"
-    place = Place.ANYWHERE
-    _before = ("\n", " ")
+    Elsewhere what stands before the name shows that it is no part of a longer one.
+    """
+    first = tuple(f"{name}{ARGUMENTS}" for name in names)
+    later = tuple(before + opening for opening in first for before in ("\n", " "))
+    return (
+        Syntax("tool_arguments", first, _read_named_arguments, Place.REPLY_START),
+        Syntax("tool_arguments_in_text", later, _read_named_arguments),
+    )
 
 
-class ToolRecipients(Syntax):
-    """` to=NAME` in a header of harmony, without the namespace that belongs before the name."""
+_BEFORE_HEADER = (" ", "<|start|>assistant ")
 
-    name = "tool_recipients"
-    _before = " to="
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = {f"{self._before}{name}": name for name in names}
-        self.openings = tuple(self._names)
+def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
+    """Return the syntaxes of `to=NAME` without a namespace, in a header or at its beginning."""
 
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        name = self._names[opening]
+    def read(cursor: Cursor, opening: str) -> Reading:
+        name = opening.partition("=")[2]
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
         found = yield from HARMONY.read(cursor, opening)
-        is_meant = isinstance(found, NotACall) or all(call.name == name for call in found.calls)
-        return found if is_meant else _NEITHER
+        if any(call.name != name for call in found.calls):
+            raise NoCall
+        return found
+
+    first = tuple(f"to={name}" for name in names)
+    later = tuple(before + opening for before in _BEFORE_HEADER for opening in first)
+    return (
+        Syntax("tool_recipients", later, read),
+        Syntax("tool_recipients_at_start", first, read, Place.REPLY_START),
+    )
 
 
-class ToolRecipientsAtStart(ToolRecipients):
-    """The same where a reply begins within the header."""
-
-    name = "tool_recipients_at_start"
-    place = Place.REPLY_START
-    _before = "to="
+_INVOCATIONS = Literals(INVOKE.openings)
+_REST_OF_NAME = re.compile(r"[\w.:/-]+")  # `NAME.NAME`
 
 
-class ToolPairs(Syntax):
-    """`<tool_call>NAME KEY=value</tool_call>`: pairs in words, of keys that the tool declares."""
+def _read_headed(cursor: Cursor, opening: str) -> Reading:
+    """Read what Muse writes: the header of one syntax before the call of another."""
+    yield from cursor.take(_REST_OF_NAME)
+    has_header = yield from cursor.literal(HEADER_END)
+    yield from cursor.whitespace()
+    mark = yield from cursor.one_of(_INVOCATIONS)
+    if not has_header or not mark:
+        raise NoCall
+    return (yield from INVOKE.read(cursor, mark))
 
-    name = "tool_pairs"
 
-    def __init__(self, tools: Mapping[str, frozenset[str]]) -> None:
-        self._tools = {f"{_TAG}{name} ": (name, keys) for name, keys in tools.items() if keys}
-        self.openings = tuple(self._tools)
+def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
+    """Return the syntaxes of `to=NAME<|message|><invoke name="NAME">`, as of tool_recipients."""
+    first = tuple(f"to={space}{name}" for space in ("", "functions.") for name in names)
+    later = tuple(before + header for before in _BEFORE_HEADER for header in first)
+    return (
+        Syntax(INVOKE.name, later, _read_headed),
+        Syntax(INVOKE.name, first, _read_headed, Place.REPLY_START),
+    )
 
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        name, keys = self._tools[opening]
+
+def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
+    """Return the syntax of `<tool_call>NAME KEY=value</tool_call>` with keys that are declared."""
+    known = {f"{_TAG}{name} ": (name, keys) for name, keys in tools.items() if keys}
+
+    def read(cursor: Cursor, opening: str) -> Reading:
+        name, keys = known[opening]
         arguments: JsonObject = {}
         yield from cursor.whitespace()
-        while key := (yield from cursor.take(_KEY)):
+        while key := (yield from cursor.take(_READABLE_NAME)):
             if key not in keys or key in arguments or not (yield from cursor.literal("=")):
-                return _NEITHER
-            if quote := (yield from cursor.one_of(literals_of(*_QUOTES))):
+                raise NoCall
+            if quote := (yield from cursor.one_of(literals_of('"', "'"))):
                 arguments[key] = yield from cursor.take_until(literals_of(quote))
                 is_whole = yield from cursor.literal(quote)
             else:
                 word = yield from cursor.take(_WORD)
                 arguments[key], is_whole = interpret(word), bool(word)
             if not is_whole:
-                return _NEITHER
+                raise NoCall
             yield from cursor.whitespace()
         is_closed = yield from cursor.literal(f"</{_TAG[1:]}")
-        return Calls((WrittenCall(name, arguments),)) if arguments and is_closed else _NEITHER
+        if not arguments or not is_closed:
+            raise NoCall
+        return Calls((WrittenCall(name, arguments),))
+
+    return Syntax("tool_pairs", tuple(known), read)
 
 
-_JSON_OBJECT, _LIST, _GEMMA_CALL = " {", " [", " call:"
-_FORMS: dict[str, Syntax] = {
-    _JSON_OBJECT: UnopenedJson(),
-    _LIST: PythonList(),
-    _GEMMA_CALL: BareGemma(),
-}
-_PLACEHOLDER = "@"
-_SPELLINGS = {
-    f'{_JSON_OBJECT}"name":"{_PLACEHOLDER}"': _JSON_OBJECT,
-    f'{_JSON_OBJECT}"name": "{_PLACEHOLDER}"': _JSON_OBJECT,
-    f"{_LIST}{_PLACEHOLDER}(": _LIST,
-    f"{_GEMMA_CALL}{_PLACEHOLDER}{{": _GEMMA_CALL,
-}
+_FORMS = {" {": read_unopened, " [": read_python_list, " call:": read_bare}
 
 
-class InlineCalls(Syntax):
-    """` {"name": "NAME"`, ` [NAME(` or ` call:NAME{` behind a sentence or a colon."""
+def inline_calls(names: Sequence[str]) -> Syntax:
+    """Return the syntax of ` {"name": "NAME"`, ` [NAME(` or ` call:NAME{` behind a sentence."""
+    forms: dict[str, str] = {}
+    for name in names:
+        forms |= dict.fromkeys((f' {{"name":"{name}"', f' {{"name": "{name}"'), " {")
+        forms |= {f" [{name}(": " [", f" call:{name}{{": " call:"}
 
-    name = "inline_calls"
-    is_marked = False
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._forms = {
-            spelling.replace(_PLACEHOLDER, name): form
-            for name in names
-            for spelling, form in _SPELLINGS.items()
-        }
-        self.openings = tuple(self._forms)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        form = self._forms[opening]
+    def read(cursor: Cursor, opening: str) -> Reading:
+        form = forms[opening]
         cursor.rewind()
         cursor.advance(len(form))
-        return _bare((yield from _FORMS[form].read(cursor, form)), may_be_open=form == _GEMMA_CALL)
+        return _read_bare(_FORMS[form](cursor, form), may_be_open=form == " call:")
+
+    return Syntax("inline_calls", tuple(forms), read, is_marked=False)
 
 
-class CodeWord(Syntax):
-    """`tool_code = NAME(...)` on a line of its own, as Gemma writes it where it forgets a fence."""
-
-    name = "code_word"
-    openings = ("\ntool_code",)
-    is_marked = False
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
+def _read_code(cursor: Cursor, opening: str) -> Reading:
+    """Read `tool_code = NAME(...)`, as Gemma writes it where it forgets a fence."""
+    yield from cursor.whitespace()
+    if (yield from cursor.literal("=")):
         yield from cursor.whitespace()
-        if (yield from cursor.literal("=")):
-            yield from cursor.whitespace()
-        return _bare((yield from read_python_calls(cursor)))
+    return (yield from _read_bare(read_python_calls(cursor)))
 
 
-class FirstCodeWord(CodeWord):
-    """The same as the first words of a reply."""
-
-    openings = ("tool_code",)
-    place = Place.REPLY_START
-
-
-def _bare(found: Calls | NotACall, *, may_be_open: bool = False) -> Calls | NotACall:
-    """Return calls as what counts only with further proof."""
-    if isinstance(found, NotACall) or not (found.closed or may_be_open):
-        return NotACall(Reason.NOT_A_CALL)
+def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
+    """Read calls as what counts only with further proof."""
+    try:
+        found = yield from reading
+    except (NoCall, Unreadable) as refusal:
+        raise NoCall from refusal
+    if not found.closed and not may_be_open:
+        raise NoCall
     return replace(found, is_bare=True)
 
 
-_READABLE_NAME = re.compile(r"[\w.-]+")
+_CODE_WORDS = (
+    Syntax("code_word", ("\ntool_code",), _read_code, is_marked=False),
+    Syntax("code_word", ("tool_code",), _read_code, Place.REPLY_START, is_marked=False),
+)
 _SPACE_AND_COLON = re.compile(r"[\s:]+")
 _WRAPPERS = ("tool_call", "tool_use", "tool", "function_calls", "function_call")
 
 
-class ToolTags(Tagged):
-    """`<NAME><KEY>value</KEY></NAME>`, as Cline and its kin ask for it.
+def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
+    """Return the syntax of `<NAME><KEY>value</KEY></NAME>`, as Cline and its kin ask for it.
 
     Where a tool declares parameters, another tag than these makes it markup and not a call.
     """
-
-    def __init__(self, tools: Sequence[tuple[str, frozenset[str]]]) -> None:
-        super().__init__(
-            "tool_tags",
-            [
-                Element(
-                    f"<{name}>",
-                    f"</{name}>",
-                    ("<parameter name=", "<parameter="),
-                    "</parameter>",
-                    "<",
-                    name=name,
-                    known=parameters,
-                    has_lines=True,
-                )
-                for name, parameters in tools
-            ],
-            {f"<{tag}>": f"</{tag}>" for tag in _WRAPPERS},
-            is_empty_doubtful=True,
+    elements = [
+        Element(
+            f"<{name}>",
+            f"</{name}>",
+            ("<parameter name=", "<parameter="),
+            "</parameter>",
+            "<",
+            name=name,
+            known=parameters,
+            has_lines=True,
         )
+        for name, parameters in tools
+    ]
+    wrappers = {f"<{tag}>": f"</{tag}>" for tag in _WRAPPERS}
+    return tagged("tool_tags", elements, wrappers, is_empty_doubtful=True)
 
 
-class ToolAttributes(Syntax):
-    """`<NAME KEY="value"/>` at the end of the reply, one or several.
+def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
+    """Return the syntax of `<NAME KEY="value"/>` at the end of the reply, one or several.
 
     Only the keys that a tool declares make it a call, and at least one of them: else it is markup.
     """
+    known = {f"<{name} ": keys for name, keys in tools if keys}
 
-    name = "tool_attributes"
-    is_marked = False
-
-    def __init__(self, tools: Sequence[tuple[str, frozenset[str]]]) -> None:
-        self._keys = {f"<{name} ": keys for name, keys in tools if keys}
-        self.openings = tuple(self._keys)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        marks = literals_of(*self.openings)
-        read_one = partial(self._read_element, cursor)
-        return (yield from read_marked_row(cursor, opening, marks, read_one))
-
-    def _read_element(self, cursor: Cursor, mark: str) -> Reading:
+    def read_one(cursor: Cursor, mark: str) -> Reading:
         arguments: JsonObject = {}
         yield from cursor.whitespace()
         while key := (yield from cursor.take(_READABLE_NAME)):
             value = yield from _read_attribute(cursor)
-            if value is None or key in arguments or key not in self._keys[mark]:
-                return NotACall(Reason.NOT_A_CALL)
+            if key in arguments or key not in known[mark]:
+                raise NoCall
             arguments[key] = unescape_entities(value)
             yield from cursor.whitespace()
         name = mark[1:-1]
         closer = yield from cursor.one_of(literals_of("/>", f"></{name}>"))
         if not arguments or not closer:
-            return NotACall(Reason.NOT_A_CALL)
+            raise NoCall
         return Calls((WrittenCall(name, arguments),))
 
+    def read(cursor: Cursor, opening: str) -> Reading:
+        return read_behind_marks(cursor, opening, known, read_one)
 
-def _read_attribute(cursor: Cursor) -> Waiting[str | None]:
+    return Syntax("tool_attributes", tuple(known), read, is_marked=False)
+
+
+def _read_attribute(cursor: Cursor) -> Waiting[str]:
     begins = yield from cursor.one_of(literals_of('="', "='"))
     if not begins:
-        return None
-    quote = begins[-1]
-    value = yield from cursor.take_until(literals_of(quote))
-    return value if (yield from cursor.literal(quote)) else None
+        raise NoCall
+    value = yield from cursor.take_until(literals_of(begins[-1]))
+    if not (yield from cursor.literal(begins[-1])):
+        raise NoCall
+    return value
 
 
-class ToolWords(Syntax):
-    """A whole reply of `NAME(...)` or of `NAME` and a JSON object, as GLM-4 wrote it.
+def tool_words(names: Sequence[str]) -> Syntax:
+    """Return the syntax of a reply of `NAME(...)` or of `NAME` and a JSON object, as of GLM-4.
 
     Several may stand one behind the other. Functionary writes `>>>` before all but the first, and
     in older versions a mark behind the name.
     """
+    known = Literals(names)
+    escaped = (name.replace("_", "\\_") for name in names)  # as Markdown wants it
 
-    name = "tool_words"
-    place = Place.REPLY_START
-    is_marked = False
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.openings = tuple(names)
-        self._names = Literals(self.openings)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
+    def read(cursor: Cursor, opening: str) -> Reading:
         if (yield from cursor.is_next("(")):
             cursor.rewind()
             return (yield from read_python_calls(cursor))
         name = opening
 
-        def passes_next() -> Waiting[str]:
+        def passes_next(cursor: Cursor) -> Waiting[str]:
             nonlocal name
             yield from cursor.literal(MARK)
-            name = yield from cursor.one_of(self._names)
+            name = yield from cursor.one_of(known)
             return name
 
-        return (yield from read_row(cursor, lambda: _read_behind_name(cursor, name), passes_next))
+        return (
+            yield from read_row(cursor, lambda cursor: _read_behind_name(cursor, name), passes_next)
+        )
+
+    openings = tuple(dict.fromkeys((*names, *escaped)))
+    return Syntax("tool_words", openings, read, Place.REPLY_START, is_marked=False)
 
 
 def _read_behind_name(cursor: Cursor, name: str) -> Reading:
@@ -298,7 +269,7 @@ def _read_behind_name(cursor: Cursor, name: str) -> Reading:
     if (yield from cursor.is_next(PAIRS_BEGIN)):
         return (yield from read_pairs(cursor, name))
     if not (yield from cursor.is_next("{")):
-        return NotACall(Reason.NOT_A_CALL)
+        raise NoCall
     return (yield from read_arguments(cursor, name))
 
 
@@ -306,7 +277,7 @@ def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
     """Return the syntaxes that can be read only where these tools are offered."""
     readable = [tool for tool in tools if _READABLE_NAME.fullmatch(tool.name)]
     demanding = tuple(tool.name for tool in readable if _demands(tool))
-    return _syntaxes(tuple((tool.name, _parameters(tool)) for tool in readable), demanding)
+    return _syntaxes(tuple((tool.name, keys_of(tool)) for tool in readable), demanding)
 
 
 @lru_cache(maxsize=64)
@@ -315,14 +286,17 @@ def _syntaxes(
 ) -> tuple[Syntax, ...]:
     if not tools:
         return ()
-    inline = (InlineCalls(demanding), CodeWord(), FirstCodeWord()) if demanding else ()
-    tags = ToolTags(tools)
+    inline = (inline_calls(demanding), *_CODE_WORDS) if demanding else ()
+    tags = tool_tags(tools)
     names = [name for name, _ in tools]
-    fenced = FencedJson((tags,), "fenced_tags")
     return (
-        *(tags, ToolAttributes(tools), ToolWords(names), fenced),
-        *(ToolArguments(names), ToolArgumentsInText(names)),
-        *(ToolRecipients(names), ToolRecipientsAtStart(names), ToolPairs(dict(tools))),
+        *(tags, tool_attributes(tools), tool_words(names), fenced_json((tags,), "fenced_tags")),
+        *(
+            *tool_arguments(names),
+            *tool_recipients(names),
+            *headed_tags(names),
+            tool_pairs(dict(tools)),
+        ),
         *inline,
     )
 
@@ -332,7 +306,6 @@ def _demands(tool: Tool) -> bool:
     return isinstance(required, list) and bool(required)
 
 
-def _parameters(tool: Tool) -> frozenset[str]:
-    schema = tool.parameters
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    return frozenset(properties if isinstance(properties, dict) else ())
+def keys_of(tool: Tool) -> frozenset[str]:
+    declared = tool.parameters.get("properties") if isinstance(tool.parameters, dict) else None
+    return frozenset(declared) if isinstance(declared, dict) else frozenset()

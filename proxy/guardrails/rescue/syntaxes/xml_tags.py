@@ -5,7 +5,7 @@ the same, and Llama 3 JSON in place of parameters. `<function name="NAME"><param
 MiniCPM, and others do it to other tags (`<tool_call name="NAME">`). `<invoke name="NAME">`, in any
 namespace: DeepSeek (DSML), MiniMax, Step 3, Muse, dots and models that imitate Claude.
 `<tool_call><name>NAME</name><arguments>{...}`: the envelope as tags.
-`<|open|>call tool="NAME"<|sep|>`: Kimi K3.
+`<|open|>call tool="NAME"<|sep|>`: Kimi K3. `<|tool_call:start|>NAME`: Solar Open 2.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -14,15 +14,15 @@ import re
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntaxes.tagged import Element, tagged
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
+from proxy.guardrails.rescue.values.scalars import Style, Value
 from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
 # Functions and parameters as tags with a name attribute, the space often missing.
-FUNCTION_TAGS = Tagged(
+FUNCTION_TAGS = tagged(
     "function_tags",
     [
         Element(
@@ -39,7 +39,7 @@ FUNCTION_TAGS = Tagged(
 
 
 # Calls whose tag has the tool's name as an attribute; JSON or parameters stand between.
-ATTRIBUTED_TAGS = Tagged(
+ATTRIBUTED_TAGS = tagged(
     "attributed_tags",
     [
         Element(
@@ -57,7 +57,7 @@ ATTRIBUTED_TAGS = Tagged(
 
 
 # Functions and parameters as tags, with or without `<tool_call>` around them.
-QWEN_CODER = Tagged(
+QWEN_CODER = tagged(
     "qwen_coder",
     (
         Element(
@@ -96,13 +96,9 @@ _INVOKE_NOISE = (
 )
 
 
-def _loose_ends(namespace: str) -> dict[str, str]:
-    """Return the closing marks without their namespace, and those they stand for."""
-    tags = ("invoke", "parameter") if namespace else ()
-    return {f"</{tag}>": f"</{namespace}{tag}>" for tag in tags}
-
-
 def _invocation(before: str, namespace: str) -> Element:
+    """Return the tags, which models also close without their namespace."""
+    tags = ("invoke", "parameter") if namespace else ()
     return Element(
         f"{before}<{namespace}invoke name=",
         f"{before}</{namespace}invoke>",
@@ -110,12 +106,12 @@ def _invocation(before: str, namespace: str) -> Element:
         f"{before}</{namespace}parameter>",
         f"{before}<",
         token=before,
-        loose=_loose_ends(namespace),
+        loose={f"</{tag}>": f"</{namespace}{tag}>" for tag in tags},
     )
 
 
 # Invocations and parameters as tags with attributes, with or without a wrapper.
-INVOKE = Tagged(
+INVOKE = tagged(
     "invoke",
     [*(_invocation("", one) for one in _NAMESPACES), _invocation(_MINIMAX, "")],
     _INVOKE_WRAPPERS,
@@ -132,82 +128,69 @@ _ARGUMENT_TAGS = Literals(
 _LONGEST_NAME = 200
 
 
-class NamedTags(Syntax):
-    """A name in a tag, and a JSON object of arguments in another."""
-
-    name = "named_tags"
-    openings = tuple(f"<{tag}>" for tag in _ENVELOPES)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        yield from cursor.whitespace()
-        mark = yield from cursor.one_of(_NAME_TAGS)
-        name = (yield from _read_text(cursor, mark)).strip() if mark else ""
-        if not name or len(name) > _LONGEST_NAME:
-            return NotACall(Reason.NOT_A_CALL)
-        yield from cursor.whitespace()
-        arguments: JsonObject | None = {}
-        if mark := (yield from cursor.one_of(_ARGUMENT_TAGS)):
-            arguments = yield from _read_object(cursor, name, mark)
-        if arguments is None:
-            return NotACall(Reason.BROKEN)
-        yield from cursor.whitespace()
-        is_closed = yield from cursor.literal(_end_of(opening))
-        if not is_closed and not mark:
-            return NotACall(Reason.NOT_A_CALL)
-        return Calls((WrittenCall(name, arguments),), is_closed)
+def _read_named(cursor: Cursor, opening: str) -> Reading:
+    """Read a name in a tag, and a JSON object of arguments in another."""
+    yield from cursor.whitespace()
+    mark = yield from cursor.one_of(_NAME_TAGS)
+    name = (yield from cursor.take_until(literals_of("<"))).strip() if mark else ""
+    has_end = bool(mark) and (yield from cursor.literal(_end_of(mark)))
+    if not has_end or not 0 < len(name) <= _LONGEST_NAME:
+        raise NoCall
+    yield from cursor.whitespace()
+    arguments: JsonObject = {}
+    if mark := (yield from cursor.one_of(_ARGUMENT_TAGS)):
+        arguments = yield from _read_object(cursor, name, _end_of(mark))
+    yield from cursor.whitespace()
+    is_closed = yield from cursor.literal(_end_of(opening))
+    if not is_closed and not mark:
+        raise NoCall
+    return Calls((WrittenCall(name, arguments),), is_closed)
 
 
-def _read_text(cursor: Cursor, mark: str) -> Waiting[str]:
-    text = yield from cursor.take_until(literals_of("<"))
-    return text if (yield from cursor.literal(_end_of(mark))) else ""
-
-
-def _read_object(cursor: Cursor, name: str, mark: str) -> Waiting[JsonObject | None]:
-    end = _end_of(mark)
+def _read_object(cursor: Cursor, name: str, end: str) -> Waiting[JsonObject]:
     yield from cursor.whitespace()
     value: JsonValue = {}
     if not (yield from cursor.is_next(end)):
         cursor.start_arguments(name)
-        read = yield from read_value(cursor, None, Style((end,)))
+        value = (yield from read_value(cursor, None, Style((end,)))).value
         cursor.end_arguments()
-        value = None if isinstance(read, Unreadable) else read.value
         yield from cursor.whitespace()
-    is_closed = yield from cursor.literal(end)
-    return value if is_closed and isinstance(value, dict) else None
+    if not (yield from cursor.literal(end)) or not isinstance(value, dict):
+        raise NoCall(Reason.BROKEN)
+    return value
 
 
 def _end_of(mark: str) -> str:
     return f"</{mark[1:]}"
 
 
+NAMED_TAGS = Syntax("named_tags", tuple(f"<{tag}>" for tag in _ENVELOPES), _read_named)
+
 _SEPARATOR = Literals(("<|sep|>",))
 _ARGUMENT = '<|open|>argument key="'
 _ARGUMENT_END = Literals(("<|close|>argument<|sep|>",))
+_KIMI_CALL = '<|open|>call tool="'
 _KIMI_CALL_END = "<|close|>call<|sep|>"
 _HEAD = re.compile(r'(?P<name>[^"]+)"(?P<attributes>(?:\s+[\w:-]+="[^"]*")*)\s*')
 
 
-class KimiK3(Syntax):
-    """Elements made of control tokens, an argument each with its type."""
-
-    name = "kimi_k3"
-    openings = ('<|open|>call tool="',)
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        name, _ = yield from _read_head(cursor)
-        arguments: JsonObject = {}
-        while name and (yield from cursor.literal(_ARGUMENT)):
-            key, attributes = yield from _read_head(cursor)
-            text = yield from cursor.take_until(_ARGUMENT_END)
-            closer = yield from cursor.one_of(_ARGUMENT_END)
-            if not key or not closer or _begins_element(text):
-                return NotACall(Reason.BROKEN)
-            arguments[key] = _parse_typed(text, attributes)
-            yield from cursor.whitespace()
-        is_closed = bool(name) and (yield from cursor.literal(_KIMI_CALL_END))
-        if not is_closed and not arguments:
-            return NotACall(Reason.NOT_A_CALL)
-        return Calls((WrittenCall(name, arguments),), is_closed)
+def _read_kimi(cursor: Cursor, opening: str) -> Reading:
+    """Read elements made of control tokens, an argument each with its type."""
+    name, _ = yield from _read_head(cursor)
+    arguments: JsonObject = {}
+    while name and (yield from cursor.literal(_ARGUMENT)):
+        key, attributes = yield from _read_head(cursor)
+        text = yield from cursor.take_until(_ARGUMENT_END)
+        closer = yield from cursor.one_of(_ARGUMENT_END)
+        runs_on = _ARGUMENT in text or _KIMI_CALL in text  # its own closing mark is missing
+        if not key or not closer or runs_on:
+            raise NoCall(Reason.BROKEN)
+        arguments[key] = _parse_typed(text, attributes)
+        yield from cursor.whitespace()
+    is_closed = bool(name) and (yield from cursor.literal(_KIMI_CALL_END))
+    if not is_closed and not arguments:
+        raise NoCall
+    return Calls((WrittenCall(name, arguments),), is_closed)
 
 
 def _read_head(cursor: Cursor) -> Waiting[tuple[str, str]]:
@@ -218,11 +201,6 @@ def _read_head(cursor: Cursor) -> Waiting[tuple[str, str]]:
     return (unescape_entities(match["name"]), match["attributes"]) if match else ("", "")
 
 
-def _begins_element(text: str) -> bool:
-    """Whether a value runs into another argument or call: its own closing mark is missing."""
-    return _ARGUMENT in text or KimiK3.openings[0] in text
-
-
 def _parse_typed(text: str, attributes: str) -> JsonValue:
     if 'type="string"' in attributes:
         return text
@@ -231,3 +209,41 @@ def _parse_typed(text: str, attributes: str) -> JsonValue:
             return value
         case _:
             return text
+
+
+KIMI_K3 = Syntax("kimi_k3", (_KIMI_CALL,), _read_kimi)
+
+_SOLAR_CALL, _SOLAR_CALL_END = "<|tool_call:start|>", "<|tool_call:end|>"
+_SOLAR_KEY, _SOLAR_VALUE = "<|tool_arg:start|>", "<|tool_arg:value|>"
+_SOLAR_VALUE_END = "<|tool_arg:end|>"
+_SOLAR_KEY_ENDS = Literals((_SOLAR_VALUE, _SOLAR_VALUE_END, _SOLAR_CALL_END))
+_SOLAR_VALUE_ENDS = Literals((_SOLAR_VALUE_END, _SOLAR_KEY, _SOLAR_CALL, _SOLAR_CALL_END))
+_PLAIN_NAME = re.compile(r"[\w./:\\-]+")
+_NO_KEY = frozenset("<>\n")
+
+
+def _read_solar(cursor: Cursor, opening: str) -> Reading:
+    """Read a name, and keys and values between control tokens, on lines of their own."""
+    yield from cursor.whitespace()
+    name = yield from cursor.take(_PLAIN_NAME)
+    yield from cursor.whitespace()
+    arguments: JsonObject = {}
+    while name and (yield from cursor.literal(_SOLAR_KEY)):
+        key = (yield from cursor.take_until(_SOLAR_KEY_ENDS)).strip()
+        has_value = yield from cursor.literal(_SOLAR_VALUE)
+        text = yield from cursor.take_until(_SOLAR_VALUE_ENDS)
+        has_end = yield from cursor.literal(_SOLAR_VALUE_END)
+        is_whole = has_value and has_end and key and _NO_KEY.isdisjoint(key)
+        if not is_whole or arguments.setdefault(key, text) != text:
+            raise NoCall(Reason.BROKEN)
+        yield from cursor.whitespace()
+    is_closed = bool(name) and (yield from cursor.literal(_SOLAR_CALL_END))
+    if not is_closed and not arguments:
+        raise NoCall
+    return Calls((WrittenCall(name, arguments),), is_closed)
+
+
+_SOLAR_OPENINGS = tuple(
+    f"{tool}{_SOLAR_CALL}" for tool in ("", "<|tool:start|>", "<|tool:start|>\n")
+)
+SOLAR_ARGUMENTS = Syntax("solar_arguments", _SOLAR_OPENINGS, _read_solar)

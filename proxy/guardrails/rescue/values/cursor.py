@@ -64,15 +64,10 @@ def _alternatives(texts: Iterable[str]) -> str:
 
 def _branch(head: str, tails: list[str]) -> str:
     """Write a pattern for `head` with any of `tails` behind it."""
-    common = _common_beginning(tails)
+    first, last = min(tails), max(tails)
+    common = first[: next((i for i, char in enumerate(first) if char != last[i]), None)]
     rest = [tail[len(common) :] for tail in tails]
     return re.escape(head + common) + (_alternatives(rest) if any(rest) else "")
-
-
-def _common_beginning(texts: list[str]) -> str:
-    first, last = min(texts), max(texts)
-    length = next((i for i, char in enumerate(first) if char != last[i]), len(first))
-    return first[:length]
 
 
 T = TypeVar("T")
@@ -92,16 +87,14 @@ class Cursor:
         self._passed: list[str] = []
         self._echo_from: int | None = None
         self._echo: list[str] = []
-        self._arguments_name: str | None = None
+        self.arguments_name: str | None = None  # whose arguments were announced since `begin`
         self._is_mute = False
 
     def feed(self, text: str) -> None:
         if self._mark is not None:
             self._passed.append(self._text[self._mark : self._position])
             self._mark = 0
-        if self._echo_from is not None:
-            self._echo.append(self._text[self._echo_from : self._position])
-            self._echo_from = 0
+        self._keep_echo(0)
         self._text = self._text[self._position :] + text
         self._position = 0
 
@@ -207,8 +200,8 @@ class Cursor:
 
         `before` is what has to stand in front of the text that follows to make it that object.
         """
-        if self._arguments_name is None and not self._is_mute:
-            self._arguments_name = name
+        if self.arguments_name is None and not self._is_mute:
+            self.arguments_name = name
             self._echo_from = self._position
             self._echo.append(before)
 
@@ -217,30 +210,27 @@ class Cursor:
         self._is_mute = True
 
     def end_arguments(self) -> None:
-        if self._echo_from is not None:
-            self._echo.append(self._text[self._echo_from : self._position])
-            self._echo_from = None
+        self._keep_echo(None)
 
     @property
     def is_within_arguments(self) -> bool:
         return self._echo_from is not None
 
-    @property
-    def arguments_name(self) -> str | None:
-        """The call whose arguments were announced since `begin`, if any were."""
-        return self._arguments_name
-
     def take_echo(self) -> str:
         """Return the text of the announced arguments passed since the last time."""
-        if self._echo_from is not None:
-            self._echo.append(self._text[self._echo_from : self._position])
-            self._echo_from = self._position
+        self._keep_echo(self._position)
         text = "".join(self._echo)
         self._echo.clear()
         return text
 
+    def _keep_echo(self, begin: int | None) -> None:
+        """Keep what was passed of announced arguments; the rest of them is at `begin`."""
+        if self._echo_from is not None:
+            self._echo.append(self._text[self._echo_from : self._position])
+            self._echo_from = begin
+
     def _forget_arguments(self) -> None:
-        self._arguments_name = None
+        self.arguments_name = None
         self._echo_from = None
         self._echo.clear()
         self._is_mute = False
@@ -272,6 +262,12 @@ class Cursor:
         length = len(self._text) - self._position
         return not self._is_finished and length < len(text) and self._text.endswith(text[:length])
 
+    def next_of(self, literals: Literals) -> Waiting[str]:
+        """Return the literal that comes next without passing it, "" if none does."""
+        while (literal := self.here(literals)) is None:
+            yield
+        return literal
+
     def one_of(self, literals: Literals) -> Waiting[str]:
         """Pass and return the literal that comes next, "" if none does."""
         while (literal := self.here(literals)) is None:
@@ -287,11 +283,23 @@ class Cursor:
             pieces.append(self.pass_run(pattern))
         return "".join(pieces)
 
-    def whitespace(self) -> Waiting[None]:
-        self.pass_space()
-        while self.is_exhausted and not self._is_finished:
+    def whitespace(self) -> Waiting[str]:
+        return self.take(_SPACE)
+
+    def next_visible(self) -> Waiting[str]:
+        """Pass white space; return the character behind it without passing it, "" at the end."""
+        yield from self.take(_SPACE)
+        return (yield from self.peek())
+
+    def match(
+        self, pattern: re.Pattern[str], beginning: re.Pattern[str], sight: int
+    ) -> Waiting[re.Match[str] | None]:
+        """Match what comes next, as far as `sight`; what `beginning` matches leaves it open."""
+        while True:
+            text, is_all = self.glimpse(sight)
+            if is_all or not beginning.fullmatch(text):
+                return pattern.match(text)
             yield
-            self.pass_space()
 
     def take_until(self, literals: Literals) -> Waiting[str]:
         """Pass and return everything before the first of `literals`, or all there is."""

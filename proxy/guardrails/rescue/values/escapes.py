@@ -12,21 +12,20 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_HEX = frozenset("0123456789abcdefABCDEF")
 _UNIT = "[0-9a-fA-F]"
 _HIGH = rf"[dD][89abAB]{_UNIT}{{2}}"
-_LOW = rf"[dD][c-fC-F]{_UNIT}{{2}}"
+_PAIR = rf"{_HIGH}\\u[dD][c-fC-F]{_UNIT}{{2}}"
+# An escape of JSON that stands for a character.
+STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
 # A backslash and all that belongs to it: behind half a pair more may have to arrive.
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_HIGH}\\u{_UNIT}{{4}}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
 # Unknown ones and the text behind them stay as they are, so many count as one.
 _KNOWN = rf"\\(?:[^u]|u{_HIGH}\\u{_UNIT}{{4}}|u{_UNIT}{{4}})"
 _ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
-_STRICT = re.compile(
-    possessive(
-        r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]"""
-        rf"|\\u(?![dD][89a-fA-F]){_UNIT}{{4}}|\\u{_HIGH}\\u{_LOW})*+"
-    )
-)
+_STRICT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+'))
+_ESCAPED_UNIT = re.compile(rf"\\u({_UNIT}{{4}})")
+_FIRST_OF_TWO = re.compile(rf"\\u{_HIGH}")
+_HEX = re.compile(_UNIT)
 
 
 def decode(written: str, quote: str) -> tuple[str, bool]:
@@ -42,7 +41,7 @@ def decode(written: str, quote: str) -> tuple[str, bool]:
     def meaning(match: re.Match[str]) -> str:
         escape, kind = match[0], match[0][1]
         if kind == "u":
-            return _meaning(escape[2:6], escape[8:], escape)[0]
+            return _meaning(escape)[0]
         return quote if kind == quote else _SIMPLE.get(kind, escape)
 
     return _ESCAPE.sub(meaning, written), is_strict
@@ -53,51 +52,25 @@ def read_escape(cursor: Cursor, quote: str) -> Waiting[tuple[str, bool]]:
     char = yield from cursor.peek()
     cursor.advance(len(char))
     if char == "u":
-        return (yield from _read_code_point(cursor))
+        written = yield from _read_unit(cursor)
+        if _FIRST_OF_TWO.fullmatch(written) and (yield from cursor.literal("\\u")):
+            written += yield from _read_unit(cursor)
+        return _meaning(written)
     if char in _SIMPLE:
         return _SIMPLE[char], True
     return char if char == quote else "\\" + char, False
 
 
-def _read_code_point(cursor: Cursor) -> Waiting[tuple[str, bool]]:
-    first = yield from _read_hexadecimal(cursor)
-    written, second = "\\u" + first, ""
-    if _is_between(first, 0xD800, 0xDBFF) and (yield from cursor.literal("\\u")):
-        second = yield from _read_hexadecimal(cursor)
-        written += "\\u" + second
-    return _meaning(first, second, written)
-
-
-def _meaning(first: str, second: str, written: str) -> tuple[str, bool]:
-    """Return what one or two escaped units mean, and whether that is a character."""
-    character = _character(first, second)
-    if character:
-        return character, True
-    if not _is_between(first, 0xD800, 0xDFFF):
-        return written, False
-    rest = written[len("\\u0000") :]
-    return _REPLACEMENT + (_meaning(second, "", rest)[0] if rest else ""), False
-
-
-def _character(first: str, second: str) -> str:
-    """Return the character that one or two UTF-16 units in hexadecimal stand for, "" if none."""
-    if not _is_between(first, 0xD800, 0xDFFF):
-        return chr(int(first, 16)) if len(first) == 4 and not second else ""
-    if not (_is_between(first, 0xD800, 0xDBFF) and _is_between(second, 0xDC00, 0xDFFF)):
-        return ""
-    return chr(0x10000 + ((int(first, 16) - 0xD800) << 10) + int(second, 16) - 0xDC00)
-
-
-def _read_hexadecimal(cursor: Cursor) -> Waiting[str]:
+def _read_unit(cursor: Cursor) -> Waiting[str]:
+    """Read what is there of four digits; return them with what stands before them."""
     digits = ""
-    while len(digits) < 4:
-        char = yield from cursor.peek()
-        if char not in _HEX:
-            break
-        cursor.advance(1)
-        digits += char
-    return digits
+    while len(digits) < 4 and _HEX.match((yield from cursor.peek())):
+        digits += cursor.pass_run(_HEX)
+    return "\\u" + digits
 
 
-def _is_between(digits: str, low: int, high: int) -> bool:
-    return len(digits) == 4 and low <= int(digits, 16) <= high
+def _meaning(written: str) -> tuple[str, bool]:
+    """Return what one or two escaped UTF-16 units mean, and whether that is a character."""
+    units = _ESCAPED_UNIT.sub(lambda unit: chr(int(unit[1], 16)), written)
+    meant = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return meant, len(meant) == 1 and (meant != _REPLACEMENT or units == meant)

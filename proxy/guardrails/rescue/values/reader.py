@@ -15,41 +15,10 @@ from typing import TypeAlias
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import holds_mark
+from proxy.guardrails.rescue.values import runs, scalars, strings
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
-from proxy.guardrails.rescue.values.runs import (
-    DEPTH,
-    ITEMS,
-    KEYWORDS,
-    MEMBERS,
-    WINDOW,
-    find_bare_items,
-)
-from proxy.guardrails.rescue.values.scalars import (
-    JSON,
-    NUMERIC,
-    STRICT_WORDS,
-    WORDS,
-    MemberWatcher,
-    Style,
-    Unreadable,
-    Value,
-    ValueProblem,
-    interpret,
-    parse_number,
-    read_bare,
-)
-from proxy.guardrails.rescue.values.strings import (
-    FOREIGN_QUOTES,
-    QUOTES,
-    Around,
-    Quoted,
-    StringDoubt,
-    begins_string,
-    ends_behind,
-    pass_plain_string,
-    read_between,
-    read_string,
-)
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value, ValueProblem
+from proxy.guardrails.rescue.values.strings import QUOTES, Around, Quoted, StringDoubt
 
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
 _STRICT_CLOSERS = {dict: "}", list: "]"}
@@ -79,7 +48,6 @@ class OpenContainer:
         return self.closer == _STRICT_CLOSERS[type(self.container)]
 
     def looks_for_run(self) -> bool:
-        """Count a member; tell whether to look for a run that begins with it."""
         self.patience -= 1
         return self.patience <= 0
 
@@ -118,30 +86,32 @@ _around = lru_cache(maxsize=256)(Around)
 _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
-_LETTERS = re.compile(r"[\w$.-]+", re.ASCII)
+_LETTERS = re.compile(r"[\w$.\\-]+", re.ASCII)
 # What some models write instead of quotation marks; nothing is escaped between them.
 _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
 
 
 def read_value(
-    cursor: Cursor, watcher: MemberWatcher | None = None, style: Style = JSON
-) -> Waiting[Value | Unreadable]:
-    """Read one value and stop right behind it."""
+    cursor: Cursor, watcher: scalars.MemberWatcher | None = None, style: Style = scalars.JSON
+) -> Waiting[Value]:
+    """Read one value and stop right behind it; raise `Unreadable` where there is none."""
     return _ValueReader(cursor, watcher, style).read()
 
 
 def read_whole(text: str) -> Value | Unreadable:
     """Read text that has to be one value and nothing else but white space."""
     cursor = Cursor(text, is_finished=True)
-    results: list[Value | Unreadable] = []
+    results: list[Value] = []
 
     def reading() -> Waiting[None]:
         results.append((yield from read_value(cursor)))
 
-    list(reading())  # over a finished text it never waits
+    try:
+        list(reading())  # over a finished text it never waits
+    except Unreadable as failure:
+        return failure
     cursor.pass_space()
-    is_all = cursor.is_exhausted or isinstance(results[0], Unreadable)
-    return results[0] if is_all else Unreadable(ValueProblem.UNEXPECTED)
+    return results[0] if cursor.is_exhausted else Unreadable()
 
 
 class _Step(Enum):
@@ -151,13 +121,13 @@ class _Step(Enum):
     MEMBER = "member"
 
 
-_Outcome: TypeAlias = JsonValue | Unreadable | _Step
+_Outcome: TypeAlias = JsonValue | _Step
 
 
 class _ValueReader:
     """Reads one value with an explicit stack, so that depth costs no recursion."""
 
-    def __init__(self, cursor: Cursor, watcher: MemberWatcher | None, style: Style) -> None:
+    def __init__(self, cursor: Cursor, watcher: scalars.MemberWatcher | None, style: Style) -> None:
         self._cursor = cursor
         self._watcher = watcher
         self._style = style
@@ -168,7 +138,21 @@ class _ValueReader:
         self._is_closed = True
         self._doubt = StringDoubt.NONE
 
-    def read(self) -> Waiting[Value | Unreadable]:
+    def read(self) -> Waiting[Value]:
+        """Read the value, unless a string in it is doubtful and the text goes on behind it."""
+        try:
+            value = yield from self._read_all()
+        except Unreadable as failure:
+            breaks_off = failure.problem in (ValueProblem.CUT_OFF, ValueProblem.UNWANTED)
+            if breaks_off and self._open and isinstance(self._open[0].container, list):
+                failure.items = tuple(self._open[0].container)
+            raise
+        doubt, ends = self._doubt, self._style.ends
+        if doubt and not (yield from strings.ends_behind(self._cursor, doubt, ends)):
+            raise Unreadable
+        return Value(value, self._is_strict, self._is_closed)
+
+    def _read_all(self) -> Waiting[JsonValue]:
         outcome: _Outcome = _Step.VALUE
         while True:
             if outcome is _Step.VALUE:
@@ -177,26 +161,10 @@ class _ValueReader:
                     outcome = yield from self._read_beginning()
             elif outcome is _Step.MEMBER:
                 outcome = yield from self._read_member()
-            elif isinstance(outcome, Unreadable):
-                return self._break_off(outcome)
             elif self._open:
                 outcome = yield from self._read_behind(outcome)
             else:
-                return (yield from self._finish(outcome))
-
-    def _finish(self, value: JsonValue) -> Waiting[Value | Unreadable]:
-        """Return the value, unless a string in it is doubtful and the text goes on behind it."""
-        doubt, ends = self._doubt, self._style.ends
-        if doubt and not (yield from ends_behind(self._cursor, doubt, ends)):
-            return Unreadable(ValueProblem.UNEXPECTED)
-        return Value(value, self._is_strict, self._is_closed)
-
-    def _break_off(self, outcome: Unreadable) -> Unreadable:
-        outermost = self._open[0].container if self._open else None
-        breaks_off = outcome.problem in (ValueProblem.CUT_OFF, ValueProblem.UNWANTED)
-        if not breaks_off or not isinstance(outermost, list):
-            return outcome
-        return Unreadable(outcome.problem, tuple(outermost))
+                return outcome
 
     def _visible(self) -> str:
         """Pass white space; return the character behind it, "" if that needs a closer look."""
@@ -204,7 +172,6 @@ class _ValueReader:
         return "" if char in COMMENTS_BEGIN else char
 
     def _pass_space(self) -> Waiting[str]:
-        """Pass white space and comments; return the character behind them."""
         yield from self._cursor.whitespace()
         while (char := (yield from self._cursor.peek())) in COMMENTS_BEGIN:
             is_text = char == "#" and self._style.has_bare_text
@@ -217,7 +184,7 @@ class _ValueReader:
         """Read a scalar in which nothing is to be decided or waited for, if one comes next."""
         char = self._cursor.visible()
         if char == '"' and self._open:
-            text = pass_plain_string(self._cursor, self._around())
+            text = strings.pass_plain_string(self._cursor, self._around())
             return _Step.VALUE if text is None else text
         if char in _NUMBER_BEGINS and not self._style.has_bare_text:
             digits = self._cursor.look(_PLAIN_NUMBER)
@@ -228,7 +195,7 @@ class _ValueReader:
     def _read_beginning(self) -> Waiting[_Outcome]:
         char = self._visible() or (yield from self._pass_space())
         if char == "":
-            return Unreadable(ValueProblem.CUT_OFF)
+            raise Unreadable(ValueProblem.CUT_OFF)
         if char in "{[" or (char == "(" and self._style.is_python):
             return self._open_container(char)
         if char in QUOTES or self._is_foreign(char):
@@ -236,12 +203,12 @@ class _ValueReader:
         if char in "<&":
             return (yield from self._read_marked())
         if self._style.has_bare_text:
-            return (yield from self._read_bare())
+            return (yield from (self._read_ticks() if char == "`" else self._read_bare()))
         return (yield from (self._read_number() if char in _NUMBER_BEGINS else self._read_word()))
 
     def _open_container(self, char: str) -> _Outcome:
         if len(self._open) == DEPTH_LIMIT:
-            return Unreadable(ValueProblem.TOO_DEEP)
+            raise Unreadable(ValueProblem.TOO_DEEP)
         self._cursor.advance(1)
         is_object = char == "{" or (char == "(" and not self._open)
         self._open.append(OpenContainer({} if is_object else [], CLOSERS[char]))
@@ -252,7 +219,7 @@ class _ValueReader:
         self._size += 1
         self._take_run()
         if self._size > _SIZE_LIMIT:
-            return Unreadable(ValueProblem.TOO_LONG)
+            raise Unreadable(ValueProblem.TOO_LONG)
         char = self._visible() or (yield from self._pass_space())
         innermost = self._open[-1]
         if char == innermost.closer:
@@ -265,18 +232,15 @@ class _ValueReader:
             self._is_strict = False
             self._cursor.advance(1)
             return _Step.MEMBER
-        key = yield from self._read_key(char)
-        if isinstance(key, Unreadable):
-            return key
-        innermost.key = key
+        innermost.key = key = yield from self._read_key(char)
         self._is_strict &= key not in innermost.container
         return (yield from self._enter(innermost, innermost.container, is_quoted=char in QUOTES))
 
     def _take_run(self) -> None:
         innermost = self._open[-1]
-        if not innermost.looks_for_run() or len(self._open) + DEPTH > DEPTH_LIMIT:
+        if not innermost.looks_for_run() or len(self._open) + runs.DEPTH > DEPTH_LIMIT:
             return
-        text, _ = self._cursor.glimpse(WINDOW)
+        text, _ = self._cursor.glimpse(runs.WINDOW)
         is_watched = self._watcher is not None and not self._cursor.is_within_arguments
         if isinstance(innermost.container, list):
             is_hidden = is_watched and "{" in text  # there may be members to hear of
@@ -287,9 +251,9 @@ class _ValueReader:
         innermost.record_look(len(text), length)
 
     def _take_items(self, items: list[JsonValue], text: str) -> int:
-        run = ITEMS.find(text)
+        run = runs.ITEMS.find(text)
         if run is None and self._style.has_bare_text:
-            run = find_bare_items(text)
+            run = runs.find_bare_items(text)
         if run is None:
             return 0
         self._is_strict &= run.is_strict
@@ -298,7 +262,7 @@ class _ValueReader:
         return run.length
 
     def _take_members(self, innermost: OpenContainer, members: JsonObject, text: str) -> int:
-        run = (KEYWORDS if innermost.closer == ")" else MEMBERS).find(text)
+        run = (runs.KEYWORDS if innermost.closer == ")" else runs.MEMBERS).find(text)
         if run is None or not members.keys().isdisjoint(run.members):
             return 0
         self._is_strict &= run.is_strict
@@ -314,53 +278,41 @@ class _ValueReader:
         self._cursor.advance(has_value)
         char = self._visible() or (yield from self._pass_space())
         if char == "":
-            return Unreadable(ValueProblem.CUT_OFF)
-        if not has_value:
-            return self._make_set(innermost, is_quoted=is_quoted)
+            raise Unreadable(ValueProblem.CUT_OFF)
+        if not has_value:  # the string that was read as a key may be an item of Python's sets
+            is_set = self._style.is_python and is_quoted and innermost.closer == "}"
+            if innermost.container or not is_set:
+                raise Unreadable
+            innermost.container = []
+            return innermost.key
         if self._watcher is not None and not self._watcher.enters(self._path(), members):
-            return Unreadable(ValueProblem.UNWANTED)
+            raise Unreadable(ValueProblem.UNWANTED)
         return _Step.VALUE
-
-    def _make_set(self, innermost: OpenContainer, *, is_quoted: bool) -> _Outcome:
-        """Take the string that was read as a key for the first item of one of Python's sets."""
-        is_set = self._style.is_python and is_quoted and innermost.closer == "}"
-        if innermost.container or not is_set:
-            return Unreadable(ValueProblem.UNEXPECTED)
-        innermost.container = []
-        return innermost.key
 
     def _read_behind(self, value: JsonValue) -> Waiting[_Outcome]:
         """Put a value into the innermost container and read on behind it."""
         innermost = self._open[-1]
         if not self._put(innermost, value):
-            return Unreadable(ValueProblem.UNEXPECTED)
+            raise Unreadable
         char = self._visible() or (yield from self._pass_space())
         if char == "," and self._doubt is not StringDoubt.UNPAIRED:
             self._cursor.advance(1)
             return _Step.MEMBER
         if char == innermost.closer:
             return self._close()
-        if char and not (yield from self._lacks_bracket()):
-            return self._go_on_without_comma(char, innermost, value)
         self._is_strict = False
+        if char and not ((yield from self._cursor.next_of(self._ends)) and len(self._open) == 1):
+            self._go_on_without_comma(char, innermost, value)
+            return _Step.MEMBER
         self._is_closed = bool(char)
         return self._open.pop().container
 
-    def _lacks_bracket(self) -> Waiting[bool]:
-        while (end := self._cursor.here(self._ends)) is None:
-            yield
-        return bool(end) and len(self._open) == 1
-
-    def _go_on_without_comma(
-        self, char: str, innermost: OpenContainer, value: JsonValue
-    ) -> _Outcome:
+    def _go_on_without_comma(self, char: str, innermost: OpenContainer, value: JsonValue) -> None:
         is_object = isinstance(innermost.container, dict)
         is_next = char in QUOTES if is_object else char in "{[" and isinstance(value, dict | list)
         is_next = is_next or (char in QUOTES and isinstance(value, str))
         if not is_next or self._doubt is StringDoubt.UNPAIRED:
-            return Unreadable(ValueProblem.UNEXPECTED)
-        self._is_strict = False
-        return _Step.MEMBER
+            raise Unreadable
 
     def _put(self, innermost: OpenContainer, value: JsonValue) -> bool:
         """Put a value into a container; False where it contradicts what stands there already."""
@@ -381,24 +333,29 @@ class _ValueReader:
         self._is_strict &= innermost.is_strict
         return innermost.container
 
-    def _read_key(self, char: str) -> Waiting[str | Unreadable]:
+    def _read_key(self, char: str) -> Waiting[str]:
         if char in QUOTES or self._is_foreign(char):
             text = (
-                pass_plain_string(self._cursor, self._around(is_key=True)) if char == '"' else None
+                strings.pass_plain_string(self._cursor, self._around(is_key=True))
+                if char == '"'
+                else None
             )
             key = (yield from self._read_string(char, is_key=True)) if text is None else text
-            is_torn = isinstance(key, str) and "<" in key and holds_mark(key)
-            return Unreadable(ValueProblem.UNEXPECTED) if is_torn else key
+            if "<" in key and holds_mark(key):
+                raise Unreadable
+            return key
         if char and char in "<&":
             return (yield from self._read_marked())
         word = yield from self._read_letters()
         if not word:
-            return Unreadable(ValueProblem.UNEXPECTED if char else ValueProblem.CUT_OFF)
+            raise Unreadable(ValueProblem.UNEXPECTED if char else ValueProblem.CUT_OFF)
+        if "\\" in word.replace("\\_", ""):  # Markdown escapes nothing else in a name
+            raise Unreadable
         self._is_strict = False
         return word
 
     def _is_foreign(self, char: str) -> bool:
-        return char in FOREIGN_QUOTES and not self._style.has_bare_text
+        return char in strings.FOREIGN_QUOTES and not self._style.has_bare_text
 
     def _read_letters(self) -> Waiting[str]:
         char = yield from self._cursor.peek()
@@ -406,17 +363,17 @@ class _ValueReader:
 
     def _read_word(self) -> Waiting[_Outcome]:
         word = yield from self._read_letters()
-        if word not in WORDS:
-            return Unreadable(ValueProblem.UNEXPECTED)
-        self._is_strict &= word in STRICT_WORDS
-        return WORDS[word]
+        if word not in scalars.WORDS:
+            raise Unreadable
+        self._is_strict &= word in scalars.STRICT_WORDS
+        return scalars.WORDS[word]
 
     def _read_number(self) -> Waiting[_Outcome]:
-        text = yield from self._cursor.take(NUMERIC)
+        text = yield from self._cursor.take(scalars.NUMERIC)
         char = yield from self._cursor.peek()
         if char == "" and self._open:
-            return Unreadable(ValueProblem.CUT_OFF)  # more digits may be missing
-        number = parse_number(text, is_python=self._style.is_python)
+            raise Unreadable(ValueProblem.CUT_OFF)  # more digits may be missing
+        number = scalars.parse_number(text, is_python=self._style.is_python)
         self._is_strict &= not isinstance(number, str)
         return number
 
@@ -424,26 +381,26 @@ class _ValueReader:
         """Read text without quotation marks; before a mark only if it is all there is."""
         members = self._open[-1].container if self._open else {}
         is_item = isinstance(members, list)
-        text = yield from read_bare(self._cursor, self._style.ends, is_item=is_item)
+        text = yield from scalars.read_bare(self._cursor, self._style.ends, is_item=is_item)
         char = yield from self._cursor.peek()
         if not char:
-            return Unreadable(ValueProblem.CUT_OFF)
+            raise Unreadable(ValueProblem.CUT_OFF)
         if text is None or (is_item and not text):
-            return Unreadable(ValueProblem.UNEXPECTED)
+            raise Unreadable
         self._is_strict = False
-        value = interpret(text)
+        value = scalars.interpret(text)
         is_alone = not (members or is_item or len(self._open) > 1 or text.endswith("}"))
-        is_whole = char != "<" or is_alone or value != text
-        return value if is_whole else Unreadable(ValueProblem.UNEXPECTED)
+        if char == "<" and not is_alone and value == text:
+            raise Unreadable
+        return value
 
-    def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str | Unreadable]:
-        if quote in FOREIGN_QUOTES:
+    def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str]:
+        if quote in strings.FOREIGN_QUOTES:
             self._size += _FOREIGN_SIZE
-            if not (yield from begins_string(self._cursor, quote)):
-                return Unreadable(ValueProblem.UNEXPECTED)
-        return self._text(
-            (yield from read_string(self._cursor, quote, self._around(is_key=is_key)))
-        )
+            if not (yield from strings.begins_string(self._cursor, quote)):
+                raise Unreadable
+        around = self._around(is_key=is_key)
+        return self._text((yield from strings.read_string(self._cursor, quote, around)))
 
     def _around(self, *, is_key: bool = False) -> Around:
         if not self._open:
@@ -453,17 +410,26 @@ class _ValueReader:
         is_list = isinstance(innermost.container, list)
         return _around(innermost.closer, outer, is_list, is_key, self._style.ends)
 
-    def _read_marked(self) -> Waiting[str | Unreadable]:
+    def _read_marked(self) -> Waiting[str]:
         mark = yield from self._cursor.one_of(_MARKS)
         if not mark:
-            return Unreadable(ValueProblem.UNEXPECTED)
+            raise Unreadable
         is_last = len(self._open) == 1 and self._open[0].closer == "}"
         ends = self._style.ends if is_last and self._style.has_bare_text else ()
-        return self._text((yield from read_between(self._cursor, mark, ends)))
+        return self._text((yield from strings.read_between(self._cursor, mark, ends)))
 
-    def _text(self, quoted: Quoted) -> str | Unreadable:
+    def _read_ticks(self) -> Waiting[str]:
+        self._cursor.advance(1)
+        text = self._text((yield from strings.read_between(self._cursor, "`")))
+        if holds_mark(text):
+            raise Unreadable
+        return text
+
+    def _text(self, quoted: Quoted) -> str:
         self._is_strict &= quoted.is_strict
         self._doubt = max(self._doubt, quoted.doubt)
         if quoted.doubt is StringDoubt.TORN:
-            return Unreadable(ValueProblem.UNEXPECTED)
-        return quoted.text if quoted.is_whole else Unreadable(ValueProblem.CUT_OFF)
+            raise Unreadable
+        if not quoted.is_whole:
+            raise Unreadable(ValueProblem.CUT_OFF)
+        return quoted.text

@@ -14,6 +14,8 @@ import jiter
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.possessive import possessive
+from proxy.guardrails.rescue.values.escapes import STRICT_ESCAPE
+from proxy.guardrails.rescue.values.scalars import WORDS
 
 Members = TypeVar("Members", JsonObject, list[JsonValue])
 
@@ -21,10 +23,7 @@ WINDOW = 4_096  # how far to look for the end of a run, in characters
 DEPTH = 8  # how many containers a member may consist of, one in the other
 
 _SPACE = r"[ \t\r\n]*+"
-_UNIT = "[0-9a-fA-F]"
-_PAIR = rf"[dD][89abAB]{_UNIT}{{2}}\\u[dD][c-fC-F]{_UNIT}{{2}}"
-_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
-_JSON_STRING = rf'"(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+"'
+_JSON_STRING = rf'"(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+"'
 _STRING = rf"""(?:{_JSON_STRING}|'[^'"\\\x00-\x1f]*+')"""
 _BARE_KEY = r"[A-Za-z_$][A-Za-z0-9_$.-]*+"
 _KEY = rf"(?:{_STRING}|{_BARE_KEY})"
@@ -42,15 +41,7 @@ _FOREIGN = re.compile(
     )
 )
 _WORDS = {"True": "true", "False": "false", "None": "null"}
-_BARE_ITEMS = re.compile(possessive(rf"""(?:{_SPACE}[^\W\d][^,{{}}\[\]<>"'\r\n]*+,){{2,}}+"""))
-_MEANT: dict[str, JsonValue] = {
-    "true": True,
-    "True": True,
-    "false": False,
-    "False": False,
-    "null": None,
-    "None": None,
-}
+_BARE_ITEMS = re.compile(possessive(rf"""(?:{_SPACE}[^\W\d][^,{{}}\[\]<>"'`\r\n]*+,){{2,}}+"""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +122,7 @@ def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
     if match is None:
         return None
     written = map(str.strip, match[0][:-1].split(","))
-    items = [_MEANT.get(one, one) for one in written]
+    items = [WORDS.get(one, one) for one in written]
     return MemberRun(items, match.end(), len(items), is_strict=False)
 
 

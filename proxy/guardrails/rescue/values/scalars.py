@@ -6,6 +6,7 @@ that closes what it stands in, or at a mark; brackets within it have to come in 
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +14,7 @@ from math import isinf
 from typing import Protocol
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
 
 class ValueProblem(StrEnum):
@@ -35,11 +36,11 @@ class Value:
     is_closed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+@dataclass
+class Unreadable(Exception):
     """What was written is no value; `items` are the whole ones of a list that breaks off."""
 
-    problem: ValueProblem
+    problem: ValueProblem = ValueProblem.UNEXPECTED
     items: tuple[JsonValue, ...] = field(default=(), compare=False)
 
 
@@ -84,29 +85,33 @@ _CODE = re.compile(r"0[0-9]+")
 _DIGITS_LIMIT = 1000
 
 
-def parse_number(text: str, *, is_python: bool = False) -> JsonValue | Unreadable:
-    """Return the number that a text is.
+def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
+    """Return the number that a text is, or raise `Unreadable`.
 
     Digits behind a zero are no number in JSON. Python's readers keep them as text: they may be a
     code of which the zero is a part, and what is due is for the schema to say.
     """
     if len(text) > _DIGITS_LIMIT:
-        return Unreadable(ValueProblem.TOO_LONG)
+        raise Unreadable(ValueProblem.TOO_LONG)
     match = _NUMBER.fullmatch(text)
+    if match is None and is_python and _CODE.fullmatch(text):
+        return text
     if match is None:
-        return text if is_python and _CODE.fullmatch(text) else Unreadable(ValueProblem.UNEXPECTED)
-    if match.lastindex is None:
-        return int(text)
-    number = float(text)
-    return Unreadable(ValueProblem.TOO_LONG) if isinf(number) else number
+        raise Unreadable
+    number = int(text) if match.lastindex is None else float(text)
+    if isinstance(number, float) and isinf(number):
+        raise Unreadable(ValueProblem.TOO_LONG)
+    return number
 
 
 def interpret(text: str) -> JsonValue:
     """Return what a text without quotation marks means: a word, a number, or itself."""
     if text in WORDS:
         return WORDS[text]
-    number = parse_number(text)
-    return text if isinstance(number, Unreadable) else number
+    try:
+        return parse_number(text)
+    except Unreadable:
+        return text
 
 
 _PLAIN = re.compile(r"[^,{}\[\]()<]+")
@@ -118,26 +123,14 @@ _PAIRS = {"}": "{", "]": "[", ")": "("}
 _DELIMITERS = ('<|"|>', "<escape>")
 
 
-class _Brackets:
-    """The brackets within a text that have not been closed."""
-
-    def __init__(self) -> None:
-        self._open = dict.fromkeys(_PAIRS.values(), 0)
-
-    @property
-    def are_paired(self) -> bool:
-        return not any(self._open.values())
-
-    def passes(self, char: str) -> bool:
-        """Count a bracket; False if it closes what stands around the text, or is one too many."""
-        if char not in _PAIRS:
-            self._open[char] += 1
-            return sum(self._open.values()) < _DEPTH_LIMIT
-        opening = _PAIRS[char]
-        if self._open[opening]:
-            self._open[opening] -= 1
-            return True
-        return char == ")"
+def _passes(opened: Counter[str], char: str) -> bool:
+    """Count a bracket; False if it closes what stands around the text, or is one too many."""
+    if char not in _PAIRS:
+        opened[char] += 1
+        return opened.total() < _DEPTH_LIMIT
+    is_inner = opened[_PAIRS[char]] > 0
+    opened[_PAIRS[char]] -= is_inner
+    return is_inner or char == ")"
 
 
 def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waiting[str | None]:
@@ -146,32 +139,20 @@ def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waitin
     Every comma ends the item of a list. `ends` are the marks that stand behind the whole value.
     """
     marks = literals_of(*ends, *_DELIMITERS)
-    brackets = _Brackets()
+    opened = Counter[str]()  # brackets that have not been closed
     pieces: list[str] = []
     while True:
         pieces.append((yield from cursor.take(_PLAIN)))
         char = yield from cursor.peek()
         if char == "<":
-            is_over = yield from _is_at(cursor, marks)
+            is_over = bool((yield from cursor.next_of(marks)))
         elif char == ",":
-            is_over = brackets.are_paired and (is_item or (yield from _is_before_key(cursor)))
+            is_over = not opened.total() and (
+                is_item or bool((yield from cursor.match(_KEY, _KEY_BEGINS, _SIGHT)))
+            )
         else:
-            is_over = not char or not brackets.passes(char)
+            is_over = not char or not _passes(opened, char)
         if is_over:
-            return "".join(pieces).strip() if brackets.are_paired else None
+            return "".join(pieces).strip() if not opened.total() else None
         cursor.advance(1)
         pieces.append(char)
-
-
-def _is_at(cursor: Cursor, marks: Literals) -> Waiting[bool]:
-    while (mark := cursor.here(marks)) is None:
-        yield
-    return bool(mark)
-
-
-def _is_before_key(cursor: Cursor) -> Waiting[bool]:
-    while True:
-        text, is_all = cursor.glimpse(_SIGHT)
-        if is_all or not _KEY_BEGINS.fullmatch(text):
-            return _KEY.match(text) is not None
-        yield

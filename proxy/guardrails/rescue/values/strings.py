@@ -26,11 +26,12 @@ _END_SIGHT = 256  # how far to look behind a quotation mark
 
 _COMMENTS = ("//", "/*", "# ")
 _KEY = re.compile(
-    r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|“[^”]*”|‘[^’]*’|[\w$.-]+)\s*[:=]""", re.DOTALL
+    r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|“[^”]*”|‘[^’]*’|(?:[\w$.-]|\\_)+)\s*[:=]""",
+    re.DOTALL,
 )
 _KEY_BEGINS = re.compile(
     r"""(?:"(?:[^"\\]|\\.)*\\?|'(?:[^'\\]|\\.)*\\?|"(?:[^"\\]|\\.)*"\s*|'(?:[^'\\]|\\.)*'\s*"""
-    r"""|“[^”]*|‘[^’]*|(?:“[^”]*”|‘[^’]*’)\s*|[\w$.-]+\s*)""",
+    r"""|“[^”]*|‘[^’]*|(?:“[^”]*”|‘[^’]*’)\s*|(?:[\w$.-]|\\_)+(?:\\|\s*))""",
     re.DOTALL,
 )
 _ITEM = re.compile(r"""["'“‘\[{(0-9-]|(?:true|false|null|True|False|None)\b|[A-Za-z_.]+\(""")
@@ -42,7 +43,7 @@ _PERHAPS_BEHIND_COMMA = f"{_BEHIND_COMMA}#“‘"
 # The same for the most frequent cases, within sight and only where the answer is no.
 _SPACE = r"\s{0,40}+"
 _NO_KEY_QUOTED = rf"""(?:"[^"\\]{{0,80}}+"|'[^'\\]{{0,80}}+'){_SPACE}(?=[^\s:=])"""
-_NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=-]))"
+_NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=\\-]))"
 _NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 
 

@@ -35,6 +35,16 @@ def unescape_entities(text: str) -> str:
     return unescape(text)
 
 
+def without_doubled_end(text: str, end: str) -> str:
+    """Return a value without its closing mark, which the model wrote twice.
+
+    In a text with other tags the mark may close one of them, and is left.
+    """
+    body, mark, rest = text.partition(end)
+    is_doubled = mark and body.strip() and not rest.strip() and "<" not in body
+    return body if is_doubled else text
+
+
 class LineEnds:
     """The line ends of the values of one call.
 

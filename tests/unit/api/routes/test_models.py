@@ -6,8 +6,10 @@ from fastapi import FastAPI
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import all_fronts
 from proxy.api.routes.models import models_router
+from proxy.backends.client import Description
 from proxy.conversation import json
-from proxy.errors import UnknownModel
+from proxy.errors import InvalidRequest, UnknownModel
+from proxy.serving.services import Services
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 
@@ -54,3 +56,53 @@ def test_models_are_listed_in_anthropics_shape_for_who_speaks_its_language() -> 
     shown = fetch("/v1/models/one", version)
     assert isinstance(shown, dict)
     assert (shown["type"], shown["display_name"]) == ("model", "one")
+
+
+TOLD = Description(
+    ("org/m", "/secret/m.gguf"), template="{{ tools }}", slots=2, window=2048, senses=("vision",)
+)
+
+
+def fetch_properties(services: Services, query: bytes = b"") -> json.JsonValue:
+    app = FastAPI()
+    app.include_router(models_router(services, all_fronts()))
+    client = HandMadeClient(path="/props")
+    scope = {**client.scope, "query_string": query}
+    asyncio.run(app(scope, client.receive, client.send))
+    assert client.status == 200
+    return json.parse(client.answer)
+
+
+def test_the_only_model_is_shown_in_llama_servers_shape() -> None:
+    assert fetch_properties(ServerOptions().alone(ScriptedBackend(description=TOLD))) == {
+        "model_alias": "one",
+        "default_generation_settings": {"n_ctx": 2048},
+        "chat_template": "{{ tools }}",
+        "modalities": {"vision": True, "audio": False},
+        "total_slots": 2,
+    }
+
+
+def test_what_nobody_knows_is_left_out() -> None:
+    shown = fetch_properties(ServerOptions().alone(ScriptedBackend()))
+    assert isinstance(shown, dict)
+    assert shown["default_generation_settings"] == {}
+    assert "total_slots" not in shown
+
+
+def test_one_of_several_models_is_shown_by_any_of_its_names() -> None:
+    backend = ScriptedBackend(description=TOLD)
+    services = Services(
+        [
+            ServerOptions().service(backend, name="small", aliases=("tiny",), upstream="org/m"),
+            ServerOptions().service(ScriptedBackend(), name="large"),
+        ]
+    )
+    shown = fetch_properties(services, b"model=tiny")
+    assert isinstance(shown, dict)
+    assert shown["model_alias"] == "small"
+    assert backend.described == ["org/m"]
+    with pytest.raises(InvalidRequest, match=r"\?model=NAME. Available: small, large"):
+        fetch_properties(services)
+    with pytest.raises(UnknownModel):
+        fetch_properties(services, b"model=other")

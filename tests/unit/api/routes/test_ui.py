@@ -10,8 +10,9 @@ import pytest
 from fastapi import FastAPI
 
 import proxy.api
+from proxy.api.feed_events import About
 from proxy.api.routes.ui import UI_PATHS, Dashboard, ui_router
-from proxy.api.watching import About, Watching
+from proxy.api.watching import Watching
 from proxy.observability.board import Board
 from proxy.serving.services import Services
 from tests.fakes.asgi import HandMadeClient

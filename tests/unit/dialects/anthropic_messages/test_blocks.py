@@ -4,12 +4,11 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.anthropic_messages.blocks import (
     Findings,
-    as_arguments,
     blocks_of,
     parts_of,
     texts_of,
 )
-from proxy.dialects.foreign_history import write_content
+from proxy.dialects.foreign_history import write_arguments, write_content
 from proxy.dialects.raw_json import JsonText, Node
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
@@ -149,7 +148,7 @@ def test_who_shows_no_pictures_has_his_texts_read() -> None:
 def test_content_is_a_string_or_blocks_or_nothing() -> None:
     assert blocks_of(None) == blocks_of(node([])) == []
     (block,) = blocks_of(node("Hi"))
-    assert (block.kind, block.text("text"), block.text("title")) == (
+    assert (block.kind, block.members.text("text"), block.members.text("title")) == (
         "text",
         JsonText("Hi", b'"Hi"'),
         None,
@@ -157,8 +156,8 @@ def test_content_is_a_string_or_blocks_or_nothing() -> None:
 
 
 def test_the_input_of_a_call_is_copied() -> None:
-    assert as_arguments(Node({"a": 1.0}, b'{ "a":1.0 }', "")).text == '{ "a":1.0 }'
-    assert as_arguments(None).text == "{}"
+    assert write_arguments(Node({"a": 1.0}, b'{ "a":1.0 }', "")).text == '{ "a":1.0 }'
+    assert write_arguments(None).text == "{}"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.anthropic_messages.decode import decode_request
-from proxy.dialects.anthropic_messages.tools import write_choice
+from proxy.dialects.foreign_history import write_choice
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 from tests.unit.dialects.anthropic_messages.conversations import TOOLS, body

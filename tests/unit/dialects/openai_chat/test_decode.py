@@ -11,7 +11,8 @@ from proxy.dialects.openai_chat.decode import (
     decode_request,
     read_choice,
 )
-from proxy.dialects.openai_chat.schema import validate
+from proxy.dialects.openai_chat.schema import ChatCompletionRequest
+from proxy.dialects.wire_schema import check
 from proxy.errors import InvalidRequest
 from tests.fakes.arrivals import is_linear
 from tests.fakes.playbook import CLOCK, WEATHER
@@ -257,7 +258,7 @@ def some(mode: str, *names: str) -> JsonObject:
 
 
 def read_one(choice: JsonValue) -> ReadChoice:
-    checked = validate({"messages": [{"role": "user"}], "tool_choice": choice})
+    checked = check(ChatCompletionRequest, {"messages": [{"role": "user"}], "tool_choice": choice})
     return read_choice(checked.tool_choice, (WEATHER, CLOCK))
 
 

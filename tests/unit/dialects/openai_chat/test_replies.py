@@ -14,12 +14,12 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.tools import WrittenCall
+from proxy.dialects.openai_chat.chunks import as_fragment
 from proxy.dialects.openai_chat.replies import (
     CallsInProgress,
     ChunkDecoder,
     ReplyPart,
     StreamedError,
-    call_fragment,
     decode_error,
 )
 
@@ -41,7 +41,7 @@ def read_calls(*chunks: list[JsonObject]) -> list[WrittenCall]:
     calls, reply = CallsInProgress(), ReplyInProgress()
     for fragments in chunks:
         for position, written in enumerate(fragments):
-            for event in calls.add(position, call_fragment(written)):
+            for event in calls.add(position, as_fragment(written)):
                 reply.add(event)
     for event in calls.finish():
         reply.add(event)
@@ -91,6 +91,49 @@ def test_without_ids_another_name_is_another_call(index: int | None) -> None:
     ) == [WrittenCall("f", "{}"), WrittenCall("g", "{}")]
 
 
+AGAIN = [WrittenCall("f", '{"a":1}'), WrittenCall("f", '{"a":2}')]
+
+
+@pytest.mark.parametrize("nothing", [None, "", " "])
+@pytest.mark.parametrize("index", [0, None])
+def test_without_ids_the_same_name_behind_whole_arguments_is_another_call(
+    index: int | None, nothing: str | None
+) -> None:
+    """As in vercel/ai#18440: every call has the index 0."""
+    one, two = '{"a":1}', '{"a":2}'
+    first = [fragment(index, nothing, "f", one)], [fragment(index, nothing, "f", two)]
+    assert read_calls(*first) == AGAIN
+    named = (
+        [fragment(index, nothing, "f", ""), fragment(0, nothing, None, one)],
+        [fragment(index, nothing, "f", "")],
+        [fragment(index, nothing, None, two[:4])],
+        [fragment(index, nothing, None, two[4:])],
+    )
+    assert read_calls(*named) == AGAIN
+
+
+def test_the_same_name_before_arguments_are_whole_is_no_other_call() -> None:
+    pieces = ("", '{"a":{', "}", '"}"', "}", "")
+    chunks = ([fragment(0, None, "f", piece)] for piece in pieces)
+    assert read_calls(*chunks) == [WrittenCall("f", "".join(pieces))]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_a_blank_id_is_none(blank: str) -> None:
+    assert read_calls([fragment(0, "c1", "f", '{"a"')], [fragment(0, blank, None, ":1}")]) == [
+        WrittenCall("f", '{"a":1}', "c1")
+    ]
+    assert read_calls([fragment(0, blank, "f", "{}")]) == [WrittenCall("f", "{}")]
+
+
+def test_arguments_behind_a_name_that_came_again_take_a_closer_look() -> None:
+    calls = CallsInProgress()
+    calls.add(0, as_fragment(fragment(0, None, "f", "{}")))
+    assert calls.go_on(0, [" "]) == [ToolCallArgumentsDelta(0, " ")]
+    calls.add(0, as_fragment(fragment(0, None, "f", "")))
+    assert calls.go_on(0, ["{"]) is None
+
+
 def test_an_id_that_comes_late_belongs_to_the_call_at_its_index() -> None:
     assert read_calls([fragment(0, None, "f", "{")], [fragment(0, "c1", None, "}")]) == [
         WrittenCall("f", "{}")
@@ -118,9 +161,9 @@ def test_a_function_that_is_no_object_is_nonsense() -> None:
 
 def test_a_call_goes_on_once_it_has_a_name() -> None:
     calls = CallsInProgress()
-    calls.add(0, call_fragment({"index": 3, "id": "a", "function": {"arguments": "{"}}))
+    calls.add(0, as_fragment({"index": 3, "id": "a", "function": {"arguments": "{"}}))
     assert calls.go_on(3, ["}"]) is None
-    calls.add(0, call_fragment({"index": 3, "function": {"name": "look"}}))
+    calls.add(0, as_fragment({"index": 3, "function": {"name": "look"}}))
     assert calls.go_on(3, ["", "}"]) == [ToolCallArgumentsDelta(0, "}")]
     assert calls.go_on(4, ["}"]) is None
 

@@ -6,7 +6,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.dialects.openai_chat.encode import CompletionBuilder, Identity
-from proxy.dialects.openai_chat.schema import ChatCompletionRequest, chat_schemas, validate
+from proxy.dialects.openai_chat.schema import ChatCompletionRequest, chat_schemas
 from proxy.dialects.wire_schema import WireObject, check
 from proxy.errors import InvalidRequest
 
@@ -73,14 +73,14 @@ def deep(levels: int) -> JsonObject:
     ],
 )
 def test_what_clients_send_is_accepted(members: JsonObject) -> None:
-    validate({"messages": [USER], **members})
+    check(ChatCompletionRequest, {"messages": [USER], **members})
 
 
 @pytest.mark.parametrize(
     "name", [name for name in ChatCompletionRequest.model_fields if name != "messages"]
 )
 def test_null_is_the_same_as_absent(name: str) -> None:
-    assert getattr(validate({"messages": [USER], name: None}), name) is None
+    assert getattr(check(ChatCompletionRequest, {"messages": [USER], name: None}), name) is None
 
 
 @pytest.mark.parametrize(
@@ -173,14 +173,14 @@ def test_null_is_the_same_as_absent(name: str) -> None:
 )
 def test_the_first_wrong_member_is_named_and_explained(members: JsonObject, problem: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        validate({"messages": [USER], **members})
+        check(ChatCompletionRequest, {"messages": [USER], **members})
 
     assert str(caught.value) == problem
 
 
 def test_one_wrong_member_is_enough_however_many_there_are() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        validate({"messages": [5] * 100_000})
+        check(ChatCompletionRequest, {"messages": [5] * 100_000})
 
     assert caught.value.param == "messages.0"
 

@@ -3,24 +3,24 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import parse_object
 from proxy.dialects.openai_responses import client_tools
 from proxy.dialects.openai_responses.client_tools import (
+    ID_PREFIXES,
     Origin,
     ToolKind,
     arguments_in,
     call_item,
     flat_name,
-    id_prefix,
-    is_whole,
 )
-from proxy.dialects.raw_json import Node, nodes_in
+from proxy.dialects.raw_json import Members, nodes_in
 from proxy.errors import InvalidRequest
 
 PATCH: JsonObject = {"type": "update_file", "path": "a.py", "diff": "+x"}
 
 
 def test_every_kind_of_call_has_ids_of_its_own() -> None:
-    assert len({id_prefix(kind) for kind in ToolKind}) == len(ToolKind)
+    assert len({ID_PREFIXES[kind] for kind in ToolKind}) == len(ToolKind)
 
 
 def test_the_member_of_a_namespace_comes_back_with_both_names() -> None:
@@ -93,7 +93,7 @@ def test_other_tools_get_calls_in_their_own_shape(
     ("text", "expected"), [("{}", True), ('{"a": [1]}', True), ("[]", False), ('{"a', False)]
 )
 def test_a_call_can_be_run_once_its_arguments_are_an_object(text: str, expected: bool) -> None:
-    assert is_whole(text) is expected
+    assert (parse_object(text) is not None) is expected
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_arguments_that_can_be_none_are_refused() -> None:
         arguments_in("function_call", nodes_in(members, json.dump(members)))
 
 
-def members(value: JsonObject) -> dict[str, Node]:
+def members(value: JsonObject) -> Members:
     return nodes_in(value, json.dump(value), "tools.0")
 
 
@@ -158,16 +158,16 @@ def test_parameters_that_are_no_schema_are_refused() -> None:
 
 
 def test_a_search_is_a_function_if_the_client_runs_it() -> None:
-    shown = client_tools.search(members({"execution": "client", "description": "find"}), "tools.0")
+    shown = client_tools.search(members({"execution": "client", "description": "find"}))
     assert shown.description is not None
     for hosted in ({}, {"execution": "server"}):
         with pytest.raises(InvalidRequest, match='Send it with `execution: "client"`'):
-            client_tools.search(members({**hosted}), "tools.0")
+            client_tools.search(members({**hosted}))
 
 
 @pytest.mark.parametrize("kind", [ToolKind.SHELL, ToolKind.LOCAL_SHELL, ToolKind.PATCH])
 def test_a_built_in_tool_gets_a_description_and_a_schema(kind: ToolKind) -> None:
-    shown = client_tools.built_in(kind, {}, "tools.0")
+    shown = client_tools.built_in(kind, members({}))
     assert shown.description is not None
     jsonschema.Draft202012Validator.check_schema(shown.checked)
     assert not is_valid({}, shown)
@@ -175,10 +175,10 @@ def test_a_built_in_tool_gets_a_description_and_a_schema(kind: ToolKind) -> None
 
 def test_only_a_local_shell_is_one_that_the_client_runs() -> None:
     local = members({"environment": {"type": "local"}})
-    client_tools.built_in(ToolKind.SHELL, local, "tools.0")
+    client_tools.built_in(ToolKind.SHELL, local)
     hosted = members({"environment": {"type": "container_auto"}})
     with pytest.raises(InvalidRequest) as caught:
-        client_tools.built_in(ToolKind.SHELL, hosted, "tools.0")
+        client_tools.built_in(ToolKind.SHELL, hosted)
     assert caught.value.param == "tools.0.environment"
 
 
@@ -192,7 +192,7 @@ def test_only_a_local_shell_is_one_that_the_client_runs() -> None:
     ],
 )
 def test_a_patch_needs_a_diff_unless_it_deletes(operation: JsonObject, expected: bool) -> None:
-    assert is_valid(operation, client_tools.built_in(ToolKind.PATCH, {}, "tools.0")) is expected
+    assert is_valid(operation, client_tools.built_in(ToolKind.PATCH, members({}))) is expected
 
 
 def custom(form: JsonValue, **others: JsonValue) -> client_tools.OfferedForm:

@@ -104,7 +104,7 @@ def test_a_summary_has_events_of_its_own_and_thoughts_may_be_signed() -> None:
 
 
 def test_the_arguments_of_a_function_are_shown_while_they_are_written() -> None:
-    item = OpenCall("fc_1", 0, Origin(ToolKind.FUNCTION, "f", "n"), "c")
+    item = OpenCall("fc_1", Origin(ToolKind.FUNCTION, "f", "n"), "c")
     events = written(item, "", '{"a"', ": 1}")
     assert events == [
         ("response.function_call_arguments.delta", {"delta": '{"a"'}),
@@ -115,25 +115,25 @@ def test_the_arguments_of_a_function_are_shown_while_they_are_written() -> None:
 
 
 def test_the_input_of_a_custom_tool_is_shown_when_it_is_whole() -> None:
-    item = OpenCall("ctc_1", 0, Origin(ToolKind.CUSTOM, "run"), "c")
+    item = OpenCall("ctc_1", Origin(ToolKind.CUSTOM, "run"), "c")
     assert written(item, '{"input": "a', 'b"}') == [
         ("response.custom_tool_call_input.delta", {"delta": "ab"}),
         ("response.custom_tool_call_input.done", {"input": "ab"}),
     ]
-    empty = OpenCall("ctc_2", 0, Origin(ToolKind.CUSTOM, "run"), "c")
+    empty = OpenCall("ctc_2", Origin(ToolKind.CUSTOM, "run"), "c")
     assert written(empty, '{"input": ""}') == [
         ("response.custom_tool_call_input.done", {"input": ""})
     ]
 
 
 def test_other_calls_are_told_as_a_whole_only() -> None:
-    item = OpenCall("sh_1", 0, Origin(ToolKind.SHELL, "shell"), "c")
+    item = OpenCall("sh_1", Origin(ToolKind.SHELL, "shell"), "c")
     assert written(item, '{"commands": ["ls"]}') == []
     assert item.item("completed")["type"] == "shell_call"
 
 
 def make() -> OutputItems:
-    return OutputItems(AnswerTerms("m", {}, {}), make_token())
+    return OutputItems(AnswerTerms({}, {}), make_token())
 
 
 def taken(output: OutputItems, *events: ReplyEvent) -> list[Event]:

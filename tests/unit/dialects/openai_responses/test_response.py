@@ -6,7 +6,6 @@ from proxy.dialects.front import Problem
 from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 from proxy.dialects.openai_responses.response import (
     AnswerTerms,
-    Identity,
     ResponseState,
     echo_of,
     ending_of,
@@ -32,22 +31,24 @@ def test_what_is_repeated_stands_on_one_line() -> None:
 
 def test_a_call_leads_to_the_tool_that_the_client_knows() -> None:
     origin = Origin(ToolKind.CUSTOM, "run")
-    terms = AnswerTerms("m", {"previous_response_id": b'"resp_1"'}, {"run": origin})
+    terms = AnswerTerms({"previous_response_id": b'"resp_1"'}, {"run": origin})
     assert terms.origin_of("run") is origin
     assert terms.origin_of("f") == Origin(ToolKind.FUNCTION, "f")
     assert terms.previous_id == "resp_1"
-    assert AnswerTerms("m", {"previous_response_id": b"null"}, {}).previous_id is None
+    assert AnswerTerms({"previous_response_id": b"null"}, {}).previous_id is None
 
 
 def test_the_object_says_how_far_it_is() -> None:
-    terms = AnswerTerms("m", echo_of({}), {}, is_stored=True)
-    identity = Identity("resp_1", 5, "m")
-    begun = json.parse(response_object(identity, terms, ResponseState()))
+    terms = AnswerTerms(echo_of({}), {}, is_stored=True)
+    state = ResponseState("resp_1", 5, "m")
+    begun = json.parse(response_object(terms, state))
     assert isinstance(begun, dict)
     assert (begun["status"], begun["output"], begun["usage"]) == ("in_progress", [], None)
     assert (begun["id"], begun["created_at"], begun["store"]) == ("resp_1", 5, True)
-    state = ResponseState("incomplete", [b'{"a":1}'], usage_of({}), None, "max_output_tokens")
-    ended = json.parse(response_object(identity, terms, state))
+    state = ResponseState(
+        "resp_1", 5, "m", "incomplete", [b'{"a":1}'], usage_of({}), None, "max_output_tokens"
+    )
+    ended = json.parse(response_object(terms, state))
     assert isinstance(ended, dict)
     assert ended["output"] == [{"a": 1}]
     assert ended["incomplete_details"] == {"reason": "max_output_tokens"}

@@ -2,7 +2,8 @@ import pytest
 from openai.types.responses import Response
 
 from proxy.conversation.json import JsonValue
-from proxy.dialects.openai_responses.schema import responses_schemas, validate
+from proxy.dialects.openai_responses.schema import ResponseRequest, responses_schemas
+from proxy.dialects.wire_schema import check
 from proxy.errors import InvalidRequest
 
 
@@ -21,12 +22,14 @@ from proxy.errors import InvalidRequest
 )
 def test_the_field_that_is_wrong_is_named(field: str, value: JsonValue, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        validate({field: value})
+        check(ResponseRequest, {field: value})
     assert caught.value.param == param
 
 
 def test_what_nobody_knows_and_what_is_null_is_no_error() -> None:
-    checked = validate({"model": None, "brand_new": {"a": 1}, "text": {"verbosity": "low"}})
+    checked = check(
+        ResponseRequest, {"model": None, "brand_new": {"a": 1}, "text": {"verbosity": "low"}}
+    )
     assert checked.model is None
     assert checked.text is not None
     assert checked.text.format is None

@@ -2,13 +2,13 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.gemma import BareGemma, BareGemmaInText, Gemma, GemmaConvention
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
+from proxy.guardrails.formats.gemma import BARE_GEMMA, BARE_GEMMA_IN_TEXT, GEMMA, GemmaConvention
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import read_syntax, run
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again, retold
 
-GEMMA = GemmaConvention()
+CONVENTION = GemmaConvention()
 DESCRIPTION = """You can call these functions:
 [
 {"type":"function","function":{"name":"send","description":"send","parameters":\
@@ -27,20 +27,20 @@ You get the results in tool_output code blocks.%s"""
 def test_functions_are_described_as_a_list() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = ",\n" + RESPOND.source.decode()
-    assert GEMMA.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
-    assert GEMMA.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+    assert CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
 def test_all_calls_stand_in_one_code_block() -> None:
     calls = [ToolCall("a", "send", '{"to": "````"}'), ToolCall("b", "wait", "{}")]
-    assert GEMMA.write_calls("Sending.", calls) == (
+    assert CONVENTION.write_calls("Sending.", calls) == (
         'Sending.\n\n```json\n{"name": "send", "parameters": {"to": "\\u0060`\\u0060`"}}\n'
         '{"name": "wait", "parameters": {}}\n```'
     )
 
 
 def test_a_result_stands_in_a_code_block() -> None:
-    assert GEMMA.write_result("send", "a", "a\n```\nb") == (
+    assert CONVENTION.write_result("send", "a", "a\n```\nb") == (
         '```tool_output\n{"name": "send", "content": "a\\n\\u0060``\\nb"}\n```'
     )
 
@@ -51,14 +51,14 @@ def test_the_other_forms_that_google_documents_are_read_too() -> None:
         '[send(to="x")]',
         '```tool_code\nprint(send(to="x"))\n```',
     ):
-        (call,) = read_again(GEMMA, written, ["send"])
+        (call,) = read_again(CONVENTION, written, ["send"])
         assert (call.name, call.arguments) == ("send", {"to": "x"})
 
 
 def test_a_call_of_a_tool_that_is_not_offered_is_an_answer_in_json() -> None:
-    written = GEMMA.write_calls("", [ToolCall("a", "send", "{}")])
-    assert read_again(GEMMA, written, ["wait"]) == []
-    assert retold(GEMMA, ToolCall("a", "send", "{}")) != []
+    written = CONVENTION.write_calls("", [ToolCall("a", "send", "{}")])
+    assert read_again(CONVENTION, written, ["wait"]) == []
+    assert retold(CONVENTION, ToolCall("a", "send", "{}")) != []
 
 
 NOTE = WrittenCall("note", {"text": 'say "hi"', "n": 2})
@@ -76,14 +76,14 @@ BODY = 'note{text:<|"|>say "hi"<|"|>,n:2}'
     ],
 )
 def test_a_call_stands_between_marks(text: str) -> None:
-    assert read_syntax(Gemma(), f"{text}x") == (Calls((NOTE,)), "x")
+    assert read_syntax(GEMMA, f"{text}x") == (Calls((NOTE,)), "x")
 
 
 def test_marks_may_be_missing() -> None:
     opened = Calls((NOTE,), closed=False)
-    assert read_syntax(Gemma(), f"<|tool_call>call:{BODY}")[0] == opened
-    assert read_syntax(BareGemma(), f"call:{BODY}\n") == (opened, "")
-    assert read_syntax(BareGemmaInText(), f"\ncall:{BODY}<tool_call|>")[0] == Calls((NOTE,))
+    assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}")[0] == opened
+    assert read_syntax(BARE_GEMMA, f"call:{BODY}\n") == (opened, "")
+    assert read_syntax(BARE_GEMMA_IN_TEXT, f"\ncall:{BODY}<tool_call|>")[0] == Calls((NOTE,))
 
 
 @pytest.mark.parametrize(
@@ -99,42 +99,42 @@ def test_marks_may_be_missing() -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(Gemma(), text)[0] == NotACall(reason)
+    assert read_syntax(GEMMA, text)[0] == NoCall(reason)
 
 
 def test_the_word_before_the_name_may_be_missing() -> None:
     found = Calls((WrittenCall("f", {"a": "x"}),))
-    assert read_syntax(Gemma(), '<|tool_call>f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
-    assert read_syntax(Gemma(), '<|tool_call>call: f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
+    assert read_syntax(GEMMA, '<|tool_call>f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
+    assert read_syntax(GEMMA, '<|tool_call>call: f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
 
 
 @pytest.mark.parametrize("word", ["call:", ":", "call :", " : ", "call: "])
 def test_the_word_or_the_space_around_its_colon_may_be_odd(word: str) -> None:
     found = Calls((WrittenCall("f", {"a": "x"}),))
-    assert read_syntax(Gemma(), f'<|tool_call>{word}f{{a:<|"|>x<|"|>}}<tool_call|>')[0] == found
+    assert read_syntax(GEMMA, f'<|tool_call>{word}f{{a:<|"|>x<|"|>}}<tool_call|>')[0] == found
 
 
 def test_a_tool_may_be_named_like_the_word() -> None:
     found = Calls((WrittenCall("callback", {}),))
-    assert read_syntax(Gemma(), "<|tool_call>callback{}<tool_call|>")[0] == found
+    assert read_syntax(GEMMA, "<|tool_call>callback{}<tool_call|>")[0] == found
 
 
 def test_several_calls_may_stand_between_one_pair_of_marks() -> None:
     both = Calls((NOTE, WrittenCall("f", {})))
-    assert read_syntax(Gemma(), f"<|tool_call>call:{BODY}call:f{{}}<tool_call|> x") == (both, " x")
-    assert read_syntax(Gemma(), f"<|tool_call>call:{BODY}\ncall:f{{}}\n<tool_call|>")[0] == both
-    open_row = read_syntax(Gemma(), f"<|tool_call>call:{BODY}call:f{{}}")[0]
+    assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}call:f{{}}<tool_call|> x") == (both, " x")
+    assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}\ncall:f{{}}\n<tool_call|>")[0] == both
+    open_row = read_syntax(GEMMA, f"<|tool_call>call:{BODY}call:f{{}}")[0]
     assert open_row == Calls(both.calls, closed=False)
-    broken = read_syntax(Gemma(), f"<|tool_call>call:{BODY}call:f<tool_call|>")[0]
-    assert isinstance(broken, NotACall)
+    broken = read_syntax(GEMMA, f"<|tool_call>call:{BODY}call:f<tool_call|>")[0]
+    assert isinstance(broken, NoCall)
     behind = "call:f{}"
-    assert read_syntax(Gemma(), f"<|tool_call>call:{BODY}<tool_call|>{behind}")[1] == behind
+    assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}<tool_call|>{behind}")[1] == behind
 
 
 def test_there_is_a_limit_to_the_calls_between_two_marks() -> None:
     text = f"call:f{{}}{'call:f{}' * 200}"
     cursor = Cursor(text, is_finished=True)
-    found = run(cursor, Gemma().read(cursor, "<|tool_call>"), [])[0]
+    found = run(cursor, GEMMA.read(cursor, "<|tool_call>"), [])[0]
     assert isinstance(found, Calls)
     assert len(found.calls) == MOST_CALLS + 1
 
@@ -156,26 +156,26 @@ def test_a_value_without_delimiters_ends_where_the_next_key_begins(
 ) -> None:
     call = WrittenCall("f", {"a": value, "b": "z"})
     text = f'<|tool_call>call:f{{a:{written},b:<|"|>z<|"|>}}<tool_call|>'
-    assert read_syntax(Gemma(), text)[0] == Calls((call,))
+    assert read_syntax(GEMMA, text)[0] == Calls((call,))
 
 
 def test_an_item_without_delimiters_has_no_comma() -> None:
     call = WrittenCall("f", {"a": ["it's", "so", 1]})
-    assert read_syntax(Gemma(), "<|tool_call>call:f{a:[it's, so, 1]}<tool_call|>")[0] == Calls(
+    assert read_syntax(GEMMA, "<|tool_call>call:f{a:[it's, so, 1]}<tool_call|>")[0] == Calls(
         (call,)
     )
-    broken = read_syntax(Gemma(), "<|tool_call>call:f{a:[it's,,so]}<tool_call|>")[0]
-    assert broken == NotACall(Reason.BROKEN)
+    broken = read_syntax(GEMMA, "<|tool_call>call:f{a:[it's,,so]}<tool_call|>")[0]
+    assert broken == NoCall(Reason.BROKEN)
 
 
 def test_the_last_delimiter_may_be_missing_at_the_end_of_the_reply() -> None:
     call = Calls((WrittenCall("f", {"n": 1, "a": 'x {y} "z"'}),))
     text = '<|tool_call>call:f{n:1,a:<|"|>x {y} "z"}<tool_call|>'
-    assert read_syntax(Gemma(), text)[0] == call
-    assert read_syntax(Gemma(), f"{text}\n")[0] == call
+    assert read_syntax(GEMMA, text)[0] == call
+    assert read_syntax(GEMMA, f"{text}\n")[0] == call
     data = '<|tool_call>call:f{a:<|"|>x}<tool_call|> y<|"|>}<tool_call|>'
     within = WrittenCall("f", {"a": "x}<tool_call|> y"})
-    assert read_syntax(Gemma(), data)[0] == Calls((within,))
+    assert read_syntax(GEMMA, data)[0] == Calls((within,))
 
 
 @pytest.mark.parametrize(
@@ -193,11 +193,11 @@ def test_the_last_delimiter_may_be_missing_at_the_end_of_the_reply() -> None:
     ],
 )
 def test_where_two_readings_exist_there_is_none(text: str) -> None:
-    assert read_syntax(Gemma(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(GEMMA, text)[0] == NoCall(Reason.BROKEN)
 
 
 def test_a_single_text_may_go_up_to_the_mark() -> None:
     content = "# Title\n\nSome `words`, and more.\nA line"
     call = WrittenCall("write", {"content": content})
     text = f"<|tool_call>call:write{{content:{content}<tool_call|>"
-    assert read_syntax(Gemma(), text)[0] == Calls((call,))
+    assert read_syntax(GEMMA, text)[0] == Calls((call,))

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.guardrails.formats.hermes import HERMES, HermesConvention
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from tests.fakes.arrivals import read_syntax
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, retold
 
@@ -122,7 +122,7 @@ def test_a_name_alone_is_a_call_without_arguments() -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(HERMES, text)[0] == NotACall(reason)
+    assert read_syntax(HERMES, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize("closer", ["</tool>", "</function>", "</minimax:tool_call>"])

@@ -5,12 +5,12 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import TextDelta
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.json_contract import JsonContract, JsonContractConvention
+from proxy.guardrails.formats.json_contract import JsonContractConvention, json_contract
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply, ReplyReader
 from proxy.guardrails.rescue.findings import FoundCalls, Prose
 from proxy.guardrails.rescue.registry import order_syntaxes
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.respond import make_respond_tool
 from tests.fakes.arrivals import chunkings, read_syntax, scan
 from tests.fakes.playbook import CLOCK, WEATHER
@@ -85,7 +85,7 @@ def test_a_tool_that_is_not_offered_is_still_called() -> None:
     assert retold(CONTRACT, ToolCall("a", "respond", "{}")) == [WrittenCall("respond", {})]
 
 
-READ_CONTRACT = JsonContract("respond")
+READ_CONTRACT = json_contract("respond")
 LOOK = '{"type": "tool_call", "name": "look", "arguments": {"at": "}"}}'
 FINAL = '{"type": "final", "content": "It is \\"here\\"."}'
 READ_CALL = WrittenCall("look", {"at": "}"})
@@ -138,7 +138,7 @@ def test_results_that_the_model_invents_count_for_nothing() -> None:
         Calls((READ_CALL,)),
         "",
     )
-    assert read_syntax(READ_CONTRACT, result)[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(READ_CONTRACT, result)[0] == NoCall(Reason.NOT_A_CALL)
 
 
 @pytest.mark.parametrize("text", [LOOK[:-1], f"```json\n{LOOK}\n", FINAL[:-1]])
@@ -149,9 +149,9 @@ def test_what_is_not_closed_may_yet_be_a_call(text: str) -> None:
 
 
 def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
-    contract = JsonContract()
+    contract = json_contract()
     assert read_syntax(contract, FINAL) == (
-        NotACall(Reason.NOT_A_CALL),
+        NoCall(Reason.NOT_A_CALL),
         '"It is \\"here\\"."}',
     )
     said = LOOK.replace('"name"', '"content": "So", "name"')
@@ -175,7 +175,7 @@ def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str) -> None:
-    assert read_syntax(READ_CONTRACT, text)[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(READ_CONTRACT, text)[0] == NoCall(Reason.NOT_A_CALL)
 
 
 def test_an_object_that_is_not_the_contracts_is_given_up_early() -> None:
@@ -184,7 +184,7 @@ def test_an_object_that_is_not_the_contracts_is_given_up_early() -> None:
 
 @pytest.mark.parametrize("text", [FINAL[:-3], '{"type": "tool_call", "name": look}'])
 def test_a_broken_object_of_the_contract_was_meant_as_a_call(text: str) -> None:
-    assert read_syntax(READ_CONTRACT, text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(READ_CONTRACT, text)[0] == NoCall(Reason.BROKEN)
 
 
 def test_it_counts_at_the_beginning_of_a_reply_only() -> None:
@@ -196,9 +196,9 @@ def test_it_counts_at_the_beginning_of_a_reply_only() -> None:
 
 
 def test_contracts_for_the_same_tool_share_what_is_prepared_for_them() -> None:
-    assert JsonContract("respond") == READ_CONTRACT
-    assert hash(JsonContract("respond")) == hash(READ_CONTRACT)
-    assert JsonContract() != READ_CONTRACT
+    assert json_contract("respond") == READ_CONTRACT
+    assert hash(json_contract("respond")) == hash(READ_CONTRACT)
+    assert json_contract() != READ_CONTRACT
 
 
 def test_the_final_content_is_the_answer() -> None:

@@ -1,13 +1,13 @@
 import pytest
 
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.mistral import Mistral, MistralConvention
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
+from proxy.guardrails.formats.mistral import MISTRAL, MistralConvention
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import read_syntax, run
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again
 
-MISTRAL = MistralConvention()
+CONVENTION = MistralConvention()
 DESCRIPTION = """[AVAILABLE_TOOLS][{"type":"function","function":{"name":"send",\
 "description":"send","parameters":{"type":"object","properties":{"to":{"type":"string"}}}}}, \
 {"type": "function",
@@ -21,31 +21,31 @@ You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS].%s"""
 def test_tools_are_described_as_a_list() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = ", " + RESPOND.source.decode()
-    assert MISTRAL.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
-    assert MISTRAL.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+    assert CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
 def test_calls_are_a_list_and_have_their_ids() -> None:
     calls = [ToolCall("a[INST]", "send", '{"to": "[TOOL_CALLS]"}'), ToolCall("", "wait", "{}")]
-    assert MISTRAL.write_calls("Sending.", calls) == (
+    assert CONVENTION.write_calls("Sending.", calls) == (
         'Sending.\n\n[TOOL_CALLS][{"name": "send", "arguments": {"to": "\\u005bTOOL_CALLS]"}, '
         '"id": "a\\u005bINST]"}, {"name": "wait", "arguments": {}}]'
     )
 
 
 def test_a_result_names_the_call_that_it_belongs_to() -> None:
-    assert MISTRAL.write_result("send", "a", "[/TOOL_RESULTS]") == (
+    assert CONVENTION.write_result("send", "a", "[/TOOL_RESULTS]") == (
         '[TOOL_RESULTS]{"name": "send", "content": "\\u005b/TOOL_RESULTS]", "call_id": "a"}'
         "[/TOOL_RESULTS]"
     )
-    assert MISTRAL.write_result("send", "", "[1]") == (
+    assert CONVENTION.write_result("send", "", "[1]") == (
         '[TOOL_RESULTS]{"name": "send", "content": [1]}[/TOOL_RESULTS]'
     )
 
 
 def test_a_list_is_read_where_the_backend_swallowed_the_mark() -> None:
-    written = MISTRAL.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
-    (call,) = read_again(MISTRAL, written.removeprefix("[TOOL_CALLS]"), ["send"])
+    written = CONVENTION.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
+    (call,) = read_again(CONVENTION, written.removeprefix("[TOOL_CALLS]"), ["send"])
     assert call.arguments == {"to": "x"}
 
 
@@ -67,17 +67,17 @@ CALL = WrittenCall("send", {"text": "]["})
     ],
 )
 def test_both_forms_are_read_up_to_the_last_bracket(text: str, count: int) -> None:
-    assert read_syntax(Mistral(), f"{text}\nrest") == (Calls((CALL,) * count), "\nrest")
+    assert read_syntax(MISTRAL, f"{text}\nrest") == (Calls((CALL,) * count), "\nrest")
 
 
 def test_another_mark_is_left_for_the_next_reading() -> None:
     text = '[TOOL_CALLS]now{}[TOOL_CALLS]send{"text": "x"}'
-    result = read_syntax(Mistral(), text)
+    result = read_syntax(MISTRAL, text)
     assert result == (Calls((WrittenCall("now", {}),)), '[TOOL_CALLS]send{"text": "x"}')
 
 
 def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
-    result, _ = read_syntax(Mistral(), '[TOOL_CALLS]send[ARGS]{"text": "]["')
+    result, _ = read_syntax(MISTRAL, '[TOOL_CALLS]send[ARGS]{"text": "]["')
     assert result == Calls((CALL,), closed=False)
 
 
@@ -95,7 +95,7 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(Mistral(), text)[0] == NotACall(reason)
+    assert read_syntax(MISTRAL, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     ],
 )
 def test_other_forms_stand_behind_the_mark_too(text: str, count: int) -> None:
-    assert read_syntax(Mistral(), text) == (Calls((CALL,) * count), "")
+    assert read_syntax(MISTRAL, text) == (Calls((CALL,) * count), "")
 
 
 @pytest.mark.parametrize("text", ["[TOOL_CALLS]send(text)", f"[TOOL_CALLS]{SEND_CALL}, {{oh}}"])
 def test_a_broken_other_form_is_no_call(text: str) -> None:
-    assert read_syntax(Mistral(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(MISTRAL, text)[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("between", ["", "\n", ", "])
@@ -121,20 +121,20 @@ def test_further_calls_need_no_first_mark(between: str) -> None:
     one = 'send[ARGS]{"text": "]["}'
     text = f"[TOOL_CALLS]{one}{between}send[CALL_ID]a1[ARGS]{{}} and so on"
     found = Calls((CALL, WrittenCall("send", {})))
-    assert read_syntax(Mistral(), text) == (found, " and so on")
+    assert read_syntax(MISTRAL, text) == (found, " and so on")
     broken = f"[TOOL_CALLS]{one}{between}send[ARGS]{{oh}}"
-    assert read_syntax(Mistral(), broken)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(MISTRAL, broken)[0] == NoCall(Reason.BROKEN)
     again = f"[TOOL_CALLS]{one}{between}"
-    assert read_syntax(Mistral(), f"{again}[TOOL_CALLS]{one}")[0] == Calls((CALL,))
+    assert read_syntax(MISTRAL, f"{again}[TOOL_CALLS]{one}")[0] == Calls((CALL,))
 
 
 def test_there_is_a_limit_to_the_calls_behind_one_mark() -> None:
     cursor = Cursor("f[ARGS]{}" * 200, is_finished=True)
-    found = run(cursor, Mistral().read(cursor, "[TOOL_CALLS]"), [])[0]
+    found = run(cursor, MISTRAL.read(cursor, "[TOOL_CALLS]"), [])[0]
     assert isinstance(found, Calls)
     assert len(found.calls) == MOST_CALLS + 1
 
 
 def test_a_parenthesis_missing_at_the_end_makes_the_call_broken() -> None:
     text = '[TOOL_CALLS]send(text="]["'
-    assert read_syntax(Mistral(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(MISTRAL, text)[0] == NoCall(Reason.BROKEN)

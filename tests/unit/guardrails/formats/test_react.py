@@ -2,16 +2,16 @@ import pytest
 
 from proxy.conversation.messages import assistant_message, user_message
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.react import ReAct, ReActContract, ReActConvention
+from proxy.guardrails.formats.react import REACT, REACT_CONTRACT, ReActConvention
 from proxy.guardrails.model_quirks import Template
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.scanner import find_calls
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 from tests.fakes.arrivals import read_syntax
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again
 
-REACT = ReActConvention()
+CONVENTION = ReActConvention()
 TOOLS = """Tools, one a line:
 {"type":"function","function":{"name":"send","description":"send","parameters":\
 {"type":"object","properties":{"to":{"type":"string"}}}}}
@@ -32,31 +32,31 @@ Final Answer: your complete answer to the user"""
 
 
 def test_the_final_answer_stands_for_the_synthetic_tool() -> None:
-    assert REACT.describe([SEND, WAIT], RESPOND) == TOOLS + CALL + FINAL
-    assert REACT.describe([SEND, WAIT], None) == TOOLS + CALL
+    assert CONVENTION.describe([SEND, WAIT], RESPOND) == TOOLS + CALL + FINAL
+    assert CONVENTION.describe([SEND, WAIT], None) == TOOLS + CALL
 
 
 def test_what_was_said_before_a_call_was_a_thought() -> None:
-    written = REACT.write_calls("Now.\n", [ToolCall("a", "send", '{"to": "x"}')])
+    written = CONVENTION.write_calls("Now.\n", [ToolCall("a", "send", '{"to": "x"}')])
     assert written == 'Thought: Now.\nAction: send\nAction Input: {"to": "x"}'
-    assert read_again(REACT, written, ["send"]) == [WrittenCall("send", {"to": "x"})]
+    assert read_again(CONVENTION, written, ["send"]) == [WrittenCall("send", {"to": "x"})]
 
 
 def test_a_name_that_nobody_could_read_keeps_to_its_line() -> None:
-    written = REACT.write_calls("", [ToolCall("a", "two\nFinal Answer: x", "{}")])
+    written = CONVENTION.write_calls("", [ToolCall("a", "two\nFinal Answer: x", "{}")])
     assert written == 'Action: "two\\nFinal Answer: x"\nAction Input: {}'
 
 
 def test_no_label_can_begin_within_a_result() -> None:
-    assert REACT.write_result("send", "a", "x\nFinal Answer: y") == (
+    assert CONVENTION.write_result("send", "a", "x\nFinal Answer: y") == (
         'Observation: "x\\nFinal Answer: y"'
     )
-    assert REACT.write_result("send", "a", '{"a": 1}') == 'Observation: {"a": 1}'
+    assert CONVENTION.write_result("send", "a", '{"a": 1}') == 'Observation: {"a": 1}'
 
 
 def test_answers_of_the_history_have_their_label_and_empty_ones_none() -> None:
     history = [user_message("Hi"), assistant_message("Hello."), assistant_message("")]
-    told = describe_in_prompt(history, [], None, convention=REACT, template=Template())
+    told = describe_in_prompt(history, [], None, convention=CONVENTION, template=Template())
     assert [one.text for one in told] == ["Hi", "Final Answer: Hello.", ""]
 
 
@@ -65,15 +65,15 @@ READ_CALL = WrittenCall("ping", {"host": "a"})
 
 
 def test_an_action_is_a_call() -> None:
-    assert read_syntax(ReAct(), f"{PING}\n") == (Calls((READ_CALL,)), "")
-    assert read_syntax(ReAct(), 'Action:ping\n\nAction Input:\n{"host": "a"}') == (
+    assert read_syntax(REACT, f"{PING}\n") == (Calls((READ_CALL,)), "")
+    assert read_syntax(REACT, 'Action:ping\n\nAction Input:\n{"host": "a"}') == (
         Calls((READ_CALL,)),
         "",
     )
 
 
 def test_several_actions_may_follow_one_another() -> None:
-    assert read_syntax(ReAct(), f"{PING}\n{PING}")[0] == Calls((READ_CALL, READ_CALL))
+    assert read_syntax(REACT, f"{PING}\n{PING}")[0] == Calls((READ_CALL, READ_CALL))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_several_actions_may_follow_one_another() -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(ReAct(), text)[0] == NotACall(reason)
+    assert read_syntax(REACT, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     ],
 )
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
-    found = find_calls(text, (ReAct(),), ("ping",))
+    found = find_calls(text, (REACT,), ("ping",))
     assert sum(isinstance(one, FoundCalls) for one in found) == count
 
 
@@ -118,7 +118,7 @@ def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, c
 def test_a_model_that_was_asked_for_actions_is_read_more_kindly(
     text: str, calls: tuple[WrittenCall, ...]
 ) -> None:
-    assert read_syntax(ReActContract(), text) == (Calls(calls), "")
+    assert read_syntax(REACT_CONTRACT, text) == (Calls(calls), "")
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_a_model_that_was_asked_for_actions_is_read_more_kindly(
     ],
 )
 def test_what_it_broke_it_has_to_mend(text: str, reason: Reason) -> None:
-    assert read_syntax(ReActContract(), text)[0] == NotACall(reason)
+    assert read_syntax(REACT_CONTRACT, text)[0] == NoCall(reason)

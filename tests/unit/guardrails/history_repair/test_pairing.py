@@ -21,6 +21,13 @@ def test_an_orphan_is_introduced_by_its_tool_if_that_is_known() -> None:
     assert introduce_orphan("").startswith("Result, ")
 
 
+def test_a_call_without_a_name_is_answered_by_a_result_without_one() -> None:
+    messages = history(called(call(None, "")), {"role": "tool", "content": "fine"})
+    healed, _ = pair(messages)
+    assert [message.role for message in healed] == ["assistant", "tool"]
+    assert list_completed_calls(healed)[0].has_failed is False
+
+
 HI = said("user", "Hi")
 NOTE = result("a", UNANSWERED)
 

@@ -4,8 +4,8 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText
 from proxy.guardrails.rescue.modes import Beginning, OpeningAttempt
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.plain_json import BareJson
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
+from proxy.guardrails.rescue.syntaxes.plain_json import BARE_JSON
 from proxy.guardrails.rescue.syntaxes.xml_tags import QWEN_CODER
 from proxy.guardrails.rescue.values.cursor import Cursor
 
@@ -35,7 +35,7 @@ def test_if_none_finds_a_call_the_one_that_came_furthest_tells_why() -> None:
     attempt = OpeningAttempt(cursor, BOTH, ())
     assert attempt.resume() is None
     cursor.feed("!")
-    assert attempt.resume() == NotACall(Reason.BROKEN)
+    assert attempt.resume() == NoCall(Reason.BROKEN)
     assert cursor.source() == '<tool_call> {"name": no'
     assert attempt.is_marked
 
@@ -56,7 +56,7 @@ def test_arguments_are_announced_as_they_arrive() -> None:
 def test_an_unmarked_call_to_a_tool_that_is_not_offered_is_not_announced() -> None:
     text = '{"name": "f", "arguments": {}}'
     for offered, count in (((), 0), (("f",), 2)):
-        attempt = OpeningAttempt(Cursor(text, is_finished=True), [("{", BareJson())], offered)
+        attempt = OpeningAttempt(Cursor(text, is_finished=True), [("{", BARE_JSON)], offered)
         assert isinstance(attempt.resume(), Calls)
         assert len(attempt.take_heard()) == count
         assert not attempt.is_marked

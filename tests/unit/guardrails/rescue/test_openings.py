@@ -3,16 +3,16 @@
 import pytest
 
 from proxy.guardrails.formats.hermes import HERMES
-from proxy.guardrails.formats.mistral import Mistral
+from proxy.guardrails.formats.mistral import MISTRAL
 from proxy.guardrails.rescue.marks import LONGEST_CLOSER, closer_in
 from proxy.guardrails.rescue.openings import Openings, openings_of
 from proxy.guardrails.rescue.syntax import Place
-from proxy.guardrails.rescue.syntaxes.plain_json import BareJson
+from proxy.guardrails.rescue.syntaxes.plain_json import BARE_JSON
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.syntaxes.xml_tags import QWEN_CODER
 from tests.fakes.playbook import make_tool
 
-BARE, HERMES, MISTRAL, QWEN = BareJson(), HERMES, Mistral(), QWEN_CODER
+BARE, HERMES, MISTRAL, QWEN = BARE_JSON, HERMES, MISTRAL, QWEN_CODER
 
 
 def test_syntaxes_that_share_an_opening_keep_their_order() -> None:

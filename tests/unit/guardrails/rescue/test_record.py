@@ -72,9 +72,9 @@ def test_calls_that_wait_count_with_the_next_one() -> None:
     record.say("So: ")
     record.join(found("look"), " and ", "and ")
     assert record.is_doubtful
-    assert record.take() == [Prose("So:")]
+    assert record.report.take() == [Prose("So:")]
     record.accept(found("now"))
-    assert record.take() == [found("look"), Prose("and"), found("now")]
+    assert record.report.take() == [found("look"), Prose("and"), found("now")]
     assert not record.is_doubtful
 
 
@@ -82,7 +82,7 @@ def test_calls_that_wait_are_refused_with_the_next_one() -> None:
     record = Record(("look", "now"))
     record.join(found("look"), " and ", "and ")
     record.refuse_call(Reason.IN_SENTENCE, found("now"), " so")
-    assert record.take() == [
+    assert record.report.take() == [
         RefusedText(Reason.IN_SENTENCE),
         Prose("<look> and"),
         RefusedText(Reason.IN_SENTENCE),
@@ -110,7 +110,7 @@ def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
     record.say("</tool_call></think>")
     record.restart()
     record.accept(found("look"))
-    assert record.take() == [Prose("</tool_call></think>"), EarlierThoughts()]
+    assert record.report.take() == [Prose("</tool_call></think>"), EarlierThoughts()]
     record.widen_gap("\n")
     assert record.end() == [found("look")]
 

@@ -1,24 +1,21 @@
 import pytest
 
 from proxy.guardrails.rescue.findings import ArgumentsText, Finding, FoundCalls, Prose, RefusedText
-from proxy.guardrails.rescue.registry import (
-    SYNTAXES,
-    Addressed,
-    AddressedAtStart,
-    RepeatedResult,
-    order_syntaxes,
-)
-from proxy.guardrails.rescue.syntax import NotACall, Reason
+from proxy.guardrails.rescue.registry import SYNTAXES, order_syntaxes
+from proxy.guardrails.rescue.syntax import NoCall, Reason
 from tests.fakes.arrivals import chunkings, read_syntax, scan
 
+ADDRESSED, AT_START, REPEATED_RESULT = order_syntaxes(
+    ("addressed", "addressed_at_start", "repeated_result")
+)[:3]
 CALL = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
 
 
 def test_a_message_to_the_user_is_passed_as_a_whole() -> None:
     text = f"to=user<|message|>Write {CALL}"
-    quoted = NotACall(Reason.QUOTED)
-    assert read_syntax(AddressedAtStart(), f"{text}<|eot|>x") == (quoted, "<|eot|>x")
-    assert read_syntax(Addressed(), f" {text}") == (quoted, "")
+    quoted = NoCall(Reason.QUOTED)
+    assert read_syntax(AT_START, f"{text}<|eot|>x") == (quoted, "<|eot|>x")
+    assert read_syntax(ADDRESSED, f" {text}") == (quoted, "")
 
 
 def test_what_stands_in_it_is_never_run() -> None:
@@ -34,8 +31,8 @@ def test_what_stands_in_it_is_never_run() -> None:
 @pytest.mark.parametrize("end", ["</tool_response>", ""])
 def test_a_repeated_result_is_passed_with_the_calls_in_it(end: str) -> None:
     text = f"<tool_response>\n<tool_call>{{}}</tool_call>\n{end}"
-    outcome, rest = read_syntax(RepeatedResult(), f"{text} x" if end else text)
-    assert (outcome, rest) == (NotACall(Reason.QUOTED), " x" if end else "")
+    outcome, rest = read_syntax(REPEATED_RESULT, f"{text} x" if end else text)
+    assert (outcome, rest) == (NoCall(Reason.QUOTED), " x" if end else "")
 
 
 BAR, LINE = "\uff5c", "\u2581"
@@ -59,6 +56,8 @@ GENUINE = [
     f"<|tool_call_begin|>look:0<|tool_call_argument_begin|>{OBJECT}<|tool_call_end|>",
     '<|open|>call tool="look"<|sep|><|open|>argument key="at" type="string"<|sep|>x'
     "<|close|>argument<|sep|><|close|>call<|sep|>",
+    "<|tool_call:start|>look\n<|tool_arg:start|>at<|tool_arg:value|>x<|tool_arg:end|>\n"
+    "<|tool_call:end|>",
     f"<{BAR}tool{LINE}call{LINE}begin{BAR}>look<{BAR}tool{LINE}sep{BAR}>{OBJECT}"
     f"<{BAR}tool{LINE}call{LINE}end{BAR}>",
     f"<|channel|>commentary to=functions.look<|message|>{OBJECT}<|call|>",

@@ -17,7 +17,7 @@ from proxy.guardrails.rescue.findings import (
 from proxy.guardrails.rescue.marks import SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.syntax import Calls, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import Calls, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.examples import examples
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
@@ -449,22 +449,15 @@ def test_a_whole_text_can_be_scanned_at_once() -> None:
     ]
 
 
-class Stubborn:
-    """A syntax that breaks the contract: it waits although the text is finished."""
-
-    name = "stubborn"
-    openings: tuple[str, ...] = ("<x>",)
-    place = Place.ANYWHERE
-    is_marked = True
-
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        while cursor.stands_at(" b") or opening:
-            yield
-        return Calls(())
+def read_stubbornly(cursor: Cursor, opening: str) -> Reading:
+    """Break the contract: wait although the text is finished."""
+    while cursor.stands_at(" b") or opening:
+        yield
+    return Calls(())
 
 
 def test_a_reading_that_never_ends_is_refused_at_the_end() -> None:
-    stubborn: Syntax = Stubborn()
+    stubborn = Syntax("stubborn", ("<x>",), read_stubbornly)
     assert find_calls("a <x> b", [stubborn], ()) == [
         Prose("a"),
         RefusedText(Reason.CUT_OFF),

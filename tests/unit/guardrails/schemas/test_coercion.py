@@ -16,6 +16,7 @@ from proxy.guardrails.schemas.coercion import (
     to_list,
     to_option,
     to_type,
+    unescape_names,
 )
 from proxy.guardrails.schemas.schema import compile_schema, pointer
 
@@ -440,3 +441,10 @@ def test_a_word_for_nothing_is_dropped_where_no_text_is_due(word: str) -> None:
 def test_a_list_of_elements_is_a_list(item: JsonValue, items: JsonValue) -> None:
     schema = one({"type": "array", "items": TEXT})
     assert coerced(schema, {"a": {"item": item}}).value == {"a": items}
+
+
+@pytest.mark.parametrize("names", [["a_b"], ["b\\_c"], ["a\\_b", "a_b"], ["a\\_b_c", "a_b\\_c"]])
+def test_names_whose_meaning_is_doubtful_stay_as_they_were_written(names: list[str]) -> None:
+    arguments: JsonObject = dict.fromkeys(names, "x\\_y")
+    parameters: JsonObject = {"properties": {"a_b": {}, "a_b_c": {}}}
+    assert unescape_names(parameters, arguments) is arguments

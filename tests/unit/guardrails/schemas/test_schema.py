@@ -324,6 +324,29 @@ def test_a_schema_that_llama_server_refuses_travels_simplified_and_is_checked_as
     }
 
 
+def test_for_a_grammar_that_fails_patterns_and_long_lengths_are_left_out() -> None:
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string", "pattern": "(?!x)a", "maxLength": 20_000},
+            "maxLength": {"type": "array", "items": {"pattern": "b"}, "minItems": 2},
+            "short": {"anyOf": [{"maxLength": 20}, "string", "odd", 5]},
+        },
+    }
+    sent = simplify(offered(parameters), is_further=True)
+    assert sent.parameters == parameters
+    assert json.split_object(json.split_object(sent.source)["function"])["parameters"] == json.dump(
+        {
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string"},
+                "maxLength": {"type": "array", "items": {}, "minItems": 2},
+                "short": {"anyOf": [{"maxLength": 20}, {"type": "string"}, {}, 5]},
+            },
+        }
+    )
+
+
 def test_a_tool_that_takes_anything_takes_an_object() -> None:
     assert b'"parameters":{"type":"object"}' in simplify(offered(True)).source
 

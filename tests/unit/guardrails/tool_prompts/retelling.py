@@ -5,13 +5,13 @@ import hypothesis.strategies as st
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
-from proxy.guardrails.formats.json_contract import JsonContract
+from proxy.guardrails.formats.json_contract import json_contract
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.respond import make_respond_tool
-from proxy.guardrails.tool_prompts.conventions import Convention
+from proxy.guardrails.tool_prompts.fragments import Convention
 from tests.fakes.playbook import make_tool
 
 RESPOND = make_respond_tool(())
@@ -44,7 +44,7 @@ def calls(draw: st.DrawFn) -> ToolCall:
 
 def syntaxes_of(convention: Convention, respond_name: str | None = None) -> tuple[Syntax, ...]:
     """Return the syntaxes with which replies in a convention are read."""
-    own = (JsonContract(respond_name),) if convention.name == "json" else ()
+    own = (json_contract(respond_name),) if convention.name == "json" else ()
     return (*own, *order_syntaxes(convention.syntaxes))
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.rescue.registry import order_syntaxes
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, Convention, find_convention
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, find_convention
+from proxy.guardrails.tool_prompts.fragments import Convention
 from tests.fakes.arrivals import chunkings, scan
 from tests.unit.guardrails.tool_prompts.retelling import (
     RESPOND,

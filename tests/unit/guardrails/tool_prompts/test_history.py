@@ -9,7 +9,8 @@ from proxy.conversation.messages import Message, assistant_message, tool_result,
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.contents import plain_message
 from proxy.guardrails.model_quirks import SystemRole, Template
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, Convention, find_convention
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, find_convention
+from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 from tests.fakes.arrivals import is_linear
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, texts

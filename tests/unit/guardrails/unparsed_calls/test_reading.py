@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.guardrails.rescue.syntaxes.tool_names import keys_of
 from proxy.guardrails.unparsed_calls.reading import (
     Reading,
     attributes,
     bare_value,
-    keys_of,
     token_at,
     value_place,
 )

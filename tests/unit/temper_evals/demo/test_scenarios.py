@@ -7,7 +7,6 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.guardrails import nudges
-from proxy.guardrails.nudges import CallAnswer
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.schemas.schema import compile_schema
 from proxy.guardrails.schemas.violations import Violation
@@ -28,10 +27,10 @@ def everything_said() -> str:
     offer = OfferedTools(asked().tools, TextPolicy.RESPOND, (), respond=respond)
     wrong = nudges.describe_invalid_arguments([Violation("/unit", "is not allowed")], offer)
     problems = (nudges.describe_unknown_tool("weather_forecast", offer), wrong)
-    answers = [CallAnswer(ToolCall("1", "get_weather", "{}"), problem) for problem in problems]
+    answers = [(ToolCall("1", "get_weather", "{}"), problem) for problem in problems]
     messages = (
         *nudges.correct_announcement("I will check.", offer),
-        *nudges.correct_calls("", answers, offer),
+        *nudges.correct_calls("", answers),
     )
     return "\n".join(message.text for message in messages) + chat_template()
 

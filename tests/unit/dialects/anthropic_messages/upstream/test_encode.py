@@ -15,6 +15,7 @@ from proxy.dialects.anthropic_messages.upstream.encode import (
     encode_count,
     encode_history,
     encode_question,
+    encode_tool,
 )
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.foreign_history import sign
@@ -344,3 +345,40 @@ def test_every_call_has_its_result_in_the_message_behind_it(cut: list[list[JsonO
         if made:
             answers = cast("list[JsonObject]", behind["content"])[: len(made)]
             assert sorted(f"{one['tool_use_id']}" for one in answers) == sorted(map(str, made))
+
+
+def encoded(function: bytes) -> bytes:
+    tool = b'{"type":"function","function":' + function + b"}"
+    body = b'{"messages":[{"role":"user","content":"Hi"}],"tools":[' + tool + b"]}"
+    (read,) = decode_request(body).tools
+    return encode_tool(read)
+
+
+def test_a_schema_is_copied_as_it_was_written() -> None:
+    written = b'{ "type": "object", "properties": {"x": {"maximum": 1.0}} }'
+    function = b'{"name":"f","description":"D\\u00e9","strict":true,"parameters":%b}' % written
+    assert encoded(function) == (
+        b'{"name":"f","description":"D\\u00e9","input_schema":%b}' % written
+    )
+
+
+@pytest.mark.parametrize("description", [b"null", b'""'])
+def test_an_empty_description_is_none(description: bytes) -> None:
+    assert encoded(b'{"name":"f","description":%b}' % description) == (
+        b'{"name":"f","input_schema":{"type":"object","properties":{}}}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "schema"),
+    [
+        (None, {"type": "object", "properties": {}}),
+        (True, {"type": "object"}),
+        ({}, {"type": "object"}),
+        ({"type": ["object", "null"], "required": []}, {"type": "object", "required": []}),
+        ({"properties": {"a": {}}}, {"properties": {"a": {}}, "type": "object"}),
+    ],
+)
+def test_a_schema_is_one_of_an_object_and_says_so(parameters: JsonValue, schema: JsonValue) -> None:
+    tool = json.parse(encoded(json.dump({"name": "f", "parameters": parameters})))
+    assert tool == {"name": "f", "input_schema": schema}

@@ -7,18 +7,26 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Parsing, Question, ThinkingOptions
-from proxy.conversation.tools import ToolUse
-from proxy.dialects.anthropic_messages.upstream.fields import FIELDS, ModelLimits, body_fields
+from proxy.conversation.tools import NamedTool, ToolChoice, ToolUse
+from proxy.dialects.anthropic_messages.upstream.fields import (
+    FIELDS,
+    ModelLimits,
+    body_fields,
+    encode_choice,
+    is_forced,
+)
 from proxy.dialects.field_table import Field, Handling
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.schema import ChatCompletionRequest
 from proxy.errors import InvalidRequest
+from tests.fakes.questions import question as offering
 
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 FORM: JsonObject = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 WRITTEN_FORM: JsonObject = {"format": {"type": "json_schema", "schema": SCHEMA}}
 TOOL: JsonObject = {"type": "function", "function": {"name": "f"}}
 DISABLED: JsonObject = {"type": "disabled"}
+ALONE: JsonObject = {"disable_parallel_tool_use": True}
 
 
 def question(**fields: JsonValue) -> Question:
@@ -224,3 +232,45 @@ def test_the_guide_tells_what_becomes_of_every_field() -> None:
 def test_every_refusal_says_what_to_do_instead(name: str) -> None:
     row = FIELDS[name]
     assert row.note.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("choice", "written"),
+    [
+        (ToolUse.AUTO, None),
+        (ToolUse.NONE, {"type": "none"}),
+        (ToolUse.REQUIRED, {"type": "any"}),
+        (NamedTool("get_weather"), {"type": "tool", "name": "get_weather"}),
+    ],
+)
+def test_a_choice_is_said_in_other_words(choice: ToolChoice, written: JsonObject | None) -> None:
+    asked = offering(tool_choice=choice)
+    assert encode_choice(asked) == written
+    singly = replace(asked, calls_singly=True)
+    alone = {} if choice is ToolUse.NONE else ALONE
+    assert encode_choice(singly) == {**(written or {"type": "auto"}), **alone}
+    single = replace(asked, request=replace(asked.request, parallel_tool_calls=False))
+    assert encode_choice(single) == encode_choice(singly)
+
+
+def test_without_tools_there_is_no_choice() -> None:
+    assert encode_choice(offering(has_tools=False, tool_choice=ToolUse.NONE)) is None
+
+
+def test_raw_text_is_had_by_forbidding_calls() -> None:
+    assert encode_choice(offering(parsing=Parsing.OURS)) == {"type": "none"}
+
+
+def test_without_a_grammar_a_call_is_forced() -> None:
+    asked = offering(parsing=Parsing.OURS, schema=SCHEMA)
+    assert encode_choice(asked) == {"type": "any", **ALONE}
+    named = offering(parsing=Parsing.OURS, schema=SCHEMA, tool_choice=NamedTool("get_weather"))
+    assert encode_choice(named) == {"type": "tool", "name": "get_weather", **ALONE}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_so"), [("any", True), ("tool", True), ("auto", False), ("none", False)]
+)
+def test_any_and_a_name_force_a_call(kind: str, is_so: bool) -> None:
+    assert is_forced({"type": kind}) is is_so
+    assert not is_forced(None)

@@ -2,14 +2,14 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.rescue.syntaxes.argument_pairs import (
-    ArgumentPairs,
-    SuffixedPairs,
-    SuffixedPairsAtStart,
+    ARGUMENT_PAIRS,
+    SUFFIXED_PAIRS,
+    SUFFIXED_PAIRS_AT_START,
 )
 from proxy.guardrails.rescue.values.cursor import Cursor
-from tests.fakes.arrivals import is_linear, read_syntax, run
+from tests.fakes.arrivals import is_linear, outcome, read_syntax, run
 
 
 def fetch(*, closed: bool = True, **arguments: JsonValue) -> Calls:
@@ -27,35 +27,35 @@ def pair(key: str, value: str, prefix: str = "") -> str:
 def test_keys_and_values_stand_in_turns(prefix: str, separator: str) -> None:
     pairs = pair("a", "1 <b> 2", prefix) + "\n" + pair("b", " x ", prefix)
     text = f"<{prefix}tool_call>fetch{separator}{pairs}\n</{prefix}tool_call>"
-    assert read_syntax(ArgumentPairs(), f"{text} x") == (fetch(a="1 <b> 2", b=" x "), " x")
+    assert read_syntax(ARGUMENT_PAIRS, f"{text} x") == (fetch(a="1 <b> 2", b=" x "), " x")
 
 
 def test_a_name_alone_counts_only_with_a_closing_tag() -> None:
-    assert read_syntax(ArgumentPairs(), "<tool_call>fetch</tool_call>")[0] == fetch()
-    result = read_syntax(ArgumentPairs(), "<tool_call>fetch")[0]
-    assert result == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(ARGUMENT_PAIRS, "<tool_call>fetch</tool_call>")[0] == fetch()
+    result = read_syntax(ARGUMENT_PAIRS, "<tool_call>fetch")[0]
+    assert result == NoCall(Reason.NOT_A_CALL)
 
 
 def test_a_type_between_key_and_value_is_passed() -> None:
     text = "<ifm|tool_call>fetch<ifm|arg_key>a</ifm|arg_key><ifm|arg_type>string</ifm|arg_type>"
     text += "<ifm|arg_value>1</ifm|arg_value></ifm|tool_call>"
-    assert read_syntax(ArgumentPairs(), text)[0] == fetch(a="1")
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == fetch(a="1")
 
 
 @pytest.mark.parametrize("end", ["", "<tool_call>", "\n"])
 def test_the_closing_tag_may_be_missing(end: str) -> None:
     text = f"<tool_call>fetch{pair('a', '1')}{end}"
-    assert read_syntax(ArgumentPairs(), text) == (fetch(a="1", closed=False), end.strip())
+    assert read_syntax(ARGUMENT_PAIRS, text) == (fetch(a="1", closed=False), end.strip())
 
 
 def test_the_end_of_a_value_may_be_missing() -> None:
     text = "<tool_call>fetch<arg_key>a</arg_key><arg_value>1<arg_key>b</arg_key><arg_value>2"
-    assert read_syntax(ArgumentPairs(), f"{text}</tool_call>")[0] == fetch(a="1", b="2")
+    assert read_syntax(ARGUMENT_PAIRS, f"{text}</tool_call>")[0] == fetch(a="1", b="2")
 
 
 def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
     text = f"<tool_call>fetch{pair('a', 'x</arg_value> y')}</tool_call>"
-    assert read_syntax(ArgumentPairs(), text)[0] == fetch(a="x</arg_value> y")
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == fetch(a="x</arg_value> y")
 
 
 @pytest.mark.parametrize(
@@ -72,37 +72,38 @@ def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(reason)
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(reason)
 
 
 def test_there_is_a_limit_to_the_number_of_pairs() -> None:
     pair = "<arg_key>a</arg_key><arg_value>1</arg_value>"
-    for count, kind in ((100, Calls), (101, NotACall)):
+    for count, kind in ((100, Calls), (101, NoCall)):
         cursor = Cursor(f"f{pair * count}</tool_call>", is_finished=True)
-        assert isinstance(run(cursor, ArgumentPairs().read(cursor, "<tool_call>"), [])[0], kind)
+        reading = outcome(ARGUMENT_PAIRS.read(cursor, "<tool_call>"))
+        assert isinstance(run(cursor, reading, [])[0], kind)
 
 
 def test_one_object_may_stand_in_place_of_the_pairs() -> None:
     text = '<tool_call>fetch\n{"a": "1"}\n</tool_call>'
-    assert read_syntax(ArgumentPairs(), text) == (fetch(a="1"), "")
-    assert read_syntax(ArgumentPairs(), text[:-13])[0] == fetch(a="1", closed=False)
-    broken = read_syntax(ArgumentPairs(), "<tool_call>fetch{oh}</tool_call>")[0]
-    assert broken == NotACall(Reason.BROKEN)
-    gemma = read_syntax(ArgumentPairs(), "<tool_call>call:fetch{a:1}</tool_call>")[0]
-    assert gemma == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(ARGUMENT_PAIRS, text) == (fetch(a="1"), "")
+    assert read_syntax(ARGUMENT_PAIRS, text[:-13])[0] == fetch(a="1", closed=False)
+    broken = read_syntax(ARGUMENT_PAIRS, "<tool_call>fetch{oh}</tool_call>")[0]
+    assert broken == NoCall(Reason.BROKEN)
+    gemma = read_syntax(ARGUMENT_PAIRS, "<tool_call>call:fetch{a:1}</tool_call>")[0]
+    assert gemma == NoCall(Reason.NOT_A_CALL)
 
 
 def test_what_was_escaped_once_too_often_is_read_as_it_was_meant() -> None:
     pairs = "\\n".join((pair("a", r"C:\\x"), pair("b", r"no \"")))
     text = f"<tool_call>fetch\\n{pairs}\\n</tool_call>".replace("\n", "\\n")
-    assert read_syntax(ArgumentPairs(), text)[0] == fetch(a=r"C:\x", b='no "')
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == fetch(a=r"C:\x", b='no "')
     broken = text.replace("no ", 'no " ')
-    assert read_syntax(ArgumentPairs(), broken)[0] == fetch(a=r"C:\x", b=r'no " \"')
+    assert read_syntax(ARGUMENT_PAIRS, broken)[0] == fetch(a=r"C:\x", b=r'no " \"')
 
 
 def test_a_value_that_was_escaped_for_xml_is_read_as_it_was_meant() -> None:
     text = f"<tool_call>fetch{pair('a', '1 &lt; 2')}</tool_call>"
-    assert read_syntax(ArgumentPairs(), text)[0] == fetch(a="1 < 2")
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == fetch(a="1 < 2")
 
 
 def test_marks_in_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
@@ -115,7 +116,7 @@ def test_marks_in_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
         "a</arg_value> <arg_key> b",
     ):
         text = f"<tool_call>fetch{pair('a', value)}</tool_call>"
-        assert read_syntax(ArgumentPairs(), f"{text} x") == (fetch(a=value), " x")
+        assert read_syntax(ARGUMENT_PAIRS, f"{text} x") == (fetch(a=value), " x")
 
 
 @pytest.mark.parametrize(
@@ -123,36 +124,36 @@ def test_marks_in_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
 )
 def test_a_call_that_may_have_ended_before_something_else_began_is_unreadable(inner: str) -> None:
     text = f"<tool_call>fetch{pair('a', f'x</tool_call>{inner}')}</tool_call>"
-    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
 
 def test_a_whole_call_in_a_value_makes_the_call_unreadable_rather_than_wrong() -> None:
     value = f"a</tool_call><tool_call>g{pair('k', 'v')}</tool_call> b"
     text = f"<tool_call>fetch{pair('a', value)}</tool_call>"
-    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
 
 def test_a_mark_too_few_and_one_too_many_make_the_call_unreadable() -> None:
     text = f"<tool_call>fetch<arg_key>a</arg_key><arg_value>1{pair('b', '2</arg_value> 3')}"
-    assert read_syntax(ArgumentPairs(), f"{text}</tool_call>")[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(ARGUMENT_PAIRS, f"{text}</tool_call>")[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("end", [pair("b", "2"), ""])
 def test_a_value_without_end_does_not_run_into_another_call(end: str) -> None:
     text = f"<tool_call>fetch<arg_key>a</arg_key><arg_value>1\n<tool_call>g{end}</tool_call>"
-    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
 
 def test_a_key_is_no_text() -> None:
     text = '<tool_call>fetch<arg_key>{"a": 1}</arg_key><arg_value>1</arg_value></tool_call>'
-    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("unit", ["<arg_key>", "</arg_value>", "</tool_call>", "</arg_value> "])
 def test_work_is_linear_for_floods(unit: str) -> None:
     def whole(text: str) -> None:
         cursor = Cursor(text, is_finished=True)
-        run(cursor, ArgumentPairs().read(cursor, "<tool_call>"), [])
+        run(cursor, outcome(ARGUMENT_PAIRS.read(cursor, "<tool_call>")), [])
 
     start = "f<arg_key>a</arg_key><arg_value>"
     assert is_linear(whole, lambda size: start + unit * (size // len(unit)), 40_000)
@@ -166,12 +167,12 @@ def suffixed(name: str, text: str) -> str:
 
 def test_all_tags_may_have_a_suffix() -> None:
     fetch = Calls((WrittenCall("fetch", {"a": "1 </arg_value> 2"}),))
-    found = read_syntax(SuffixedPairsAtStart(), suffixed("fetch", "1 </arg_value> 2"))
+    found = read_syntax(SUFFIXED_PAIRS_AT_START, suffixed("fetch", "1 </arg_value> 2"))
     assert found == (fetch, "")
     calls = (WrittenCall("fetch", {"a": "1"}), WrittenCall("get", {"a": "2"}))
     text = f"<tool_calls:x1>\n{suffixed('fetch', '1')}\n{suffixed('get', '2')}\n"
-    assert read_syntax(SuffixedPairs(), f"{text}</tool_calls:x1>") == (Calls(calls), "")
-    assert read_syntax(SuffixedPairs(), text)[0] == Calls(calls, closed=False)
+    assert read_syntax(SUFFIXED_PAIRS, f"{text}</tool_calls:x1>") == (Calls(calls), "")
+    assert read_syntax(SUFFIXED_PAIRS, text)[0] == Calls(calls, closed=False)
 
 
 @pytest.mark.parametrize(
@@ -186,5 +187,5 @@ def test_all_tags_may_have_a_suffix() -> None:
 )
 def test_a_suffix_alone_makes_no_call(text: str, reason: Reason) -> None:
     wrapped = text.startswith("<tool_calls")
-    syntax = SuffixedPairs() if wrapped else SuffixedPairsAtStart()
-    assert read_syntax(syntax, text)[0] == NotACall(reason)
+    syntax = SUFFIXED_PAIRS if wrapped else SUFFIXED_PAIRS_AT_START
+    assert read_syntax(syntax, text)[0] == NoCall(reason)

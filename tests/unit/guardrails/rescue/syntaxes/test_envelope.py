@@ -2,10 +2,10 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in, read_all_calls, read_calls
 from proxy.guardrails.rescue.values.cursor import Cursor
-from tests.fakes.arrivals import chunkings, read
+from tests.fakes.arrivals import attempt, chunkings, read
 
 CALL = WrittenCall("add", {"a": 1})
 ENVELOPES: list[JsonValue] = [
@@ -51,8 +51,8 @@ def test_every_envelope_is_a_call(envelope: JsonValue, is_marked: bool) -> None:
     ],
 )
 def test_a_call_with_two_readings_is_broken(text: str, is_marked: bool) -> None:
-    found, _ = read(lambda c: read_calls(c, is_marked=is_marked), text)
-    assert found == NotACall(Reason.BROKEN)
+    found, _ = attempt(lambda c: read_calls(c, is_marked=is_marked), text)
+    assert found == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_call_with_two_readings_is_broken(text: str, is_marked: bool) -> None:
     ],
 )
 def test_what_is_only_said_twice_has_one_reading(text: str) -> None:
-    found, _ = read(lambda c: read_calls(c, is_marked=True), text)
+    found, _ = attempt(lambda c: read_calls(c, is_marked=True), text)
     assert found == Calls((CALL,))
 
 
@@ -126,43 +126,43 @@ def test_everything_else_is_no_call(value: JsonValue, is_marked: bool) -> None:
 
 def test_a_call_is_read_and_nothing_behind_it() -> None:
     text = '{"name": "add", "arguments": {"a": 1}} {'
-    assert read(lambda c: read_calls(c, is_marked=True), text) == (Calls((CALL,)), " {")
+    assert attempt(lambda c: read_calls(c, is_marked=True), text) == (Calls((CALL,)), " {")
 
 
 def test_json_that_is_no_call_and_text_that_is_no_json_are_told_apart() -> None:
     cases = {'{"a": 1}': Reason.NOT_A_CALL, '{"name": "a" b': Reason.BROKEN}
     for text, reason in cases.items():
-        assert read(lambda c: read_calls(c, is_marked=True), text)[0] == NotACall(reason)
+        assert attempt(lambda c: read_calls(c, is_marked=True), text)[0] == NoCall(reason)
 
 
 def test_an_unmarked_object_is_given_up_at_the_first_foreign_member() -> None:
     text = '{"name": "add", "answer": "a long story'
-    result = read(lambda c: read_calls(c, is_marked=False), text)
-    assert result == (NotACall(Reason.NOT_A_CALL), '"a long story')
+    result = attempt(lambda c: read_calls(c, is_marked=False), text)
+    assert result == (NoCall(Reason.NOT_A_CALL), '"a long story')
 
 
 def test_calls_follow_one_another_with_or_without_separators() -> None:
     one = '{"name": "add", "arguments": {"a": 1}}'
     text = f" {one}{one}, {one};\n[{one},{one}] </x>"
-    result = read(lambda c: read_all_calls(c, is_marked=False), text)
+    result = attempt(lambda c: read_all_calls(c, is_marked=False), text)
     assert result == (Calls((CALL,) * 5), "</x>")
 
 
 def test_one_broken_call_breaks_them_all() -> None:
     text = '{"name": "add", "arguments": {"a": 1}} {"name": oh no}'
-    result, _ = read(lambda c: read_all_calls(c, is_marked=True), text)
-    assert result == NotACall(Reason.BROKEN)
+    result, _ = attempt(lambda c: read_all_calls(c, is_marked=True), text)
+    assert result == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "text", "<"])
 def test_no_json_is_no_call(text: str) -> None:
-    result, rest = read(lambda c: read_all_calls(c, is_marked=True), text)
-    assert (result, rest) == (NotACall(Reason.NOT_A_CALL), text.strip())
+    result, rest = attempt(lambda c: read_all_calls(c, is_marked=True), text)
+    assert (result, rest) == (NoCall(Reason.NOT_A_CALL), text.strip())
 
 
 def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
     text = '{"name": "add", "arguments": {"a": 1}'
-    result, _ = read(lambda c: read_all_calls(c, is_marked=True), text)
+    result, _ = attempt(lambda c: read_all_calls(c, is_marked=True), text)
     assert result == Calls((CALL,), closed=False)
 
 
@@ -213,20 +213,20 @@ def test_arguments_that_only_resemble_a_call_stay() -> None:
 )
 def test_the_whole_items_of_a_list_that_breaks_off_are_calls(end: str) -> None:
     text = f'[{{"name": "add", "arguments": {{"a": 1}}}}{end}'
-    result, _ = read(lambda c: read_all_calls(c, is_marked=False), text)
+    result, _ = attempt(lambda c: read_all_calls(c, is_marked=False), text)
     assert result == Calls((CALL,), closed=False)
 
 
 @pytest.mark.parametrize("text", ["[see", "[ 1]", "[]", '["x"]', "["])
 def test_other_lists_are_left_at_their_first_bracket(text: str) -> None:
-    result, rest = read(lambda c: read_calls(c, is_marked=True), text)
-    assert result == NotACall(Reason.NOT_A_CALL)
+    result, rest = attempt(lambda c: read_calls(c, is_marked=True), text)
+    assert result == NoCall(Reason.NOT_A_CALL)
     assert rest == ("" if text == "[]" else text)
 
 
 def test_closing_brackets_may_stand_once_too_often() -> None:
     text = '{"name": "add", "arguments": {"a": 1}}}] </x>'
-    result = read(lambda c: read_all_calls(c, is_marked=True), text)
+    result = attempt(lambda c: read_all_calls(c, is_marked=True), text)
     assert result == (Calls((CALL,)), "</x>")
 
 

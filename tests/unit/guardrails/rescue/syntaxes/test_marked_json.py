@@ -1,18 +1,18 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
-from proxy.guardrails.rescue.syntaxes.marked_json import FAMILIES, Apertus, MarkedJson, ToolsTag
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason, Syntax
+from proxy.guardrails.rescue.syntaxes.marked_json import APERTUS, FAMILIES, TOOLS_TAG, marked_json
 from tests.fakes.arrivals import read_syntax
 
 SHIP = '{"name": "ship", "arguments": {"to": "x"}}'
 CALL = WrittenCall("ship", {"to": "x"})
-TWO = MarkedJson("two", ("<a>", "<b>"), ("</a>", "</b>"))
+TWO = marked_json("two", ("<a>", "<b>"), ("</a>", "</b>"))
 OPENINGS = [(one, opening) for one in FAMILIES for opening in one.openings]
 
 
 @pytest.mark.parametrize(("syntax", "opening"), OPENINGS)
-def test_every_family_has_marks_of_its_own(syntax: MarkedJson, opening: str) -> None:
+def test_every_family_has_marks_of_its_own(syntax: Syntax, opening: str) -> None:
     result, rest = read_syntax(syntax, f"{opening} [{SHIP}]")
     assert isinstance(result, Calls)
     assert (result.calls, rest) == ((CALL,), "")
@@ -25,11 +25,11 @@ def test_a_closing_mark_is_read_where_there_is_one() -> None:
 
 def test_the_opening_mark_may_be_repeated() -> None:
     assert read_syntax(TWO, f"<a>\n<b> <a>{SHIP}</a>") == (Calls((CALL,)), "")
-    assert read_syntax(TWO, f"<a><a><a><a><a>{SHIP}")[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(TWO, f"<a><a><a><a><a>{SHIP}")[0] == NoCall(Reason.NOT_A_CALL)
 
 
 def test_anything_else_is_left_where_it_begins() -> None:
-    assert read_syntax(TWO, "<a> mark") == (NotACall(Reason.NOT_A_CALL), "mark")
+    assert read_syntax(TWO, "<a> mark") == (NoCall(Reason.NOT_A_CALL), "mark")
 
 
 CALLS = (WrittenCall("draw", {"what": "cat"}), WrittenCall("now", {}))
@@ -38,13 +38,13 @@ LIST = '[{"draw": {"what": "cat"}}, {"now": {}}]'
 
 def test_the_key_is_the_name() -> None:
     text = f"<|tools_prefix|>{LIST}<|tools_suffix|>x"
-    assert read_syntax(Apertus(), text) == (Calls(CALLS), "x")
+    assert read_syntax(APERTUS, text) == (Calls(CALLS), "x")
     one = '<|tools_prefix|>{"now": {}} <|tools_suffix|>'
-    assert read_syntax(Apertus(), one)[0] == Calls(CALLS[1:])
+    assert read_syntax(APERTUS, one)[0] == Calls(CALLS[1:])
 
 
 def test_the_closing_mark_may_be_missing() -> None:
-    result = read_syntax(Apertus(), f"<|tools_prefix|>{LIST}")[0]
+    result = read_syntax(APERTUS, f"<|tools_prefix|>{LIST}")[0]
     assert result == Calls(CALLS, closed=False)
 
 
@@ -58,15 +58,15 @@ def test_the_closing_mark_may_be_missing() -> None:
     ],
 )
 def test_anything_else_is_no_call(body: str, reason: Reason) -> None:
-    assert read_syntax(Apertus(), f"<|tools_prefix|>{body}")[0] == NotACall(reason)
+    assert read_syntax(APERTUS, f"<|tools_prefix|>{body}")[0] == NoCall(reason)
 
 
 def test_the_usual_envelope_counts_as_well() -> None:
     text = '<|tools_prefix|>[{"name": "draw", "arguments": {"what": "cat"}}]<|tools_suffix|>'
-    assert read_syntax(Apertus(), text)[0] == Calls(CALLS[:1])
+    assert read_syntax(APERTUS, text)[0] == Calls(CALLS[:1])
 
 
-NO_CALL = NotACall(Reason.NOT_A_CALL)
+NO_CALL = NoCall(Reason.NOT_A_CALL)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ NO_CALL = NotACall(Reason.NOT_A_CALL)
     ],
 )
 def test_calls_are_read_between_the_marks(text: str, calls: tuple[WrittenCall, ...]) -> None:
-    result, rest = read_syntax(ToolsTag(), text + " x")
+    result, rest = read_syntax(TOOLS_TAG, text + " x")
     assert isinstance(result, Calls)
     assert (result.calls, rest) == (calls, " x")
 
 
 def test_a_closing_mark_may_be_missing() -> None:
-    assert read_syntax(ToolsTag(), f"<tools>{SHIP}\n") == (Calls((CALL,), closed=False), "")
+    assert read_syntax(TOOLS_TAG, f"<tools>{SHIP}\n") == (Calls((CALL,), closed=False), "")
 
 
 @pytest.mark.parametrize(
@@ -113,5 +113,5 @@ def test_a_closing_mark_may_be_missing() -> None:
     ],
 )
 def test_definitions_and_all_else_are_no_calls(inside: str) -> None:
-    result, _ = read_syntax(ToolsTag(), f"<tools>{inside}</tools>")
+    result, _ = read_syntax(TOOLS_TAG, f"<tools>{inside}</tools>")
     assert result == NO_CALL

@@ -3,19 +3,18 @@ import pytest
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import FoundCalls, Prose
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.named_json import (
     DEEPSEEK,
     DEEPSEEK_PLAIN,
+    FUNCTIONARY,
+    FUNCTIONARY_HEADER,
+    FUNCTIONARY_IN_TEXT,
     HARMONY,
     HARMONY_START,
     KIMI,
     PLAMO,
     SOLAR,
-    Functionary,
-    FunctionaryHeader,
-    FunctionaryInText,
-    NamedJson,
 )
 from tests.fakes.arrivals import read_syntax
 
@@ -48,7 +47,7 @@ CALL = WrittenCall("cook", {"dish": "soup"})
         (PLAMO, PLAMO_TEXT),
     ],
 )
-def test_a_name_and_its_arguments_are_read(syntax: NamedJson, text: str) -> None:
+def test_a_name_and_its_arguments_are_read(syntax: Syntax, text: str) -> None:
     assert read_syntax(syntax, f"{text}rest") == (Calls((CALL,)), "rest")
 
 
@@ -72,7 +71,7 @@ def test_there_may_be_no_arguments() -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(KIMI, text)[0] == NotACall(reason)
+    assert read_syntax(KIMI, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
         ),
     ],
 )
-def test_marks_may_be_missing_or_spelled_otherwise(syntax: NamedJson, text: str) -> None:
+def test_marks_may_be_missing_or_spelled_otherwise(syntax: Syntax, text: str) -> None:
     found, rest = read_syntax(syntax, text)
     assert isinstance(found, Calls)
     assert found.calls[0].name.removeprefix("functions.") == "cook"
@@ -108,15 +107,15 @@ FUNCTIONARY_CALL = WrittenCall("ping", {"host": "a"})
 
 
 def test_a_name_and_an_object_stand_behind_the_mark() -> None:
-    assert read_syntax(Functionary(), PING) == (Calls((FUNCTIONARY_CALL,)), "")
-    assert read_syntax(Functionary(), f"{PING}\n{PING} x") == (
+    assert read_syntax(FUNCTIONARY, PING) == (Calls((FUNCTIONARY_CALL,)), "")
+    assert read_syntax(FUNCTIONARY, f"{PING}\n{PING} x") == (
         Calls((FUNCTIONARY_CALL, FUNCTIONARY_CALL)),
         "x",
     )
 
 
 def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
-    assert read_syntax(Functionary(), PING[:-1])[0] == Calls((FUNCTIONARY_CALL,), closed=False)
+    assert read_syntax(FUNCTIONARY, PING[:-1])[0] == Calls((FUNCTIONARY_CALL,), closed=False)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
     ],
 )
 def test_anything_else_is_no_call_of_functionary(text: str, reason: Reason) -> None:
-    assert read_syntax(Functionary(), text)[0] == NotACall(reason)
+    assert read_syntax(FUNCTIONARY, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +145,12 @@ def test_anything_else_is_no_call_of_functionary(text: str, reason: Reason) -> N
     ],
 )
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
-    found = find_calls(text, (Functionary(), FunctionaryInText()), ("ping",))
+    found = find_calls(text, (FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
     assert sum(len(one.calls) for one in found if isinstance(one, FoundCalls)) == count
 
 
 def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:
-    scanner = Scanner((Functionary(), FunctionaryInText()), ("ping",))
+    scanner = Scanner((FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
     assert scanner.feed("a ->") == [Prose("a ->")]
 
 
@@ -159,10 +158,10 @@ def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:
 def test_version_2_addressed_messages_to_tools(before: str) -> None:
     text = f'{before}look\n<|content|>{{"at": "x"}}'
     found = Calls((WrittenCall("look", {"at": "x"}),))
-    assert read_syntax(FunctionaryHeader(), f"{text}<|stop|>") == (found, "<|stop|>")
+    assert read_syntax(FUNCTIONARY_HEADER, f"{text}<|stop|>") == (found, "<|stop|>")
 
 
 @pytest.mark.parametrize("text", ["all\n<|content|>{}", "look {}", "look\n<|content|>Hi", "\n"])
 def test_a_message_to_all_or_without_an_object_is_no_call(text: str) -> None:
-    found = read_syntax(FunctionaryHeader(), f"<|recipient|>{text}")[0]
-    assert found == NotACall(Reason.NOT_A_CALL)
+    found = read_syntax(FUNCTIONARY_HEADER, f"<|recipient|>{text}")[0]
+    assert found == NoCall(Reason.NOT_A_CALL)

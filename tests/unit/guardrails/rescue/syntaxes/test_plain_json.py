@@ -4,9 +4,9 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.registry import SYNTAXES
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from proxy.guardrails.rescue.syntaxes.marked_json import MarkedJson
-from proxy.guardrails.rescue.syntaxes.plain_json import BareJson, FencedJson, UnopenedJson
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
+from proxy.guardrails.rescue.syntaxes.marked_json import marked_json
+from proxy.guardrails.rescue.syntaxes.plain_json import BARE_JSON, UNOPENED_JSON, fenced_json
 from proxy.guardrails.rescue.syntaxes.xml_tags import QWEN_CODER
 from tests.fakes.arrivals import chunkings, read_syntax, scan
 
@@ -15,26 +15,26 @@ CALL = WrittenCall("ping", {"host": "a"})
 
 
 def test_an_object_or_a_list_is_read_from_its_first_bracket() -> None:
-    assert read_syntax(BareJson(), PING) == (Calls((CALL,)), "")
-    assert read_syntax(BareJson(), f"[{PING}]\n") == (Calls((CALL,)), "")
-    assert read_syntax(BareJson(), f"{PING}\n{PING}") == (Calls((CALL, CALL)), "")
+    assert read_syntax(BARE_JSON, PING) == (Calls((CALL,)), "")
+    assert read_syntax(BARE_JSON, f"[{PING}]\n") == (Calls((CALL,)), "")
+    assert read_syntax(BARE_JSON, f"{PING}\n{PING}") == (Calls((CALL, CALL)), "")
 
 
 def test_an_answer_that_happens_to_be_json_is_given_up_early() -> None:
-    result = read_syntax(BareJson(), '{"answer": [1, 2, 3]}')
-    assert result == (NotACall(Reason.NOT_A_CALL), "[1, 2, 3]}")
-    assert read_syntax(BareJson(), '{"name": "ping"}')[0] == NotACall(Reason.NOT_A_CALL)
-    assert read_syntax(BareJson(), "[see above]")[0] == NotACall(Reason.NOT_A_CALL)
+    result = read_syntax(BARE_JSON, '{"answer": [1, 2, 3]}')
+    assert result == (NoCall(Reason.NOT_A_CALL), "[1, 2, 3]}")
+    assert read_syntax(BARE_JSON, '{"name": "ping"}')[0] == NoCall(Reason.NOT_A_CALL)
+    assert read_syntax(BARE_JSON, "[see above]")[0] == NoCall(Reason.NOT_A_CALL)
 
 
 def test_json_on_its_own_line_needs_all_of_its_brackets() -> None:
     bare = Calls((CALL,), is_bare=True)
-    assert read_syntax(UnopenedJson(), f"\n{PING}\n</tool_call>") == (bare, "")
-    assert read_syntax(UnopenedJson(), f"\n{PING}\n") == (bare, "")
-    assert read_syntax(UnopenedJson(), f"\n[{PING}]") == (bare, "")
-    assert read_syntax(UnopenedJson(), f"\n{PING[:-1]}\n")[0] == NotACall(Reason.NOT_A_CALL)
-    assert read_syntax(UnopenedJson(), '\n{"answer": 1}</tool_call>') == (
-        NotACall(Reason.NOT_A_CALL),
+    assert read_syntax(UNOPENED_JSON, f"\n{PING}\n</tool_call>") == (bare, "")
+    assert read_syntax(UNOPENED_JSON, f"\n{PING}\n") == (bare, "")
+    assert read_syntax(UNOPENED_JSON, f"\n[{PING}]") == (bare, "")
+    assert read_syntax(UNOPENED_JSON, f"\n{PING[:-1]}\n")[0] == NoCall(Reason.NOT_A_CALL)
+    assert read_syntax(UNOPENED_JSON, '\n{"answer": 1}</tool_call>') == (
+        NoCall(Reason.NOT_A_CALL),
         "1}</tool_call>",
     )
 
@@ -45,19 +45,19 @@ FENCED_CALL = WrittenCall("ping", {"host": "```"})
 
 @pytest.mark.parametrize("language", ["", "json", "tool_call"])
 def test_a_fence_is_read_up_to_its_end(language: str) -> None:
-    result = read_syntax(FencedJson(), f"```{language}\n{FENCED_PING}\n```\nrest")
+    result = read_syntax(fenced_json(), f"```{language}\n{FENCED_PING}\n```\nrest")
     assert result == (Calls((FENCED_CALL,)), "rest")
 
 
 def test_fences_may_follow_one_another() -> None:
     result = read_syntax(
-        FencedJson(), f"```json\n{FENCED_PING}\n```\n\n```json\n[{FENCED_PING}]\n```"
+        fenced_json(), f"```json\n{FENCED_PING}\n```\n\n```json\n[{FENCED_PING}]\n```"
     )
     assert result == (Calls((FENCED_CALL, FENCED_CALL)), "")
 
 
 def test_the_end_of_the_last_fence_may_be_missing() -> None:
-    result = read_syntax(FencedJson(), f"```json\n{FENCED_PING}\n")
+    result = read_syntax(fenced_json(), f"```json\n{FENCED_PING}\n")
     assert result == (Calls((FENCED_CALL,), closed=False), "")
 
 
@@ -73,16 +73,16 @@ def test_the_end_of_the_last_fence_may_be_missing() -> None:
     ],
 )
 def test_other_code_is_no_call(text: str) -> None:
-    assert read_syntax(FencedJson(), text)[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(fenced_json(), text)[0] == NoCall(Reason.NOT_A_CALL)
 
 
 def test_a_fence_may_hold_python_calls_if_it_says_so() -> None:
-    result = read_syntax(FencedJson(), '```tool_code\nprint(ping(host="a"))\n```')
+    result = read_syntax(fenced_json(), '```tool_code\nprint(ping(host="a"))\n```')
     assert result == (Calls((WrittenCall("ping", {"host": "a"}),)), "")
-    assert read_syntax(FencedJson(), "```tool_code\nx = 1\n```")[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(fenced_json(), "```tool_code\nx = 1\n```")[0] == NoCall(Reason.NOT_A_CALL)
 
 
-MARKED = FencedJson((HERMES, QWEN_CODER, MarkedJson("granite", ("<function_call>",)), BareJson()))
+MARKED = fenced_json((HERMES, QWEN_CODER, marked_json("granite", ("<function_call>",)), BARE_JSON))
 TAGGED = "<tool_call><function=ping><parameter=host>```</parameter></function></tool_call>"
 
 
@@ -111,12 +111,12 @@ def test_several_marked_calls_and_the_marks_that_leak_around_them_may_stand_in_a
 )
 def test_a_marked_call_among_other_things_is_not_the_entire_content(body: str) -> None:
     outcome, rest = read_syntax(MARKED, f"```xml\n{body}\n```")
-    assert isinstance(outcome, NotACall) or rest.strip("`\n") or not outcome.closed
+    assert isinstance(outcome, NoCall) or rest.strip("`\n") or not outcome.closed
 
 
 @pytest.mark.parametrize("language", ["", "python", "tool_code"])
 def test_a_list_of_python_calls_may_be_the_entire_content(language: str) -> None:
-    result = read_syntax(FencedJson(), f"```{language}\n[ping(host='```')]\n```")
+    result = read_syntax(fenced_json(), f"```{language}\n[ping(host='```')]\n```")
     assert result == (Calls((FENCED_CALL,)), "")
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from proxy.guardrails.rescue.syntaxes.pythonic import MarkedPython, PythonList, PythonReply
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
+from proxy.guardrails.rescue.syntaxes.pythonic import MARKED_PYTHON, PYTHON_LIST, PYTHON_REPLY
 from tests.fakes.arrivals import read_syntax
 
 ROLL = WrittenCall("roll", {"dice": 2})
@@ -21,25 +21,25 @@ NOW = WrittenCall("now", {})
     ],
 )
 def test_calls_stand_behind_a_mark(text: str, calls: tuple[WrittenCall, ...]) -> None:
-    assert read_syntax(MarkedPython(), text) == (Calls(calls), "")
+    assert read_syntax(MARKED_PYTHON, text) == (Calls(calls), "")
 
 
 def test_closing_marks_may_be_missing() -> None:
     opened = Calls((ROLL,), closed=False)
-    assert read_syntax(MarkedPython(), "<|tool_call_start|>[roll(dice=2)]")[0] == opened
-    assert read_syntax(MarkedPython(), "<function_calls>roll(dice=2)")[0] == opened
-    assert read_syntax(PythonReply(), "[roll(dice=2)")[0] == opened
+    assert read_syntax(MARKED_PYTHON, "<|tool_call_start|>[roll(dice=2)]")[0] == opened
+    assert read_syntax(MARKED_PYTHON, "<function_calls>roll(dice=2)")[0] == opened
+    assert read_syntax(PYTHON_REPLY, "[roll(dice=2)")[0] == opened
 
 
 def test_a_list_is_read_from_its_bracket() -> None:
-    assert read_syntax(PythonReply(), "[roll(dice=2)]\n x") == (Calls((ROLL,)), "x")
-    assert read_syntax(PythonList(), "\n[roll(dice=2)]") == (Calls((ROLL,)), "")
+    assert read_syntax(PYTHON_REPLY, "[roll(dice=2)]\n x") == (Calls((ROLL,)), "x")
+    assert read_syntax(PYTHON_LIST, "\n[roll(dice=2)]") == (Calls((ROLL,)), "")
 
 
 @pytest.mark.parametrize("text", ["[link](x)", "[1, 2]", "[", "[]", "[a b(c=1)]"])
 def test_other_lists_are_left_at_their_bracket(text: str) -> None:
-    assert read_syntax(PythonReply(), text) == (NotACall(Reason.NOT_A_CALL), text)
-    assert read_syntax(PythonList(), f"\n{text}") == (NotACall(Reason.NOT_A_CALL), text)
+    assert read_syntax(PYTHON_REPLY, text) == (NoCall(Reason.NOT_A_CALL), text)
+    assert read_syntax(PYTHON_LIST, f"\n{text}") == (NoCall(Reason.NOT_A_CALL), text)
 
 
 @pytest.mark.parametrize(
@@ -57,19 +57,19 @@ def test_other_lists_are_left_at_their_bracket(text: str) -> None:
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(MarkedPython(), text)[0] == NotACall(reason)
+    assert read_syntax(MARKED_PYTHON, text)[0] == NoCall(reason)
 
 
 def test_a_fence_may_stand_around_marked_calls() -> None:
     text = "<|tool_call_start|>\n```python\nnow()\n```\n<|tool_call_end|>"
-    assert read_syntax(MarkedPython(), text) == (Calls((WrittenCall("now", {}),)), "")
+    assert read_syntax(MARKED_PYTHON, text) == (Calls((WrittenCall("now", {}),)), "")
     unclosed = text.replace("\n```\n", "\n")
-    assert read_syntax(MarkedPython(), unclosed)[0] == Calls((WrittenCall("now", {}),))
+    assert read_syntax(MARKED_PYTHON, unclosed)[0] == Calls((WrittenCall("now", {}),))
 
 
 def test_prose_behind_calls_is_left_alone() -> None:
     text = "<|python_tag|>now()\nThat is it."
-    assert read_syntax(MarkedPython(), text) == (
+    assert read_syntax(MARKED_PYTHON, text) == (
         Calls((WrittenCall("now", {}),)),
         "That is it.",
     )
@@ -77,24 +77,24 @@ def test_prose_behind_calls_is_left_alone() -> None:
 
 def test_another_bracket_is_left_for_the_next_reading() -> None:
     text = "<tool_call>\n[TOOL_CALLS][]"
-    outcome, rest = read_syntax(MarkedPython(), text)
-    assert outcome == NotACall(Reason.NOT_A_CALL)
+    outcome, rest = read_syntax(MARKED_PYTHON, text)
+    assert outcome == NoCall(Reason.NOT_A_CALL)
     assert rest == "[TOOL_CALLS][]"
 
 
 @pytest.mark.parametrize("text", ["[f(a='x'", "f(a='x'", "[g(), f(a='x'"])
 def test_the_last_parenthesis_may_be_missing_behind_a_mark(text: str) -> None:
     marked = f"<|tool_call_start|>{text}"
-    found = read_syntax(MarkedPython(), marked)[0]
+    found = read_syntax(MARKED_PYTHON, marked)[0]
     assert isinstance(found, Calls)
     assert (found.calls[-1], found.closed) == (WrittenCall("f", {"a": "x"}), False)
-    ended = read_syntax(MarkedPython(), f"{marked}<|tool_call_end|>")[0]
+    ended = read_syntax(MARKED_PYTHON, f"{marked}<|tool_call_end|>")[0]
     assert ended == Calls(found.calls)
-    cut = read_syntax(MarkedPython(), marked.removesuffix("'"))[0]
-    assert cut == NotACall(Reason.BROKEN)
+    cut = read_syntax(MARKED_PYTHON, marked.removesuffix("'"))[0]
+    assert cut == NoCall(Reason.BROKEN)
     fenced = f"<|tool_call_start|>```python\n{text}"
-    assert read_syntax(MarkedPython(), fenced)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(MARKED_PYTHON, fenced)[0] == NoCall(Reason.BROKEN)
 
 
 def test_without_a_mark_the_last_parenthesis_is_needed() -> None:
-    assert read_syntax(PythonReply(), "[f(a='x'")[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(PYTHON_REPLY, "[f(a='x'")[0] == NoCall(Reason.BROKEN)

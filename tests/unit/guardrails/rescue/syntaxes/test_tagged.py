@@ -4,20 +4,20 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import RefusedText
 from proxy.guardrails.rescue.scanner import find_calls
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged, read_nested
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
+from proxy.guardrails.rescue.syntaxes.tagged import Element, read_nested, tagged
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.scalars import Unreadable
-from tests.fakes.arrivals import is_linear, read, read_syntax, run, scan
+from tests.fakes.arrivals import attempt, is_linear, outcome, read_syntax, run, scan
 
 END = "@</call>"
 
 
-def nested(text: str) -> tuple[JsonValue | Unreadable, str]:
-    def start(cursor: Cursor) -> Waiting[JsonValue | Unreadable]:
+def nested(text: str) -> tuple[JsonValue | Unreadable | NoCall, str]:
+    def start(cursor: Cursor) -> Waiting[JsonValue]:
         return read_nested(cursor, "@", "a", END)
 
-    return read(start, text)
+    return attempt(start, text)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_work_is_linear() -> None:
 
 
 def nested_whole(text: str) -> None:
-    list(read_nested(Cursor(text, is_finished=True), "@", "a", END))
+    list(outcome(read_nested(Cursor(text, is_finished=True), "@", "a", END)))
 
 
-TAGS = Tagged("tags", (Element("<c ", "</c>", ("<p ",), "</p>"),), {"<w>": "</w>"})
+TAGS = tagged("tags", (Element("<c ", "</c>", ("<p ",), "</p>"),), {"<w>": "</w>"})
 
 
 @pytest.mark.parametrize("head", ["f", '"f"', "'f'", ' "f" ', 'f id="1" x:y="2"'])
@@ -80,17 +80,17 @@ def test_character_data_is_taken_literally() -> None:
     text = "<c f><p a><![CDATA[\n<p b></p>]]></p></c>"
     assert read_syntax(TAGS, text)[0] == Calls((WrittenCall("f", {"a": "\n<p b></p>"}),))
     broken = "<c f><p a><![CDATA[x]]> y</p></c>"
-    assert read_syntax(TAGS, broken)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(TAGS, broken)[0] == NoCall(Reason.BROKEN)
 
 
 def test_json_is_as_good_as_parameters_only_if_it_is_an_object_and_whole() -> None:
-    assert read_syntax(TAGS, '<c f>{"a": {"b": 1</c>')[0] == NotACall(Reason.BROKEN)
-    assert read_syntax(TAGS, '<c f>{"a": {"b": 1}')[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(TAGS, '<c f>{"a": {"b": 1</c>')[0] == NoCall(Reason.BROKEN)
+    assert read_syntax(TAGS, '<c f>{"a": {"b": 1}')[0] == NoCall(Reason.BROKEN)
 
 
 def test_a_mark_too_few_and_one_too_many_make_the_call_unreadable() -> None:
     text = "<c f><p a>1<p b>2</p> 3</p></c>"
-    assert read_syntax(TAGS, text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(TAGS, text)[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_there_is_a_limit_to_the_number_of_arguments() -> None:
 
 
 def test_there_is_a_limit_to_the_number_of_marks_in_a_value() -> None:
-    def found(count: int) -> Calls | NotACall:
+    def found(count: int) -> Calls | NoCall | Unreadable:
         cursor = Cursor(f"f><p a>x{'</p> y' * count}</p></c>", is_finished=True)
-        return run(cursor, TAGS.read(cursor, "<c "), [])[0]
+        return run(cursor, outcome(TAGS.read(cursor, "<c ")), [])[0]
 
     assert found(900) == Calls((WrittenCall("f", {"a": "x" + "</p> y" * 900}),))
-    assert found(1_100) == NotACall(Reason.BROKEN)
+    assert found(1_100) == NoCall(Reason.BROKEN)

@@ -5,17 +5,13 @@ from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.tool_names import (
-    CodeWord,
-    FirstCodeWord,
-    InlineCalls,
-    ToolArguments,
-    ToolArgumentsInText,
-    ToolPairs,
-    ToolRecipients,
-    ToolRecipientsAtStart,
+    inline_calls,
     syntaxes_for,
+    tool_arguments,
+    tool_pairs,
+    tool_recipients,
 )
 from tests.fakes.arrivals import read_syntax
 from tests.fakes.playbook import make_tool
@@ -26,8 +22,11 @@ NAMES = ("look", "time")
 LOOK = WrittenCall("look", {"at": "x"})
 TIME = WrittenCall("time", {})
 OBJECT = '{"at": "x"}'
-PAIRS = ToolPairs({"look": frozenset(("at", "n")), "time": frozenset()})
-NO_CALL = NotACall(Reason.NOT_A_CALL)
+PAIRS = tool_pairs({"look": frozenset(("at", "n")), "time": frozenset()})
+ARGUMENTS, ARGUMENTS_IN_TEXT = tool_arguments(NAMES)
+RECIPIENTS, RECIPIENTS_AT_START = tool_recipients(NAMES)
+CODE_WORD, FIRST_CODE_WORD = syntaxes_for((make_tool("f", {"required": ["a"]}),))[-2:]
+NO_CALL = NoCall(Reason.NOT_A_CALL)
 
 
 def found_in(text: str) -> list[WrittenCall]:
@@ -36,16 +35,16 @@ def found_in(text: str) -> list[WrittenCall]:
 
 
 def test_a_name_and_its_second_mark_are_enough() -> None:
-    assert read_syntax(ToolArguments(NAMES), f"look[ARGS]{OBJECT} x") == (Calls((LOOK,)), " x")
+    assert read_syntax(ARGUMENTS, f"look[ARGS]{OBJECT} x") == (Calls((LOOK,)), " x")
     for before in ("\n", " "):
         text = f"{before}look[ARGS]{OBJECT}"
-        assert read_syntax(ToolArgumentsInText(NAMES), text) == (Calls((LOOK,)), "")
+        assert read_syntax(ARGUMENTS_IN_TEXT, text) == (Calls((LOOK,)), "")
 
 
 @pytest.mark.parametrize("between", ["", " ", "\n", ", "])
 def test_several_may_stand_in_a_row(between: str) -> None:
     text = f"look[ARGS]{OBJECT}{between}time[ARGS]{{}} x"
-    assert read_syntax(ToolArguments(NAMES), text) == (Calls((LOOK, TIME)), " x")
+    assert read_syntax(ARGUMENTS, text) == (Calls((LOOK, TIME)), " x")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_several_may_stand_in_a_row(between: str) -> None:
     ],
 )
 def test_without_objects_there_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(ToolArguments(NAMES), text)[0] == NotACall(reason)
+    assert read_syntax(ARGUMENTS, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +101,11 @@ def test_other_names_and_quotations_stay_prose(text: str) -> None:
 
 def test_a_recipient_without_namespace_is_one_only_in_a_header() -> None:
     header = f" to=look<|message|>{OBJECT}<|call|>"
-    assert read_syntax(ToolRecipients(NAMES), header)[0] == Calls((LOOK,))
-    assert read_syntax(ToolRecipientsAtStart(NAMES), header[1:])[0] == Calls((LOOK,))
-    assert read_syntax(ToolRecipients(NAMES), " to=look and so on")[0] == NO_CALL
+    assert read_syntax(RECIPIENTS, header)[0] == Calls((LOOK,))
+    assert read_syntax(RECIPIENTS_AT_START, header[1:])[0] == Calls((LOOK,))
+    assert read_syntax(RECIPIENTS, " to=look and so on")[0] == NO_CALL
     longer = f" to=look_up<|message|>{OBJECT}"
-    assert read_syntax(ToolRecipients(NAMES), longer)[0] == NO_CALL
+    assert read_syntax(RECIPIENTS, longer)[0] == NO_CALL
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ def test_only_declared_keys_with_a_value_each_make_a_call(pairs: str) -> None:
 
 INLINE_SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}}, "required": ["at"]}
 BOTH = (LOOK, WrittenCall("look", {"at": "y"}))
-INLINE = InlineCalls(["look"])
+INLINE = inline_calls(["look"])
 PLAIN = '{"name": "look", "arguments": {"at": "x"}}'
 FORMS = (PLAIN, '{"name":"look","arguments":{"at":"x"}}', 'call:look{at:"x"}', "[look(at='x')]")
 
@@ -161,19 +160,19 @@ def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
         (INLINE, " [look(at='x')", NO_CALL, " [look(at='x')"),
         (INLINE, f" {PLAIN[:-1]}", NO_CALL, f" {PLAIN[:-1]}"),
         (INLINE, ' {"name": "look", "x": 1}', NO_CALL, ' {"name": "look", "x": 1}'),
-        (FirstCodeWord(), "tool_code = look(at='x')", bare(LOOK), ""),
-        (FirstCodeWord(), "tool_code\n[look(at='x')]\n", bare(LOOK), ""),
-        (CodeWord(), "\ntool_code = look(at='x')", bare(LOOK), ""),
-        (FirstCodeWord(), "tool_code is a word", NO_CALL, "tool_code is a word"),
-        (FirstCodeWord(), "tool_code = [look(at='x')", NO_CALL, "tool_code = [look(at='x')"),
+        (FIRST_CODE_WORD, "tool_code = look(at='x')", bare(LOOK), ""),
+        (FIRST_CODE_WORD, "tool_code\n[look(at='x')]\n", bare(LOOK), ""),
+        (CODE_WORD, "\ntool_code = look(at='x')", bare(LOOK), ""),
+        (FIRST_CODE_WORD, "tool_code is a word", NO_CALL, "tool_code is a word"),
+        (FIRST_CODE_WORD, "tool_code = [look(at='x')", NO_CALL, "tool_code = [look(at='x')"),
     ],
 )
 def test_it_is_read_to_its_last_bracket(
-    syntax: Syntax, text: str, found: Calls | NotACall, rest: str
+    syntax: Syntax, text: str, found: Calls | NoCall, rest: str
 ) -> None:
     outcome, left = read_syntax(syntax, text)
     assert outcome == found
-    assert isinstance(found, NotACall) or left == rest
+    assert isinstance(found, NoCall) or left == rest
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -263,7 +262,7 @@ def test_markup_in_a_value_is_kept() -> None:
     ],
 )
 def test_other_markup_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(TAGS, text)[0] == NotACall(reason)
+    assert read_syntax(TAGS, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize("name", ["look", "now"])
@@ -330,7 +329,7 @@ def test_attributes_are_unescaped() -> None:
     ],
 )
 def test_other_attributes_make_it_markup(text: str) -> None:
-    assert read_syntax(ATTRIBUTES, text)[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(ATTRIBUTES, text)[0] == NoCall(Reason.NOT_A_CALL)
 
 
 def test_several_calls_may_follow_one_another() -> None:
@@ -352,7 +351,7 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
     ],
 )
 def test_a_reply_that_only_begins_like_a_call_is_none(text: str, reason: Reason) -> None:
-    assert read_syntax(WORDS, text)[0] == NotACall(reason)
+    assert read_syntax(WORDS, text)[0] == NoCall(reason)
 
 
 def test_tags_may_stand_in_a_fence() -> None:

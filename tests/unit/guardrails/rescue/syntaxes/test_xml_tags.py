@@ -2,14 +2,14 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.rescue.syntaxes.xml_tags import (
     ATTRIBUTED_TAGS,
     FUNCTION_TAGS,
     INVOKE,
+    KIMI_K3,
+    NAMED_TAGS,
     QWEN_CODER,
-    KimiK3,
-    NamedTags,
 )
 from tests.fakes.arrivals import read_syntax
 
@@ -81,7 +81,7 @@ def test_of_two_values_for_one_parameter_none_is_chosen() -> None:
     parameters = "<parameter=a>1</parameter><parameter=a>{}</parameter>"
     text = f"<function=edit>{parameters}</function>"
     assert read_syntax(QWEN_CODER, text.format(1))[0] == edit(a="1")
-    assert read_syntax(QWEN_CODER, text.format(2))[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text.format(2))[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_marks_inside_a_value_belong_to_it_where_nothing_fits_behind_them() -> N
 def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong() -> None:
     value = "a <parameter=x>1</parameter> b"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
-    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong(
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(QWEN_CODER, text)[0] == NotACall(reason)
+    assert read_syntax(QWEN_CODER, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_all_inner_marks_may_be_missing_at_the_end_of_the_reply() -> None:
     text = "<tool_call><function=edit><parameter=a>1\n</tool_call>"
     found = read_syntax(QWEN_CODER, text)[0]
     assert found == Calls((WrittenCall("edit", {"a": "1"}),), closed=False)
-    assert isinstance(read_syntax(QWEN_CODER, f"{text} x")[0], NotACall)
+    assert isinstance(read_syntax(QWEN_CODER, f"{text} x")[0], NoCall)
     doubtful = "<tool_call><function=edit><parameter=a>1</parameter> 2</tool_call>"
-    assert isinstance(read_syntax(QWEN_CODER, doubtful)[0], NotACall)
+    assert isinstance(read_syntax(QWEN_CODER, doubtful)[0], NoCall)
 
 
 def test_a_call_without_arguments_and_mark_counts_in_a_wrapper() -> None:
@@ -204,7 +204,7 @@ def test_a_call_without_arguments_and_mark_counts_in_a_wrapper() -> None:
 
 def test_a_tag_of_the_grammar_is_no_argument() -> None:
     text = "<function=edit><parameter>a=1</parameter></function>"
-    assert isinstance(read_syntax(QWEN_CODER, text)[0], NotACall)
+    assert isinstance(read_syntax(QWEN_CODER, text)[0], NoCall)
 
 
 @pytest.mark.parametrize(
@@ -213,18 +213,18 @@ def test_a_tag_of_the_grammar_is_no_argument() -> None:
 @pytest.mark.parametrize("end", ["<parameter=b>2</parameter></function>", "</function>"])
 def test_a_value_without_end_does_not_run_into_another_call(second: str, end: str) -> None:
     text = f"<function=edit><parameter=a>1\n{second}{end}</tool_call>"
-    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("tag", ["tool_call", "tool_calls", "function_call", "invoke", "param"])
 def test_a_tag_of_any_grammar_is_no_argument(tag: str) -> None:
     text = f"<function=edit><{tag}>x</{tag}></function>"
-    assert isinstance(read_syntax(QWEN_CODER, text)[0], NotACall)
+    assert isinstance(read_syntax(QWEN_CODER, text)[0], NoCall)
 
 
 def test_a_tag_named_like_the_argument_does_not_swallow_another_call() -> None:
     text = "<function=edit><a>1<function=edit><a>2</a></function>"
-    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
     nested = "<function=edit><a>1<a>2</a></function>"
     assert read_syntax(QWEN_CODER, nested)[0] == edit(a="1<a>2")
 
@@ -246,10 +246,10 @@ def test_both_closing_marks_are_text_where_the_line_goes_on_to_both() -> None:
 def test_a_call_end_is_none_if_more_values_end_behind_it_than_begin() -> None:
     value = "a</function><function=b> c"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
-    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
     whole = "a</function><function=b><parameter=c>1</parameter></function> d"
     text = f"<function=edit><parameter=a>{whole}</parameter></function>"
-    assert read_syntax(QWEN_CODER, text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
 
 
 def test_a_value_right_behind_its_tag_keeps_its_line_end() -> None:
@@ -307,7 +307,7 @@ def test_the_end_of_the_wrapper_of_invocations_may_be_missing() -> None:
 
 
 def test_an_attribute_tells_what_is_no_string() -> None:
-    def boxed(text: str, kind: str) -> Calls | NotACall:
+    def boxed(text: str, kind: str) -> Calls | NoCall:
         written = parameter(text, "", f' string="{kind}"')
         return read_syntax(INVOKE, invocation("", written))[0]
 
@@ -347,7 +347,7 @@ def test_tags_may_be_named_like_their_parameters() -> None:
 def test_a_call_without_arguments_is_doubtful_without_a_wrapper_and_lines_of_its_own() -> None:
     assert read_syntax(INVOKE, invocation()) == (Calls((pack(),), is_doubtful=True), "")
     assert read_syntax(INVOKE, invocation("", "\n")) == (Calls((pack(),)), "")
-    assert read_syntax(INVOKE, invocation("", "\n")[:-1])[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(INVOKE, invocation("", "\n")[:-1])[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -374,12 +374,12 @@ def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either(
     ],
 )
 def test_anything_else_is_no_invocation(text: str, reason: Reason) -> None:
-    assert read_syntax(INVOKE, text)[0] == NotACall(reason)
+    assert read_syntax(INVOKE, text)[0] == NoCall(reason)
 
 
 def test_an_opening_that_is_no_call_is_given_up_at_once() -> None:
     result = read_syntax(INVOKE, "<tool_call>\n<function_calls>x")
-    assert result == (NotACall(Reason.NOT_A_CALL), "\n<function_calls>x")
+    assert result == (NoCall(Reason.NOT_A_CALL), "\n<function_calls>x")
 
 
 def test_the_namespace_may_be_forgotten_in_closing_tags() -> None:
@@ -394,7 +394,7 @@ def test_a_token_before_every_tag_allows_elements_within_elements() -> None:
     call = WrittenCall("pack", {"box": {"item": ["a", "b"]}, "by": "x"})
     assert read_syntax(INVOKE, text)[0] == Calls((call,))
     broken = text.replace(f"{at}</box>", "")
-    assert isinstance(read_syntax(INVOKE, broken)[0], NotACall)
+    assert isinstance(read_syntax(INVOKE, broken)[0], NoCall)
 
 
 def test_a_call_without_closing_mark_may_end_in_its_object() -> None:
@@ -411,7 +411,7 @@ def test_a_typed_value_may_be_null() -> None:
 def test_a_forgotten_namespace_does_not_end_the_value_of_another_call() -> None:
     inner = '<invoke name="g"><parameter name="b">2</parameter></invoke>'
     text = f'<{DSML}invoke name="f"><{DSML}parameter name="a">{inner}</{DSML}invoke>'
-    assert isinstance(read_syntax(INVOKE, text)[0], NotACall)
+    assert isinstance(read_syntax(INVOKE, text)[0], NoCall)
 
 
 CALL = WrittenCall("look", {"at": "x"})
@@ -423,18 +423,18 @@ OBJECT = '{"at": "x"}'
 @pytest.mark.parametrize("arguments", ["arguments", "parameters", "input"])
 def test_a_name_and_an_object_of_arguments_are_read(wrapper: str, arguments: str) -> None:
     text = f"<{wrapper}>\n<tool_name> look </tool_name>\n<{arguments}>\n{OBJECT}\n</{arguments}>\n"
-    assert read_syntax(NamedTags(), f"{text}</{wrapper}> x") == (Calls((CALL,)), " x")
+    assert read_syntax(NAMED_TAGS, f"{text}</{wrapper}> x") == (Calls((CALL,)), " x")
 
 
 def test_the_closing_tag_may_be_missing() -> None:
     text = f"<tool_call>{NAME}<arguments>{OBJECT}</arguments>"
-    assert read_syntax(NamedTags(), text)[0] == Calls((CALL,), closed=False)
+    assert read_syntax(NAMED_TAGS, text)[0] == Calls((CALL,), closed=False)
 
 
 @pytest.mark.parametrize("arguments", ["", "<arguments></arguments>", "<arguments>{}</arguments>"])
 def test_there_may_be_no_arguments(arguments: str) -> None:
     text = f"<tool_call>{NAME}{arguments}</tool_call>"
-    assert read_syntax(NamedTags(), text)[0] == Calls((WrittenCall("look", {}),))
+    assert read_syntax(NAMED_TAGS, text)[0] == Calls((WrittenCall("look", {}),))
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_there_may_be_no_arguments(arguments: str) -> None:
     ],
 )
 def test_anything_else_is_no_envelope_of_tags(text: str, reason: Reason) -> None:
-    assert read_syntax(NamedTags(), text)[0] == NotACall(reason)
+    assert read_syntax(NAMED_TAGS, text)[0] == NoCall(reason)
 
 
 START = '<|open|>call tool="sum" index="1"<|sep|>'
@@ -466,12 +466,12 @@ def test_every_argument_has_a_type() -> None:
     arguments = argument("a", "number", "1") + argument("b", "string", "2")
     text = START + arguments + argument("c", "object", "{oh") + END
     call = WrittenCall("sum", {"a": 1, "b": "2", "c": "{oh"})
-    assert read_syntax(KimiK3(), f"{text}x") == (Calls((call,)), "x")
-    assert read_syntax(KimiK3(), START + END)[0] == Calls((WrittenCall("sum", {}),))
+    assert read_syntax(KIMI_K3, f"{text}x") == (Calls((call,)), "x")
+    assert read_syntax(KIMI_K3, START + END)[0] == Calls((WrittenCall("sum", {}),))
 
 
 def test_the_closing_mark_may_be_missing() -> None:
-    result = read_syntax(KimiK3(), START + argument("a", "number", "1"))[0]
+    result = read_syntax(KIMI_K3, START + argument("a", "number", "1"))[0]
     assert result == Calls((WrittenCall("sum", {"a": 1}),), closed=False)
 
 
@@ -485,7 +485,7 @@ def test_the_closing_mark_may_be_missing() -> None:
     ],
 )
 def test_anything_else_is_no_call_of_kimi_k3(text: str, reason: Reason) -> None:
-    assert read_syntax(KimiK3(), text)[0] == NotACall(reason)
+    assert read_syntax(KIMI_K3, text)[0] == NoCall(reason)
 
 
 def test_attributes_may_be_escaped() -> None:
@@ -493,7 +493,7 @@ def test_attributes_may_be_escaped() -> None:
         '<|open|>call tool="a&amp;b&quot;c" index="1"<|sep|><|open|>argument key="k&amp;q" '
         'type="string"<|sep|>v<|close|>argument<|sep|><|close|>call<|sep|>'
     )
-    assert read_syntax(KimiK3(), text)[0] == Calls((WrittenCall('a&b"c', {"k&q": "v"}),))
+    assert read_syntax(KIMI_K3, text)[0] == Calls((WrittenCall('a&b"c', {"k&q": "v"}),))
 
 
 @pytest.mark.parametrize(
@@ -502,10 +502,10 @@ def test_attributes_may_be_escaped() -> None:
 def test_a_value_without_end_does_not_run_into_the_next_element(inner: str) -> None:
     text = f'<|open|>call tool="a"<|sep|><|open|>argument key="a"<|sep|>1{inner}2'
     text += "<|close|>argument<|sep|><|close|>call<|sep|>"
-    assert read_syntax(KimiK3(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(KIMI_K3, text)[0] == NoCall(Reason.BROKEN)
 
 
 def test_a_key_whose_quotation_mark_is_missing_is_none() -> None:
     text = '<|open|>call tool="a"<|sep|><|open|>argument key="first type="string"<|sep|>1'
     text += "<|close|>argument<|sep|><|close|>call<|sep|>"
-    assert read_syntax(KimiK3(), text)[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(KIMI_K3, text)[0] == NoCall(Reason.BROKEN)

@@ -98,7 +98,7 @@ def test_a_run_is_taken_as_far_as_it_goes() -> None:
 
 
 def test_white_space_is_passed() -> None:
-    assert read(lambda cursor: cursor.whitespace(), " \r\n\tx ") == (None, "x ")
+    assert read(lambda cursor: cursor.whitespace(), " \r\n\tx ") == (" \r\n\t", "x ")
 
 
 def test_white_space_is_passed_if_nothing_else_is_there() -> None:

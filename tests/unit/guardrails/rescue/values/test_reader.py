@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.rescue.syntax import NoCall
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import (
     DEPTH_LIMIT,
@@ -17,7 +18,7 @@ from proxy.guardrails.rescue.values.reader import (
     read_whole,
 )
 from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Value, ValueProblem
-from tests.fakes.arrivals import is_linear, read, run
+from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
 
 
 def test_only_the_brackets_of_json_are_strict() -> None:
@@ -70,7 +71,7 @@ documents = st.recursive(
 
 def value_in(text: str) -> Value | Unreadable:
     """Read one value behind which nothing may stand, at every chunking and whole."""
-    result, rest = read(lambda cursor: read_value(cursor), text)
+    result, rest = attempt(lambda cursor: read_value(cursor), text)
     if isinstance(result, Value) and rest.strip():
         result = Unreadable(ValueProblem.UNEXPECTED)
     assert read_whole(text) == result
@@ -247,12 +248,13 @@ def test_what_is_no_value_is_refused(text: str) -> None:
     ],
 )
 def test_size_has_a_limit(text: str) -> None:
-    def outcome(pieces: list[str]) -> Value | Unreadable:
+    def read_in(pieces: list[str]) -> Value | Unreadable | NoCall:
         cursor = Cursor()
-        return run(cursor, read_value(cursor, None, Style(has_bare_text=True)), pieces)[0]
+        reading = read_value(cursor, None, Style(has_bare_text=True))
+        return run(cursor, outcome(reading), pieces)[0]
 
-    assert outcome([text]) == Unreadable(ValueProblem.TOO_LONG)
-    assert outcome([text[place : place + 999] for place in range(0, len(text), 999)]) == Unreadable(
+    assert read_in([text]) == Unreadable(ValueProblem.TOO_LONG)
+    assert read_in([text[place : place + 999] for place in range(0, len(text), 999)]) == Unreadable(
         ValueProblem.TOO_LONG
     )
 
@@ -308,7 +310,7 @@ def test_a_watcher_hears_every_member_in_order() -> None:
 
 
 def test_a_watcher_can_end_the_reading_before_the_value() -> None:
-    result = read(lambda cursor: read_value(cursor, Witness("b")), '{"a": 1, "b": [1]}')
+    result = attempt(lambda cursor: read_value(cursor, Witness("b")), '{"a": 1, "b": [1]}')
     assert result == (Unreadable(ValueProblem.UNWANTED), "[1]}")
 
 
@@ -323,8 +325,8 @@ def test_work_is_linear_for_floods(unit: str) -> None:
     assert is_linear(read_whole, lambda size: "[" + text(size)[3:], 10_000)
 
 
-def styled(text: str, style: Style) -> tuple[Value | Unreadable, str]:
-    return read(lambda cursor: read_value(cursor, None, style), text)
+def styled(text: str, style: Style) -> tuple[Value | Unreadable | NoCall, str]:
+    return attempt(lambda cursor: read_value(cursor, None, style), text)
 
 
 @pytest.mark.parametrize(

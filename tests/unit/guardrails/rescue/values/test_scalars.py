@@ -25,17 +25,23 @@ def test_a_number_is_what_json_calls_one(text: str, number: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "1.", "+1", "1.2.3", "--1", "00501"])
 def test_anything_else_is_none(text: str) -> None:
-    assert parse_number(text) == Unreadable(ValueProblem.UNEXPECTED)
+    with pytest.raises(Unreadable) as refusal:
+        parse_number(text)
+    assert refusal.value == Unreadable(ValueProblem.UNEXPECTED)
 
 
 def test_digits_behind_a_zero_stay_text_in_python() -> None:
     assert parse_number("00501", is_python=True) == "00501"
-    assert parse_number("-01", is_python=True) == Unreadable(ValueProblem.UNEXPECTED)
+    with pytest.raises(Unreadable) as refusal:
+        parse_number("-01", is_python=True)
+    assert refusal.value == Unreadable(ValueProblem.UNEXPECTED)
 
 
 @pytest.mark.parametrize("text", ["9" * 1001, "1e999"])
 def test_what_no_one_can_hold_is_too_long(text: str) -> None:
-    assert parse_number(text) == Unreadable(ValueProblem.TOO_LONG)
+    with pytest.raises(Unreadable) as refusal:
+        parse_number(text)
+    assert refusal.value == Unreadable(ValueProblem.TOO_LONG)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""For operators: `/healthz`: the process runs. `/readyz`: a backend answers. `/health`, `/metrics`.
+
+`/health` tells whether the model is loaded, as llama-server does.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from proxy.backends.client import Health
+from proxy.conversation.json import JsonObject
+from proxy.observability.metrics import Metrics
+from proxy.processes.managed import Managed
+from proxy.serving.services import Service, Services, best_of
+
+if TYPE_CHECKING:
+    from proxy.serving.tool_hosting import ToolHosting
+
+METRICS_PATH = "/metrics"
+_PATIENCE = 2.0  # seconds for a backend's answer; Prometheus waits for ten
+
+_EXPOSITION: dict[int | str, dict[str, object]] = {
+    200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
+}
+# a probe's answer, not an error
+_NOT_READY: dict[int | str, dict[str, object]] = {
+    503: {"description": "Not now", "content": {"application/json": {"schema": {}}}}
+}
+
+
+def health_router(services: Services) -> APIRouter:
+    """Make the routes that probes ask."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz")
+    async def alive() -> JSONResponse:
+        """Tell that the process runs; it needs no backend for that."""
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/readyz", responses=_NOT_READY)
+    async def ready() -> JSONResponse:
+        """Return whether a request would be answered now, and how each of several servers does."""
+        healths = await services.healths()
+        health = best_of(healths)
+        told: JsonObject = {"status": health.value, "backend": services.name}
+        if len(healths) > 1:
+            told["servers"] = {name: state.value for name, state in healths.items()}
+        return JSONResponse(told, 200 if health is Health.READY else 503)
+
+    @router.get("/health")
+    async def health() -> JSONResponse:
+        """Answer as llama-server does."""
+        match await services.health():
+            case Health.READY:
+                return JSONResponse({"status": "ok"})
+            case Health.LOADING:
+                return _unavailable("Loading model", "model_loading")
+            case Health.UNREACHABLE:
+                message = f"The backend {services.name} is unreachable"
+                return _unavailable(message, "backend_unavailable")
+
+    return router
+
+
+def metrics_router(
+    services: Services, meter: Metrics, tools: "ToolHosting | None" = None
+) -> APIRouter:
+    """Make the route that Prometheus and inference gateways ask: all counters of all workers."""
+    meter.follow(service.title for service in services)
+    router = APIRouter(tags=["metrics"])
+
+    async def look_at(service: Service) -> None:
+        felt = Health.UNREACHABLE
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                felt = await service.backend.health()
+        except TimeoutError:
+            pass
+        restarts = service.backend.restarts if isinstance(service.backend, Managed) else 0
+        meter.report_backend(service.title, is_up=felt is Health.READY, restarts=restarts)
+
+    @router.get(METRICS_PATH, response_class=Response, responses=_EXPOSITION)
+    async def read(request: Request) -> Response:
+        """Return the metrics of all workers."""
+        await asyncio.gather(*map(look_at, services))
+        source = tools.source if tools is not None else None
+        servers = {name: source.is_ready(name) for name in source.names} if source else {}
+        meter.report_tool_servers(servers)
+        body, content_type = meter.exposition(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    return router
+
+
+def _unavailable(message: str, code: str) -> JSONResponse:
+    error = {"message": message, "type": "unavailable_error", "param": None, "code": code}
+    return JSONResponse({"error": error}, 503, {"retry-after": "5"})

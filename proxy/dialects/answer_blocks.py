@@ -1,0 +1,193 @@
+"""The blocks of an answer, from its events: one open at a time, and none of them opened again.
+
+Text and thoughts flow into the block that is open, if it is of their kind, and else close it and
+open one. A call is a block of its own. While one is being streamed, thoughts of a later attempt may
+come before its rest: whatever is not of the call waits until its arguments are a whole object and
+something else comes. A call that begins although the one before is not over (some backends write
+several at the same time, and where nothing is guarded they are passed on) waits for the end of the
+answer, with everything that follows it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from proxy.conversation.json import JsonValue
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.foreign_history import sign
+from proxy.dialects.lenient_json import parse_object
+
+Kind: TypeAlias = Literal["text", "thinking", "tool_use"]
+
+
+class BlockStarted(msgspec.Struct, frozen=True):
+    """A block begins, numbered `index`; only calls have an id and a name."""
+
+    index: int
+    kind: Kind
+    id: str = ""
+    name: str = ""
+
+
+class BlockDelta(msgspec.Struct, frozen=True):
+    """More of the text of the block that is open; of a call, of its arguments."""
+
+    text: str
+    logprobs: JsonValue = None
+
+
+class BlockStopped(msgspec.Struct, frozen=True):
+    """The block that was open is complete; a thought is signed."""
+
+    signature: str = ""
+
+
+BlockStep: TypeAlias = BlockStarted | BlockDelta | BlockStopped
+
+
+@dataclass(slots=True)
+class _OpenBlock:
+    """The block that is open; `call` is the number of its call in the answer."""
+
+    kind: Kind
+    call: int = -1
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a call of which something is missing."""
+        return self.kind == "tool_use" and parse_object("".join(self.texts)) is None
+
+
+class AnswerBlocks:
+    """Cuts the events of one answer into blocks.
+
+    `new_call_id` names calls that have no id; `no_arguments` is written for a call without any.
+    """
+
+    def __init__(self, new_call_id: Callable[[], str], no_arguments: str = "") -> None:
+        self._new_call_id = new_call_id
+        self._no_arguments = no_arguments
+        self._count = 0
+        self._open: _OpenBlock | None = None
+        self._waiting: list[ReplyEvent] = []
+        self._is_stuck = False
+        self.has_calls = False
+        self.has_half_call = False
+
+    @property
+    def is_in_text(self) -> bool:
+        """Whether more text would go on with the block that is open."""
+        return self._open is not None and self._open.kind == "text"
+
+    def feed(self, event: ReplyEvent) -> list[BlockStep]:
+        """Return what an event says about blocks."""
+        match event:
+            case TextDelta(text) | ReasoningDelta(text) if not text:
+                return []
+            case ToolCallArgumentsDelta(index, text) if self._open and self._open.call == index:
+                self._open.texts.append(text)
+                return [BlockDelta(text)] if text else []
+            case TextDelta() | ReasoningDelta() | ToolCallStarted() | ToolCalled():
+                if not self._has_to_wait(event):
+                    return self._begin(event)
+                self._waiting.append(event)
+            case ToolCallArgumentsDelta() if self._is_stuck:
+                self._waiting.append(event)
+            case _:
+                pass
+        return []
+
+    def finish(self, *, drops_half_call: bool = False) -> list[BlockStep]:
+        """Return the rest; a half call that is dropped is not stopped, and nothing follows it."""
+        steps: list[BlockStep] = []
+        while self._open is not None or self._waiting:
+            if drops_half_call and self._open is not None and self._open.is_half:
+                break
+            steps += [*self._stop(), *self._catch_up()]
+        return steps
+
+    def _has_to_wait(self, event: ReplyEvent) -> bool:
+        if self._open is None or not self._open.is_half:
+            return self._is_stuck
+        self._is_stuck = self._is_stuck or isinstance(event, ToolCallStarted | ToolCalled)
+        return True
+
+    def _begin(
+        self, event: TextDelta | ReasoningDelta | ToolCallStarted | ToolCalled
+    ) -> list[BlockStep]:
+        steps: list[BlockStep] = []
+        if self._open is not None and self._open.kind == "tool_use":
+            steps += [*self._stop(), *self._catch_up()]
+        match event:
+            case TextDelta(text, logprobs):
+                return [*steps, *self._go_on("text"), BlockDelta(text, logprobs)]
+            case ReasoningDelta(text):
+                return [*steps, *self._go_on("thinking", text), BlockDelta(text)]
+            case ToolCallStarted(index, call_id, name):
+                return [*steps, *self._start("tool_use", index, call_id or "", name)]
+            case ToolCalled(index, call):
+                steps += self._start("tool_use", index, call.id, call.name)
+                steps += self.feed(ToolCallArgumentsDelta(index, call.arguments))
+                return steps if self._open and self._open.is_half else [*steps, *self._stop()]
+
+    def _go_on(self, kind: Kind, thought: str = "") -> list[BlockStep]:
+        """Begin a block of this kind unless one is open."""
+        steps = [] if self._open is not None and self._open.kind == kind else self._start(kind)
+        if self._open is not None and thought:
+            self._open.texts.append(thought)
+        return steps
+
+    def _start(
+        self, kind: Kind, call: int = -1, call_id: str = "", name: str = ""
+    ) -> list[BlockStep]:
+        stopped = self._stop()
+        self._open = _OpenBlock(kind, call)
+        self._count += 1
+        if kind == "tool_use":
+            self.has_calls = True
+            call_id = call_id or self._new_call_id()
+        return [*stopped, BlockStarted(self._count - 1, kind, call_id, name)]
+
+    def _stop(self) -> list[BlockStep]:
+        block, self._open = self._open, None
+        if block is None:
+            return []
+        if block.kind == "thinking":
+            return [BlockStopped(sign("".join(block.texts)))]
+        self.has_half_call = self.has_half_call or block.is_half
+        if block.kind == "tool_use" and self._no_arguments and not any(block.texts):
+            return [BlockDelta(self._no_arguments), BlockStopped()]
+        return [BlockStopped()]
+
+    def _catch_up(self) -> list[BlockStep]:
+        """Return what has waited for the end of a call, further calls as wholes."""
+        waiting, self._waiting, self._is_stuck = self._waiting, [], False
+        return [step for event in _with_whole_calls(waiting) for step in self.feed(event)]
+
+
+def _with_whole_calls(events: Sequence[ReplyEvent]) -> Iterator[ReplyEvent]:
+    """Put the pieces of each call together, at the place of its beginning."""
+    arguments: dict[int, list[str]] = {}
+    for event in events:
+        if isinstance(event, ToolCallArgumentsDelta):
+            arguments.setdefault(event.index, []).append(event.text)
+    for event in events:
+        match event:
+            case ToolCallStarted(index, call_id, name):
+                written = "".join(arguments.get(index, ()))
+                yield ToolCalled(index, ToolCall(call_id or "", name, written))
+            case ToolCallArgumentsDelta():
+                pass
+            case _:
+                yield event

@@ -1,0 +1,142 @@
+"""The chunks of a backend's reply, as nearly every engine writes them.
+
+Backends are read as leniently as can be without guessing: what has another form is brought into
+this one.
+"""
+
+import msgspec
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_count, as_list, as_object, as_text
+from proxy.dialects.raw_json import kind
+
+NOTHING = msgspec.Raw(b"null")
+
+
+class CalledFunction(msgspec.Struct):
+    """The function of a call, or a piece of its arguments."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CallFragment(msgspec.Struct):
+    """A piece of a tool call."""
+
+    index: int | None = None
+    id: str | None = None
+    function: CalledFunction | None = None
+
+
+class Delta(msgspec.Struct):
+    """What is new."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[CallFragment] | None = None
+
+
+class Choice(msgspec.Struct):
+    """One of the answers, of which only the first is read."""
+
+    delta: Delta
+    index: int | None = None
+    finish_reason: str | None = None
+    logprobs: msgspec.Raw = NOTHING
+
+
+class Progress(msgspec.Struct):
+    """How much of the prompt was read, in tokens."""
+
+    total: int = 0
+    cache: int = 0
+    processed: int = 0
+
+
+class Chunk(msgspec.Struct):
+    """One event of a reply; members that nobody reads are passed over."""
+
+    choices: list[Choice]
+    id: str | None = None
+    created: int | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
+    usage: msgspec.Raw = NOTHING
+    timings: msgspec.Raw = NOTHING
+    prompt_progress: Progress | None = None
+    error: None = None
+
+
+# Raises ValueError for a chunk of another form.
+read_chunk = msgspec.json.Decoder(Chunk).decode
+
+
+def as_chunk(written: JsonObject) -> Chunk:
+    """Read a chunk of any form; raises ValueError for nonsense."""
+    usage, timings = (
+        msgspec.Raw(json.dump(value)) if isinstance(value := written.get(name), dict) else NOTHING
+        for name in ("usage", "timings")
+    )
+    progress = written.get("prompt_progress")
+    counts = [as_count(as_object(progress).get(name)) for name in Progress.__struct_fields__]
+    chunk = Chunk(
+        [_as_choice(choice) for choice in _elements(written.get("choices"), "choices")],
+        as_text(written.get("id")),
+        as_count(written.get("created")),
+        as_text(written.get("model")),
+        as_text(written.get("system_fingerprint")),
+        usage,
+        timings,
+        Progress(*counts) if isinstance(progress, dict) else None,
+    )
+    told = (usage, timings, chunk.prompt_progress)
+    if "choices" not in written and told == (NOTHING, NOTHING, None):
+        raise ValueError("a chunk says nothing known")
+    return chunk
+
+
+def _as_choice(written: JsonValue) -> Choice:
+    if not isinstance(written, dict):
+        raise ValueError(f"a choice is {kind(written)}")
+    if written.get("index"):
+        return Choice(Delta(), 1)
+    delta = written.get("delta")
+    if delta is None:
+        delta = written.get("message") or {}
+    if not isinstance(delta, dict):
+        raise ValueError(f"a delta is {kind(delta)}")
+    content = delta.get("content") or ""
+    if not isinstance(content, str):
+        raise ValueError(f"content is {kind(content)}")
+    thoughts = as_text(delta.get("reasoning_content") or delta.get("reasoning"))
+    calls = [as_fragment(one) for one in _elements(delta.get("tool_calls"), "tool calls")]
+    return Choice(
+        Delta(content, thoughts, tool_calls=calls),
+        finish_reason=as_text(written.get("finish_reason")),
+        logprobs=msgspec.Raw(json.dump(written.get("logprobs"))),
+    )
+
+
+def as_fragment(written: JsonValue) -> CallFragment:
+    """Read a piece of a call of any form; raises ValueError for nonsense."""
+    if not isinstance(written, dict):
+        raise ValueError(f"a tool call is {kind(written)}")
+    function, index = written.get("function") or {}, written.get("index")
+    if not isinstance(function, dict):
+        raise ValueError("the function of a tool call is no object")
+    arguments = function.get("arguments")
+    if arguments is not None and not isinstance(arguments, str):
+        arguments = json.dump_text(arguments)
+    return CallFragment(
+        index if isinstance(index, int) else None,
+        as_text(written.get("id")),
+        CalledFunction(as_text(function.get("name")), arguments),
+    )
+
+
+def _elements(value: JsonValue, what: str) -> list[JsonValue]:
+    if value and not isinstance(value, list):
+        raise ValueError(f"{what} are {kind(value)}")
+    return as_list(value)

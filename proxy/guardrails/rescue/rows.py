@@ -1,0 +1,47 @@
+"""Calls one behind the other, and the code fences that may stand around them."""
+
+import re
+from collections.abc import Callable, Iterable
+
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, Reading
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
+
+FENCE = "```"
+
+
+def read_row(
+    cursor: Cursor,
+    read_one: Callable[[Cursor], Reading],
+    passes_next: Callable[[Cursor], Waiting[str | bool]],
+) -> Reading:
+    """Read calls and the white space behind each, as long as `passes_next` finds another."""
+    found = Calls(())
+    while len(found.calls) <= MOST_CALLS:
+        found += yield from read_one(cursor)
+        yield from cursor.whitespace()
+        if not (yield from passes_next(cursor)):
+            break
+    return found
+
+
+def read_behind_marks(
+    cursor: Cursor, mark: str, marks: Iterable[str], read_one: Callable[[Cursor, str], Reading]
+) -> Reading:
+    """Read calls, each behind one of `marks`, which `read_one` is given; the first is `mark`."""
+    known = literals_of(*marks)
+
+    def passes_next(cursor: Cursor) -> Waiting[str]:
+        nonlocal mark
+        mark = yield from cursor.one_of(known)
+        return mark
+
+    return read_row(cursor, lambda cursor: read_one(cursor, mark), passes_next)
+
+
+def pass_fence(cursor: Cursor, language: re.Pattern[str]) -> Waiting[bool]:
+    """Pass the beginning of a code fence and the white space behind it; tell if there was one."""
+    is_fenced = yield from cursor.literal(FENCE)
+    if is_fenced:
+        yield from cursor.take(language)
+        yield from cursor.whitespace()
+    return is_fenced

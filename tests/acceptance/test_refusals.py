@@ -1,0 +1,617 @@
+"""What engines refuse, verbatim, and what becomes of it: a scripted engine says it over HTTP.
+
+Each row is tried in all three languages of clients, streamed and whole: the first request is
+answered although the engine refuses it, and the second does not fail first.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from proxy.backends.adaptive import AdaptiveEngine
+from proxy.backends.http_backend import HttpBackend
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama import Ollama
+from proxy.backends.transport import BackendClient
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes import spoken
+from tests.fakes.front import Front, in_front_of
+from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
+from tests.fakes.scripts import run_on_call
+from tests.fakes.sockets import listening
+
+pytestmark = pytest.mark.anyio
+
+CITY: JsonObject = {"city": "Paris"}
+WRITTEN = run_on_call(json.dump_text(CITY))
+RICH: JsonObject = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "pattern": "(?!x)[A-Z].*", "maxLength": 20000},
+        "note": "string",
+    },
+    "required": ["city"],
+}
+PICTURE = "iVBORw0KGgo="
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A conversation, told to Temper in any language of clients.
+
+    `messages` are pairs of a role and words. With `has_tools` the tool of `parameters` is offered;
+    `effort` is what the client says of thoughts.
+    """
+
+    messages: tuple[tuple[str, str], ...] = (("user", "How is the weather in Paris?"),)
+    has_tools: bool = False
+    parameters: JsonObject = field(default_factory=lambda: RICH)
+    effort: str = ""
+    has_picture: bool = False
+
+    def chat(self) -> JsonObject:
+        return {"messages": self._said("image_url"), **self._told("function")} | (
+            {"reasoning_effort": self.effort} if self.effort else {}
+        )
+
+    def responses(self) -> JsonObject:
+        return {"input": self._said("input_image"), "store": False, **self._told("flat")} | (
+            {"reasoning": {"effort": self.effort}} if self.effort else {}
+        )
+
+    def anthropic(self) -> JsonObject:
+        said: JsonObject = {"messages": self._said("image"), "max_tokens": 500}
+        if system := [words for role, words in self.messages if role == "system"]:
+            said["system"] = system[0]
+        if self.effort:
+            said["output_config"] = {"effort": self.effort}
+        return {**said, **self._told("anthropic")}
+
+    def _said(self, kind: str) -> list[JsonValue]:
+        is_kept = (lambda role: role != "system") if kind == "image" else (lambda role: bool(role))
+        said: list[JsonValue] = [
+            {"role": role, "content": words} for role, words in self.messages if is_kept(role)
+        ]
+        if self.has_picture:
+            url = f"data:image/png;base64,{PICTURE}"
+            source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+            pictures: dict[str, JsonObject] = {
+                "image_url": {"type": "image_url", "image_url": {"url": url}},
+                "input_image": {"type": "input_image", "image_url": url},
+                "image": {"type": "image", "source": {**source}},
+            }
+            said.append({"role": "user", "content": [pictures[kind]]})
+        return said
+
+    def _told(self, kind: str) -> JsonObject:
+        if not self.has_tools:
+            return {}
+        tool: JsonObject = {"name": "get_weather", "description": "Tell the weather."}
+        if kind == "anthropic":
+            return {"tools": [{**tool, "input_schema": self.parameters}]}
+        function: JsonObject = {**tool, "parameters": self.parameters}
+        if kind == "flat":
+            return {"tools": [{"type": "function", "strict": False, **function}]}
+        return {"tools": [{"type": "function", "function": function}]}
+
+
+@dataclass
+class Got:
+    """What a client got; names of calls and words."""
+
+    status: int
+    text: str = ""
+    called: tuple[tuple[JsonValue, JsonValue], ...] = ()
+    error: str = ""
+
+
+PATHS: dict[str, tuple[str, Callable[[Chat], JsonObject]]] = {
+    "chat": ("/v1/chat/completions", Chat.chat),
+    "messages": ("/v1/messages", Chat.anthropic),
+    "responses": ("/v1/responses", Chat.responses),
+}
+EVERYWHERE = tuple((name, stream) for name in PATHS for stream in (False, True))
+
+
+async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> Got:
+    """Ask in a language; the answer is read from the whole body or from the events."""
+    path, write = PATHS[language]
+    body: JsonObject = {"model": "m", "stream": stream, **write(chat)}
+    return await post(front, path, body)
+
+
+async def post(front: Front, path: str, body: JsonObject) -> Got:
+    answer = await front.client.post(path, content=json.dump(body))
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        return _read(answer.status_code, [answer.json()])
+    said = [line.removeprefix("data: ") for line in answer.text.splitlines()]
+    events = [json.parse(line.encode()) for line in said if line.startswith("{")]
+    return _read(answer.status_code, _objects(events))
+
+
+def _read(status: int, documents: list[JsonObject]) -> Got:
+    """Read a whole answer, or the events of a stream."""
+    got, found = Got(status), Found()
+    for document in documents:
+        if document.get("error"):
+            got.error = f"{document['error']}"
+        for choice in _objects(document.get("choices")):
+            found.add_chat(_object(choice.get("message") or choice.get("delta")))
+        for block in [
+            *_objects(document.get("content")),
+            *_objects([document.get("content_block")]),
+        ]:
+            found.add_block(block)
+        delta = _object(document.get("delta"))
+        found.text += f"{delta.get('text') or ''}"
+        found.extend(f"{delta.get('partial_json') or ''}")
+        is_whole = document.get("object") == "response"
+        if document.get("type") == "response.completed":
+            document, is_whole = _object(document["response"]), True
+        for item in _objects(document.get("output") if is_whole else None):
+            found.add_item(item)
+    got.text = found.text
+    got.called = tuple((name, json.parse(said or "{}")) for name, said in found.calls)
+    return got
+
+
+@dataclass
+class Found:
+    """The words and calls found so far."""
+
+    text: str = ""
+    calls: list[tuple[JsonValue, str]] = field(default_factory=list)
+
+    def extend(self, arguments: str) -> None:
+        if arguments:
+            name, before = self.calls.pop()
+            self.calls.append((name, before + arguments))
+
+    def add_chat(self, message: JsonObject) -> None:
+        self.text += f"{message.get('content') or ''}"
+        for call in _objects(message.get("tool_calls")):
+            function = _object(call["function"])
+            if "name" in function:
+                self.calls.append((function["name"], ""))
+            self.extend(f"{function.get('arguments') or ''}")
+
+    def add_block(self, block: JsonObject) -> None:
+        self.text += f"{block.get('text') or ''}"
+        if block.get("type") == "tool_use":
+            given = block.get("input")
+            self.calls.append((block["name"], json.dump_text(given) if given else ""))
+
+    def add_item(self, item: JsonObject) -> None:
+        if item["type"] == "function_call":
+            self.calls.append((item["name"], f"{item['arguments']}"))
+        for part in _objects(item.get("content")):
+            self.text += f"{part.get('text') or ''}"
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+ENGINES: dict[str, type[HttpBackend]] = {
+    "llama-server": LlamaServer,
+    "openai": AdaptiveEngine,
+    "ollama": Ollama,
+}
+
+
+@asynccontextmanager
+async def before(
+    engine: str, *scripts: Script | bytes
+) -> AsyncGenerator[tuple[Front, HttpBackend], None]:
+    """Run Temper before an engine that plays `scripts`."""
+    backend = ScriptedBackend(*scripts)
+    backend.properties = {"build_info": "b1", "model_path": "m.gguf"}
+    backend.documents["/api/version"] = {"version": "1"}
+    backend.documents["/api/show"] = {"capabilities": ["completion", "tools", "thinking", "vision"]}
+    backend.documents["/api/ps"] = {"models": [{"name": "m:latest", "context_length": 4096}]}
+    async with listening(backend) as behind:
+        adapter = ENGINES[engine](BackendClient(behind.url))
+        async with in_front_of(adapter, None, backend) as front:
+            yield front, adapter
+
+
+def lines(words: str) -> bytes:
+    """Write a reply as an Ollama streams it."""
+    said: JsonObject = {"message": {"role": "assistant", "content": words}, "done": False}
+    end: JsonObject = {"message": {"role": "assistant", "content": ""}, "done_reason": "stop"}
+    return json.dump(said) + b"\n" + json.dump({**end, "done": True}) + b"\n"
+
+
+def ollama_error(words: str, *, after: bytes = b"") -> bytes:
+    return after + json.dump({"error": words}) + b"\n"
+
+
+def says(engine: str, words: str) -> bytes:
+    return lines(words) if engine == "ollama" else spoken.says(words)
+
+
+def refused(engine: str, status: int, message: str) -> Script:
+    if engine == "ollama":
+        return Script((ollama_error(message),), status, {"content-type": "application/json"})
+    return refuses(status, {"code": status, "message": message, "type": "server_error"})
+
+
+Check = Callable[[Asked], bool]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A refusal: what is asked, what the engine says, and what is asked instead (`is_mended`).
+
+    `others` are scripts instead of one refusal; `reply` is the engine's answer in the end, a call
+    written as text where the conversation has tools.
+    """
+
+    name: str
+    engine: str
+    chat: Chat
+    status: int
+    message: str
+    is_mended: Check
+    learnt: str
+    again: tuple[str, ...] = ()
+    mid_stream: bytes | None = None
+    languages: tuple[str, ...] = tuple(PATHS)
+    reply: str = "Fine."
+
+    @property
+    def refusals(self) -> list[Script | bytes]:
+        if self.mid_stream is not None:
+            return [self.mid_stream]
+        return [refused(self.engine, self.status, one) for one in (self.message, *self.again)]
+
+    @property
+    def answer(self) -> bytes:
+        return says(self.engine, WRITTEN if self.chat.has_tools else self.reply)
+
+
+def roles(asked: Asked) -> list[JsonValue]:
+    said = asked.fields["messages"]
+    assert isinstance(said, list)
+    return [one["role"] for one in said if isinstance(one, dict)]
+
+
+def parameters(asked: Asked) -> str:
+    return json.dump_text(asked.fields["tools"]) if "tools" in asked.fields else ""
+
+
+def is_in_words(asked: Asked) -> bool:
+    """Tell whether the tools stand in the prompt, and nowhere else."""
+    return "tools" not in asked.fields and "get_weather" in asked.body.decode()
+
+
+def is_simple(asked: Asked) -> bool:
+    schema = parameters(asked)
+    return "get_weather" in schema and "pattern" not in schema and "20000" not in schema
+
+
+def has_effort(effort: str) -> Check:
+    return lambda asked: asked.fields.get("reasoning_effort") == effort
+
+
+def thinks(how: JsonValue) -> Check:
+    return lambda asked: asked.fields.get("think") == how
+
+
+def has_roles(*expected: str) -> Check:
+    return lambda asked: roles(asked) == [*expected]
+
+
+def is_thoughtless(asked: Asked) -> bool:
+    variables = asked.fields.get("chat_template_kwargs")
+    return isinstance(variables, dict) and variables["enable_thinking"] is False
+
+
+TOOLS = Chat(has_tools=True)
+PLAIN = Chat(has_tools=True, parameters={"properties": {"city": {"type": "string"}}})
+HUGE = Chat(
+    has_tools=True,
+    parameters={
+        "type": "object",
+        "properties": {"city": {"type": "string", "description": "x" * 100_000}},
+    },
+)
+HIGH = Chat(effort="high")
+PREFILLED = Chat((("user", "Name three colours."), ("assistant", "Red,")))
+LATE_SYSTEM = Chat((("system", "Be kind."), ("user", "Hi"), ("system", "Be brief.")))
+SYSTEM = Chat((("system", "Be kind."), ("user", "Hi")))
+TWICE = Chat((("user", "Hi"), ("user", "How is it?")))
+FINE_THINKING = spoken.START + spoken.delta({"reasoning_content": "Hm."})
+PEG = (
+    "The model produced output that does not match the expected peg-native format. "
+    "Please report a bug."
+)
+XML = "XML syntax error on line 127: element <parameter> closed by </function>"
+GO = "invalid character 'p' after object key:value pair"
+HARMONY = (
+    "openai_harmony.HarmonyError: unexpected tokens remaining in message header: "
+    'Some("to=functions.web-browsing")'
+)
+QWEN = "Unexpected reasoning effort high. Supported types are xhigh (default), medium, and low."
+THINK = 'invalid think value: "high" (must be "xhigh", "medium", "low", true, or false)'
+HY4 = "reasoning_effort must be one of: high, no_think (got 'medium')"
+MISTRAL = "reasoning_effort 'medium' is not supported for this model. Supported values: none, high"
+DEEPSEEK = "Invalid reasoning effort: medium. Expected low, high, max or a number from 1-100."
+PREFILL = "Assistant response prefill is incompatible with enable_thinking."
+GRAMMAR = "Failed to initialize samplers: failed to parse grammar"
+PATTERN = "JSON schema conversion failed:\nPattern must start with '^' and end with '$'"
+TEMPLATE = "Unable to generate parser for this template. Automatic parser generation failed"
+BARE = f"{TEMPLATE}: JSON schema error at #/properties/note: schema must be an object"
+ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
+ONLY = "Only user and assistant roles are supported!"
+FIRST = "system message must be at the beginning"
+LAST_USER = "Expected last role User or Tool (or Assistant with prefix True) but got assistant"
+
+MEDIUM = Chat(effort="medium")
+CHAT_ONLY = ("chat",)  # of others no such message goes on
+
+ROWS = [
+    Row("R1 grammar", "llama-server", TOOLS, 400, GRAMMAR, is_simple, "rich_schemas"),
+    Row("R1 pattern", "llama-server", TOOLS, 400, PATTERN, is_simple, "rich_schemas"),
+    Row("R1 twice", "llama-server", TOOLS, 400, GRAMMAR, is_in_words, "tools", (GRAMMAR,)),
+    Row("R1 template", "llama-server", PLAIN, 400, TEMPLATE, is_in_words, "tools"),
+    Row("R1 bare string", "llama-server", TOOLS, 400, BARE, is_simple, "rich_schemas"),
+    Row("R1 huge", "llama-server", HUGE, 400, GRAMMAR, is_in_words, "tools"),
+    Row("R1 elsewhere", "openai", TOOLS, 400, GRAMMAR, is_simple, "rich_schemas"),
+    Row("R2 Qwen3.8", "openai", HIGH, 400, QWEN, has_effort("xhigh"), "effort_words"),
+    Row("R2 Qwen3.8, 500", "openai", HIGH, 500, QWEN, has_effort("xhigh"), "effort_words"),
+    Row("R2 Hy4", "openai", MEDIUM, 400, HY4, has_effort("high"), "effort_words"),
+    Row("R2 Mistral", "openai", MEDIUM, 400, MISTRAL, has_effort("high"), "effort_words"),
+    Row("R2 DeepSeek", "openai", MEDIUM, 400, DEEPSEEK, has_effort("high"), "effort_words"),
+    Row("R2 llama-server", "llama-server", HIGH, 500, QWEN, has_effort("xhigh"), "effort_words"),
+    Row("R2 Ollama", "ollama", HIGH, 500, QWEN, thinks("xhigh"), "effort_words", (), None,
+        ("chat",)),
+    Row("R2 Ollama think", "ollama", HIGH, 400, THINK, thinks("xhigh"), "effort_words", (), None,
+        ("chat",)),
+    Row("R3 Ollama", "ollama", LATE_SYSTEM, 500, FIRST, has_roles("system", "user", "user"),
+        "late_system", (), None, CHAT_ONLY),
+    Row("R3 vLLM", "openai", LATE_SYSTEM, 400, "System message must be at the beginning.",
+        has_roles("system", "user", "user"), "late_system", (), None, CHAT_ONLY),
+    Row("R4 XML", "ollama", TOOLS, 200, XML, is_in_words, "tools", (), ollama_error(XML)),
+    Row("R4 Go", "ollama", TOOLS, 200, GO, is_in_words, "tools", (), ollama_error(GO)),
+    Row("R4 amid", "ollama", TOOLS, 200, XML, is_in_words, "tools", (),
+        ollama_error(XML, after=json.dump(
+            {"message": {"role": "assistant", "content": "", "thinking": "Hm."}, "done": False}
+        ) + b"\n")),
+    Row("R5 LM Studio", "openai", TOOLS, 500, PEG, is_in_words, "tools"),
+    Row("R5 amid", "openai", TOOLS, 200, PEG, is_in_words, "tools", (),
+        FINE_THINKING + spoken.event({"error": {"message": PEG}})),
+    Row("R5 Ollama", "ollama", TOOLS, 500, PEG, is_in_words, "tools"),
+    Row("R5 llama-server", "llama-server", TOOLS, 500, PEG,
+        lambda asked: asked.fields.get("tool_choice") == "none", "reply_parser"),
+    Row("R6 gpt-oss", "openai", TOOLS, 500, HARMONY, is_in_words, "tools"),
+    Row("R6 amid", "openai", TOOLS, 200, HARMONY, is_in_words, "tools", (),
+        FINE_THINKING + spoken.event({"error": {"message": HARMONY, "code": 500}})),
+    Row("R7", "llama-server", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
+    Row("R7 elsewhere", "openai", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
+    Row("R7 twice", "llama-server", PREFILLED, 400, PREFILL,
+        has_roles("user", "assistant", "user"), "prefill", (PREFILL,)),
+    Row("R7 Mistral", "openai", PREFILLED, 400, LAST_USER,
+        has_roles("user", "assistant", "user"), "prefill"),
+    Row("R9 alternate", "openai", TWICE, 400, ALTERNATE, has_roles("user"), "repeated_roles"),
+    Row("R9 only user", "openai", SYSTEM, 500, ONLY, has_roles("user"), "system_role"),
+    Row("R9 developer", "openai", Chat((("developer", "Be kind."), ("user", "Hi"))), 400,
+        "Unexpected message role.", has_roles("system", "user"), "developer_role", (), None,
+        ("chat",)),
+]  # fmt: skip
+CASES = [
+    pytest.param(row, language, stream, id=f"{row.name}-{language}-{'stream' * stream or 'whole'}")
+    for row in ROWS
+    for language, stream in EVERYWHERE
+    if language in row.languages
+]
+
+
+@pytest.mark.parametrize(("row", "language", "stream"), CASES)
+async def test_a_refusal_is_acted_on_and_remembered(
+    row: Row,
+    language: str,
+    stream: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
+    with caplog.at_level(logging.WARNING, "proxy.backends"):
+        async with before(row.engine, *scripts) as (front, engine):
+            for _ in range(2):
+                got = await ask(front, language, row.chat, stream=stream)
+                assert (got.status, got.error) == (200, "")
+                if row.chat.has_tools:
+                    assert got.called == (("get_weather", CITY),)
+                else:
+                    assert got.text == row.reply
+            described = await engine.describe("m")
+            asked = front.backend.questions
+    assert len(asked) == len(scripts)
+    assert not row.is_mended(asked[0])
+    assert all(map(row.is_mended, asked[-2:]))
+    assert row.learnt in described.lacks
+    told = [one for one in caplog.messages if f"no {row.learnt.replace('_', ' ')} " in one]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_what_a_refusal_changed_counts_no_attempt(
+    language: str,
+    stream: bool,
+) -> None:
+    """The reply is prose three times: of the ladder nothing is gone."""
+    chat = Chat(has_tools=True)
+    texts = [says("openai", "<tool_call>{broken")] * 2
+    scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, says("openai", WRITTEN)]
+    async with before("openai", *scripts) as (front, _):
+        got = await ask(front, language, chat, stream=stream)
+    assert got.called == (("get_weather", CITY),)
+
+
+@pytest.mark.parametrize("language", PATHS)
+@pytest.mark.parametrize("message", [PEG, HARMONY])
+async def test_words_that_were_shown_before_a_reply_was_lost_are_not_shown_again(
+    language: str, message: str
+) -> None:
+    """What was said cannot be taken back, so the call comes behind it."""
+    said = spoken.START + spoken.text("Let me look.\n")
+    lost = said + spoken.event({"error": {"message": message, "code": 500}})
+    whole = says("openai", f"Let me look.\n{WRITTEN}")
+    async with before("openai", lost, whole, whole) as (front, _):
+        for _ in range(2):
+            got = await ask(front, language, TOOLS, stream=True)
+            assert (got.error, got.text.strip()) == ("", "Let me look.")
+            assert got.called == (("get_weather", CITY),)
+        assert [is_in_words(one) for one in front.backend.questions] == [False, True, True]
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_arguments_are_still_checked_against_the_clients_schema(
+    language: str,
+    stream: bool,
+) -> None:
+    """The grammar has no pattern any more; the client's schema has."""
+    parameters: JsonObject = {"properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}}}
+    chat = Chat(has_tools=True, parameters=parameters)
+    wrong, right = (
+        spoken.calls("get_weather", f'{{"city": "{one}"}}') for one in ("paris", "OSLO")
+    )
+    async with before("llama-server", refused("llama-server", 400, PATTERN), wrong, right) as (
+        front,
+        _,
+    ):
+        got = await ask(front, language, chat, stream=stream)
+        assert len(front.backend.questions) == 3
+    assert got.called == (("get_weather", {"city": "OSLO"}),)
+
+
+async def test_at_most_three_refusals_are_acted_on() -> None:
+    chat = Chat(
+        (("system", "a"), ("user", "b"), ("system", "c"), ("assistant", "d")), effort="high"
+    )
+    said = (QWEN, FIRST, PREFILL, PREFILL)
+    async with before("openai", *[refused("openai", 400, one) for one in said]) as (front, _):
+        got = await ask(front, "chat", chat, stream=False)
+        assert len(front.backend.questions) == 4
+    assert got.status == 400
+    assert "prefill" in got.error
+
+
+async def test_what_was_learnt_is_forgotten_with_another_build() -> None:
+    answer = says("llama-server", WRITTEN)
+    script = refused("llama-server", 400, GRAMMAR)
+    async with before("llama-server", script, answer, answer) as (front, engine):
+        await engine.describe("m")
+        await ask(front, "chat", TOOLS, stream=False)
+        assert (await engine.describe("m")).lacks == ("rich_schemas",)
+        front.backend.properties = {"build_info": "b2", "model_path": "m.gguf"}
+        assert (await engine.describe("m")).lacks == ()
+        await ask(front, "chat", TOOLS, stream=False)
+        assert not is_simple(front.backend.questions[-1])
+
+
+@pytest.mark.parametrize("others", [(), ("other",)])
+async def test_what_is_listed_of_a_model_tells_what_was_refused(others: tuple[str, ...]) -> None:
+    scripts = refused("llama-server", 400, GRAMMAR), says("llama-server", WRITTEN)
+    async with before("llama-server", *scripts) as (front, _):
+        front.backend.models = {"data": [{"id": name} for name in ("m", *others)]}
+        before_it = (await front.client.get("/v1/models/m")).json()["engine"]
+        await ask(front, "chat", TOOLS, stream=False)
+        after_it = (await front.client.get("/v1/models/m")).json()["engine"]
+        (listed, *_) = (await front.client.get("/v1/models")).json()["data"]
+    assert before_it == {"name": "llama.cpp", "lacks": []}
+    assert after_it == {"name": "llama.cpp", "lacks": ["rich_schemas"]}
+    assert others or listed["engine"] == after_it
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(
+    language: str,
+    stream: bool,
+) -> None:
+    """After it has cut a prompt to 4,096 tokens there may be no question left in it."""
+    words = " ".join(f"word{number}" for number in range(250))
+    turns = [(role, words) for _ in range(3) for role in ("user", "assistant")]
+    chat = Chat((*turns, ("user", "And?")))
+    message = "HTTP 500: no user query found in messages"
+    scripts: list[Script | bytes] = [refused("ollama", 500, message), lines("Fine.")]
+    async with before("ollama", *scripts) as (front, _):
+        got = await ask(front, language, chat, stream=stream)
+        assert (got.error, got.text) == ("", "Fine.")
+        first, second = front.backend.questions
+    assert len(second.body) < len(first.body)
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+@pytest.mark.parametrize("engine", ["openai", "llama-server"])
+async def test_r9_a_refused_picture_is_a_named_error(
+    engine: str,
+    language: str,
+    stream: bool,
+) -> None:
+    script = refused(engine, 500, "image_url is not supported")
+    async with before(engine, script) as (front, _):
+        got = await ask(front, language, Chat(has_picture=True), stream=stream)
+        assert len(front.backend.questions) == 1
+    assert got.status == 400
+    assert "image_url is not supported" in got.error
+    assert "messages.1" in got.error or "input" in got.error
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("language", ["chat", "responses"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("broken", ["{city: Paris", '{"city": "Paris"', "Paris"])
+async def test_r10_broken_calls_of_the_history_are_healed(
+    engine: str,
+    language: str,
+    stream: bool,
+    broken: str,
+) -> None:
+    async with before(engine, says(engine, "Fine.")) as (front, _):
+        got = await _ask_on(front, language, broken, stream=stream)
+        (asked,) = front.backend.questions
+    assert got.text == "Fine."
+    messages = _objects(asked.fields["messages"])
+    (call,) = [call for one in messages for call in _objects(one.get("tool_calls"))]
+    arguments = _object(call["function"])["arguments"]
+    parsed = arguments if engine == "ollama" else json.parse(f"{arguments}".encode())
+    assert isinstance(parsed, dict)
+
+
+async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> Got:
+    """Ask with a history in which a call is broken."""
+    function: JsonObject = {"name": "get_weather", "arguments": broken}
+    body: JsonObject
+    if language == "chat":
+        call: JsonObject = {"id": "a", "type": "function", "function": function}
+        body = {
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "a", "content": "broken"},
+            ]
+        }
+    else:
+        body = {
+            "store": False,
+            "input": [
+                {"role": "user", "content": "Hi"},
+                {"type": "function_call", "call_id": "a", **function},
+                {"type": "function_call_output", "call_id": "a", "output": "broken"},
+            ],
+        }
+    return await post(front, PATHS[language][0], {"model": "m", "stream": stream, **body})

@@ -1,0 +1,369 @@
+"""What models were seen to write, word for word, and what becomes of it however it arrives.
+
+Behind each text stands where it was seen, or of which one it is a neighbour.
+"""
+
+import pytest
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.facts import Dropped, RejectedReply
+from tests.corpus.cases import STRING, Case, Outcome, ask, make_tool, outcome
+from tests.corpus.spellings import Call
+from tests.fakes.arrivals import chunkings
+
+INTEGER: JsonObject = {"type": "integer"}
+TOOLS: list[JsonValue] = [
+    make_tool("calculate_final_speed", "time", time=INTEGER, initial_speed=INTEGER),
+    make_tool("sports.find_team", "team_name", team_name=STRING, stats={"type": "array"}),
+    make_tool("read", "filepath", filepath=STRING, limit=INTEGER),
+    make_tool("Bash", "command", command=STRING),
+    make_tool("tool_search", "query", query=STRING),
+    make_tool("get_weather", "location", location=STRING, unit=STRING),
+    make_tool("ha_config_set_script", "script", script=STRING),
+    make_tool("edit", "newString", newString=STRING, oldString=STRING),
+]
+
+
+def played(reply: str) -> Outcome:
+    """Play a reply in every chunking; all have to come to the same."""
+    case = Case(reply, reply, ask(tools=TOOLS))
+    whole, *others = (outcome(case, pieces) for pieces in chunkings(reply))
+    assert all(one == whole for one in others)
+    return whole
+
+
+def calls_of(reply: str) -> list[Call]:
+    """Play a reply of calls and nothing else."""
+    found = played(reply)
+    assert not found.text.strip()
+    return [*found.calls]
+
+
+FIVE = ("calculate_final_speed", {"time": 5})
+SLOW = ("calculate_final_speed", {"initial_speed": 0, "time": 5})
+TEAM = ("sports.find_team", {"team_name": "Real"})
+
+
+@pytest.mark.parametrize(
+    ("reply", "call"),
+    [
+        (r"[calculate\_final\_speed(time=5)]", FIVE),  # Mixtral
+        (r"[calculate\_final\_speed(initial\_speed=0, time=5)]", SLOW),
+        (r"calculate\_final\_speed(initial\_speed=0, time=5)", SLOW),
+        (r"[sports.find\_team(team\_name='Real')]", TEAM),
+        (
+            r"[sports.find\_team(stats=['per\_game'], team\_name='A\_B, \_')]",
+            ("sports.find_team", {"stats": ["per_game"], "team_name": "A_B, _"}),
+        ),
+        (r'<|tool_call_start|>[sports.find\_team(team\_name="Real")]<|tool_call_end|>', TEAM),
+        (r'{"name": "sports.find\_team", "parameters": {"team\_name": "Real"}}', TEAM),
+        (
+            r'<tool_call>{"name": "sports.find\_team", "arguments": {"team\_name": "Real"}}'
+            "</tool_call>",
+            TEAM,
+        ),
+        (
+            r"<function=sports.find\_team><parameter=team\_name>Real</parameter></function>",
+            TEAM,
+        ),
+        (r'[TOOL_CALLS]sports.find\_team[ARGS]{"team\_name": "Real"}', TEAM),
+        (
+            r"<tool_call>sports.find\_team<arg_key>team\_name</arg_key><arg_value>Real</arg_value>"
+            "</tool_call>",
+            TEAM,
+        ),
+        (r'<|tool_call>call:sports.find\_team{team\_name:<|"|>Real<|"|>}<tool_call|>', TEAM),
+        (
+            r"<|channel|>commentary to=functions.sports.find\_team<|message|>"
+            r'{"team\_name": "Real"}<|call|>',
+            TEAM,
+        ),
+        ('Action: sports.find\\_team\nAction Input: {"team\\_name": "Real"}', TEAM),
+    ],
+)
+def test_an_escaped_underscore_in_a_name_is_one(reply: str, call: Call) -> None:
+    assert calls_of(reply) == [call]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        r"Write `[calculate\_final\_speed(time=5)]` to get it.",
+        r"The call is [calculate\_final\_speed(time=5)], as you see.",
+        "For example:\n```\n[calculate\\_final\\_speed(time=5)]\n```\n",
+        r"[calculate\-final\-speed(time=5)]",
+        r"[calculate\_top\_speed(time=5)]",
+    ],
+)
+def test_one_that_is_quoted_or_means_no_tool_is_text(reply: str) -> None:
+    found = played(reply)
+    assert (found.calls, found.text) == ((), reply)
+
+
+def test_an_escaped_underscore_in_a_value_alone_stays_as_it_is() -> None:
+    reply = r"[sports.find_team(team_name='A\_B')]"
+    assert calls_of(reply) == [("sports.find_team", {"team_name": r"A\_B"})]
+
+
+CK = ("read", {"filepath": "/home/abc/ck/tests/test_ck.py"})
+CODE = "<function=read>\n<parameter=filepath>\n"
+PATH = f"{CODE}/home/abc/ck/tests/test_ck.py\n</parameter>\n</parameter>\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "call"),
+    [
+        (f"<tool_call>\n{PATH}</function>\n</tool_call>", CK),  # llama-swap#856
+        (f"{PATH}</function>", CK),
+        (
+            f"{PATH}<parameter=limit>\n5\n</parameter>\n</function>",
+            ("read", {**CK[1], "limit": 5}),
+        ),
+        (
+            '<invoke name="read"><parameter name="filepath">/a</parameter></parameter></invoke>',
+            ("read", {"filepath": "/a"}),
+        ),
+        (
+            "<tool_call>read<arg_key>filepath</arg_key><arg_value>/a</arg_value></arg_value>"
+            "</tool_call>",
+            ("read", {"filepath": "/a"}),
+        ),
+        (
+            f"{CODE}<a>\n</parameter>\n</parameter>\n</function>",  # may be what is meant
+            ("read", {"filepath": "<a>\n</parameter>"}),
+        ),
+        (
+            f"{CODE}</parameter>\n</parameter>\n</function>",
+            ("read", {"filepath": "</parameter>"}),
+        ),
+    ],
+)
+def test_a_mark_behind_a_value_that_is_written_twice_is_no_part_of_it(
+    reply: str, call: Call
+) -> None:
+    assert calls_of(reply) == [call]
+
+
+ONE = f"{CODE}/a\n</parameter>\n</function>"
+A = ("read", {"filepath": "/a"})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"<tool_call>\n{ONE}\n</function>\n</function_invocation>",  # Qwen3.8#178
+        f"{ONE}\n</function>\n</function_invocation>",
+        f"<tool_call>\n{ONE}\n</tool_call>\n</function_invocation>",
+        '<invoke name="read"><parameter name="filepath">/a</parameter></invoke>\n'
+        "</function_invocation>",
+        '<tool_call>{"name": "read", "arguments": {"filepath": "/a"}}</function_invocation>',
+    ],
+)
+def test_marks_too_many_behind_a_call_belong_to_it(reply: str) -> None:
+    assert calls_of(reply) == [A]
+
+
+LS = ("Bash", {"command": "ls"})
+SEARCH = ("tool_search", {"query": "x"})
+
+
+@pytest.mark.parametrize(
+    ("reply", "call"),
+    [
+        # llama.cpp#24658, Kimi K2.7
+        (
+            "<|tool_call_begin|>functions_Bash_2<|tool_call_argument_begin|>"
+            '{"command": "ls"}<|tool_call_end|>',
+            LS,
+        ),
+        ('<tool_call>{"name": "functions_Bash_2", "arguments": {"command": "ls"}}</tool_call>', LS),
+        # omlx#1830, Gemma 4
+        ('<|tool_call>call:google:mcp:read{filepath:<|"|>/a<|"|>}<tool_call|>', A),
+        ("call:google:mcp:read{filepath:/a}", A),
+        ('<invoke name="files::read"><parameter name="filepath">/a</parameter></invoke>', A),
+        # hermes-agent#8993, gpt-oss
+        (
+            '<tool_call>{"name": "tool_search<|channel|>json", "arguments": {"query": "x"}}'
+            "</tool_call>",
+            SEARCH,
+        ),
+        (
+            '<|channel|>commentary to=functions.tool_search<|channel|>json<|message|>{"query": "x"}'
+            "<|call|>",
+            SEARCH,
+        ),
+    ],
+)
+def test_a_name_is_found_in_what_stands_around_it(reply: str, call: Call) -> None:
+    assert calls_of(reply) == [call]
+
+
+@pytest.mark.parametrize("name", ["functions_Rm_2", "files::write", "google:mcp:", "x<|channel|>"])
+def test_around_no_name_that_is_offered_nothing_is_found(name: str) -> None:
+    reply = f'<tool_call>{{"name": "{name}", "arguments": {{"command": "ls"}}}}</tool_call>'
+    assert played(reply).calls == ()
+
+
+HEADER = "to=ha_config_set_script<|message|>"
+INVOKED = (
+    '<atem:function_calls>\n<atem:invoke name="ha_config_set_script">\n'
+    '<atem:parameter name="script">x</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+)
+
+
+@pytest.mark.parametrize("before", ["", "One moment."])
+def test_a_header_before_tags_belongs_to_the_call(before: str) -> None:
+    """As in llama.cpp#29240, Muse Glimmer."""
+    for header in (f" {HEADER}", f" to=functions.{HEADER[3:]}"):
+        found = played(f"{before}{header}{INVOKED}")
+        assert found.calls == (("ha_config_set_script", {"script": "x"}),)
+        assert found.text == before
+
+
+def test_a_header_behind_another_call_belongs_to_the_next() -> None:
+    reply = f" {HEADER}{INVOKED}<|eom|><|start|>assistant {HEADER}{INVOKED}<|eot|>"
+    assert calls_of(reply) == [("ha_config_set_script", {"script": "x"})] * 2
+    assert calls_of(f"<|start|>assistant {HEADER}{INVOKED}") == [
+        ("ha_config_set_script", {"script": "x"})
+    ]
+
+
+def test_a_header_alone_is_text() -> None:
+    assert played(f"Write {HEADER} first.").text == f"Write {HEADER} first."
+    assert played(f"Write `{HEADER}{INVOKED}` there.").calls == ()
+
+
+SUN = ("get_weather", {"location": "San Francisco", "unit": "celsius"})
+RAIN = ("get_weather", {"location": "Paris"})
+
+
+def test_a_reply_of_calls_in_python_and_nothing_else_is_read() -> None:
+    """As in vllm#43116, Granite."""
+    one = 'get_weather(location="San Francisco", unit="celsius")'
+    two = 'get_weather(location="Paris")'
+    assert calls_of(one) == [SUN]
+    assert calls_of(f"{one}\n{two}") == [SUN, RAIN]
+    for reply in (f"{one} is how.", f"{one}\nget_news()", "get_weather(unit='celsius') or not"):
+        assert played(reply).calls == ()
+
+
+CSS = ".coin-flip-container {\n  color: red;\n}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "arguments"),
+    [
+        (f"<|tool_call>call:edit{{newString:`{CSS}`}}<tool_call|>", {"newString": CSS}),
+        (
+            f"call:edit{{oldString:`a, b: c`,newString:`{CSS}`}}",  # ollama#15315, Gemma 4
+            {"oldString": "a, b: c", "newString": CSS},
+        ),
+    ],
+)
+def test_backticks_delimit_a_value(reply: str, arguments: JsonObject) -> None:
+    assert calls_of(reply) == [("edit", arguments)]
+
+
+@pytest.mark.parametrize("value", ["`a", "`a` and `b`", "`a`b", "`a<tool_call|>b`"])
+def test_backticks_that_do_not_are_asked_about(value: str) -> None:
+    assert played(f"<|tool_call>call:edit{{newString:{value}}}<tool_call|>").calls == ()
+
+
+BEIJING = ("get_weather", {"location": "Beijing"})
+PAIR = "<tool_call>get_weather<arg_key>location=Beijing</arg_value>"
+
+
+@pytest.mark.parametrize(
+    ("reply", "call"),
+    [
+        ('<tool_call>get_weather>{"location":"Beijing"}', BEIJING),  # GLM-5.3-Flash, SGLang
+        ('<tool_call>get_weather>{"location":"Beijing"}</tool_call>', BEIJING),
+        (PAIR, BEIJING),
+        (f"{PAIR}</tool_call>", BEIJING),
+        (
+            f"{PAIR}\n<arg_key>unit=a=b</arg_value>\n</tool_call>",
+            ("get_weather", {**BEIJING[1], "unit": "a=b"}),
+        ),
+        (
+            f"{PAIR}<arg_key>unit</arg_key><arg_value>c</arg_value></tool_call>",
+            ("get_weather", {**BEIJING[1], "unit": "c"}),
+        ),
+    ],
+)
+def test_glm_writes_marks_it_does_not_need(reply: str, call: Call) -> None:
+    assert calls_of(reply) == [call]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<tool_call>get_weather<arg_key>Beijing</arg_value></tool_call>",
+        "<tool_call>get_weather<arg_key>=Beijing</arg_value></tool_call>",
+        "<tool_call>get_weather> is how it begins.",
+        f"Write `{PAIR}</tool_call>` there.",
+    ],
+)
+def test_what_has_no_key_or_is_quoted_is_no_call(reply: str) -> None:
+    assert played(reply).calls == ()
+
+
+SOLAR = (
+    "<|tool_call:start|>get_weather\n"
+    "<|tool_arg:start|>location<|tool_arg:value|>Beijing<|tool_arg:end|>\n<|tool_call:end|>"
+)
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls"),
+    [
+        (SOLAR, [BEIJING]),
+        (SOLAR.removesuffix("<|tool_call:end|>"), [BEIJING]),
+        (f"{SOLAR}\n{SOLAR}", [BEIJING, BEIJING]),
+        (f"<|tool:start|>{SOLAR}<|tool:end|>", [BEIJING]),
+        (f"<|tool:start|>\n{SOLAR}\n{SOLAR}\n<|tool:end|>", [BEIJING, BEIJING]),
+        (
+            "<|tool_call:start|>calculate_final_speed\n<|tool_arg:start|>time<|tool_arg:value|>5"
+            "<|tool_arg:end|>\n<|tool_call:end|>",
+            [FIVE],
+        ),
+    ],
+)
+def test_solar_open_2_is_read(reply: str, calls: list[Call]) -> None:
+    assert calls_of(reply) == calls
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        SOLAR.replace("<|tool_arg:end|>", ""),
+        SOLAR.replace("<|tool_arg:value|>", ""),
+        f"Write `{SOLAR}` there.",
+        f"```\n{SOLAR}\n```\nis the form.",
+        "<|tool_call:start|>get_weather, and so on",
+    ],
+)
+def test_solar_that_is_broken_or_quoted_is_no_call(reply: str) -> None:
+    assert played(reply).calls == ()
+
+
+OBJECT: JsonObject = {"type": "json_object"}
+DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'  # Granite
+
+
+def test_a_call_of_no_function_is_an_answer() -> None:
+    found = played(DECLINED)
+    assert (found.calls, found.text) == ((), "None of the tools fits this request.")
+    assert Dropped("no_function") in found.facts
+    assert not any(isinstance(fact, RejectedReply) for fact in found.facts)
+    assert played(f"I cannot do that.\n{DECLINED}").text.strip() == "I cannot do that."
+
+
+def test_it_is_a_call_where_the_tool_exists_and_none_where_one_is_required() -> None:
+    tools = [*TOOLS, make_tool("no_function")]
+    case = Case("offered", DECLINED, ask(tools=tools))
+    assert outcome(case, [DECLINED]).calls == (("no_function", {}),)
+    json = Case("JSON", DECLINED, ask(tools=TOOLS, response_format=OBJECT))
+    assert outcome(json, [DECLINED]).text == ""
+    required = Case("required", DECLINED, ask(tools=TOOLS, tool_choice="required"))
+    facts = outcome(required, [DECLINED]).facts
+    assert any(isinstance(fact, RejectedReply) for fact in facts)

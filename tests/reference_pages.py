@@ -1,0 +1,85 @@
+"""Writes the reference pages of the documentation from the code: settings and headers.
+
+python -m tests.reference_pages docs/reference
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from proxy.api.header_table import HEADERS
+from proxy.cli.configuration import toml_value
+from proxy.conversation.json import JsonValue
+from proxy.settings import Settings
+from proxy.settings.models import ServedModel
+from proxy.settings.tool_servers import ToolServer
+
+_SETTINGS = """# Settings
+
+Flags win over the environment, that over the file, that over the defaults. The file is
+`temper.toml` in the working directory or the one named by `--config`. `temper config --defaults`
+prints one with every setting, `temper config` what counts and where each value comes from, and
+`temper check` says whether yours are valid and what they name is there.
+
+- The variable of `server.port` is `TEMPER_SERVER__PORT`.
+- Unknown names are errors, in the file and in the environment; a variable that is no setting by
+  far, as Docker's `TEMPER_NAME` for a link, is only a warning.
+- In the file `${NAME}` stands for an environment variable.
+- A key can be kept in a file of its own: `api_key_file`, or `TEMPER_SERVER__API_KEY_FILE`.
+- Listening beyond loopback without `server.api_key` is refused.
+"""
+_HEADERS = """# Headers
+
+In a stream the headers leave before the outcome is known, so the same facts come as one comment
+before `[DONE]`.
+"""
+_NAMED = {"models": ServedModel(), "mcp": ToolServer()}
+_LEFT_OUT = frozenset({"models.NAME.alias"})  # its own name is the alias
+
+
+def pages() -> Mapping[str, str]:
+    return {"settings.md": "\n".join(_settings()), "headers.md": "\n".join(_headers())}
+
+
+def write(folder: Path) -> None:
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _settings() -> Iterator[str]:
+    yield _SETTINGS
+    sections = ((name, value) for name, value in Settings() if isinstance(value, BaseModel))
+    for name, section in sections:
+        yield from _section(name, section)
+    for name, value in _NAMED.items():
+        yield from _section(f"{name}.NAME", value)
+
+
+def _section(title: str, section: BaseModel) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield "| setting | default | meaning |\n|---|---|---|"
+    defaults = section.model_dump(mode="json")
+    for name, field in type(section).model_fields.items():
+        setting = f"{title}.{name}"
+        if setting not in _LEFT_OUT:
+            yield _row(setting, field, defaults[name])
+    yield ""
+
+
+def _row(setting: str, field: FieldInfo, default: JsonValue) -> str:
+    return f"| `{setting}` | `{toml_value(default)}` | {field.description} |"
+
+
+def _headers() -> Iterator[str]:
+    yield _HEADERS
+    yield "| direction | header | meaning |\n|---|---|---|"
+    for one in HEADERS:
+        yield f"| {one.direction} | `{one.name}` | {one.meaning} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

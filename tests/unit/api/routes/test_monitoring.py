@@ -1,0 +1,118 @@
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from fastapi import FastAPI
+
+from proxy.api.app import ServerOptions, create_app
+from proxy.api.edge import Access
+from proxy.api.routes import monitoring as route
+from proxy.api.routes.monitoring import METRICS_PATH, health_router
+from proxy.backends.client import Backend, Description, Health
+from proxy.backends.llama_server import LlamaServer
+from proxy.conversation import json
+from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
+from proxy.processes.managed import Managed
+from proxy.processes.process import ServerAddress
+from proxy.processes.restarts import RestartState
+from proxy.processes.supervisor import RemoteStatus, ServerStatus
+from proxy.serving.services import Services
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.exposition import Exposition
+
+
+@pytest.mark.parametrize(
+    ("path", "health", "status", "words"),
+    [
+        ("/healthz", Health.UNREACHABLE, 200, b"ok"),
+        ("/readyz", Health.READY, 200, b"ready"),
+        ("/readyz", Health.LOADING, 503, b"loading"),
+        ("/readyz", Health.UNREACHABLE, 503, b"unreachable"),
+        ("/health", Health.READY, 200, b"ok"),
+        ("/health", Health.LOADING, 503, b"Loading model"),
+        ("/health", Health.UNREACHABLE, 503, b"scripted is unreachable"),
+    ],
+)
+def test_each_probe_tells_its_own_truth(
+    path: str, health: Health, status: int, words: bytes
+) -> None:
+    app = FastAPI()
+    app.include_router(health_router(ServerOptions().alone(ScriptedBackend(state=health))))
+    client = HandMadeClient(path=path)
+    asyncio.run(client.call(app))
+    assert client.status == status
+    assert words in client.answer
+
+
+def test_each_of_several_servers_is_told_of() -> None:
+    backends = (ScriptedBackend(), ScriptedBackend(state=Health.UNREACHABLE))
+    serving = ServerOptions()
+    services = Services(
+        [serving.service(backend, name=f"m{place}") for place, backend in enumerate(backends)]
+    )
+    app = FastAPI()
+    app.include_router(health_router(services))
+    client = HandMadeClient(path="/readyz")
+    asyncio.run(client.call(app))
+    assert json.parse(client.answer) == {
+        "status": "ready",
+        "backend": "m0, m1",
+        "servers": {"m0": "ready", "m1": "unreachable"},
+    }
+
+
+def ask(backend: Backend, serving: ServerOptions, observers: Observers) -> HandMadeClient:
+    client = HandMadeClient(path=METRICS_PATH)
+    asyncio.run(client.call(create_app(serving.alone(backend), serving, observers)))
+    return client
+
+
+@pytest.mark.parametrize("state", list(Health))
+def test_a_backend_is_looked_at_when_metrics_are_read(state: Health) -> None:
+    client = ask(ScriptedBackend(state=state), ServerOptions(), Observers(meter=Metrics()))
+    assert client.answer_headers["content-type"].startswith("text/plain; version=")
+    seen = Exposition.read(client.answer.decode())
+    assert seen.value("temper_backend_up", model="default") == (state is Health.READY)
+
+
+@dataclass
+class Speechless(ScriptedBackend):
+    """Never tells how it feels."""
+
+    async def health(self) -> Health:
+        await asyncio.Event().wait()
+        return Health.READY
+
+
+def test_a_backend_that_keeps_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "_PATIENCE", 0.01)
+    client = ask(Speechless(), ServerOptions(), Observers(meter=Metrics()))
+    assert client.status == 200
+    assert Exposition.read(client.answer.decode()).value("temper_backend_up") == 0
+
+
+def test_without_metrics_there_is_no_such_route() -> None:
+    assert ask(ScriptedBackend(), ServerOptions(), Observers()).status == 404
+
+
+@pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
+def test_the_key_guards_metrics_unless_the_operator_opens_them(is_open: bool, status: int) -> None:
+    serving = ServerOptions(access=Access({"us": "key"}), has_open_metrics=is_open)
+    assert ask(ScriptedBackend(), serving, Observers(meter=Metrics())).status == status
+
+
+def _never(address: ServerAddress) -> LlamaServer:
+    raise AssertionError(address)
+
+
+def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
+    server = RemoteStatus("llama-server/m")
+    server.note(ServerStatus(RestartState.WAITING, restarts=2))
+    managed = Managed(server, Description(("m",)), _never, load_wait=1.0)
+    client = ask(managed, ServerOptions(), Observers(meter=Metrics()))
+    seen = Exposition.read(client.answer.decode())
+    assert seen.value("temper_backend_restarts", model="default") == 2
+    plain = ask(ScriptedBackend(), ServerOptions(), Observers(meter=Metrics()))
+    assert Exposition.read(plain.answer.decode()).value("temper_backend_restarts") == 0

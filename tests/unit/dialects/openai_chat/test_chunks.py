@@ -1,0 +1,53 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.openai_chat.chunks import as_chunk, as_fragment, read_chunk
+
+CALL: JsonObject = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+USUAL: JsonObject = {
+    "id": "r",
+    "created": 5,
+    "model": "m",
+    "system_fingerprint": "s",
+    "choices": [
+        {
+            "delta": {"content": "a", "reasoning_content": "b", "tool_calls": [CALL]},
+            "finish_reason": "stop",
+            "logprobs": {"content": []},
+        }
+    ],
+    "usage": {"total_tokens": 1},
+    "timings": {"n": 1},
+    "prompt_progress": {"total": 3, "cache": 2, "processed": 1},
+}
+
+
+def test_a_usual_chunk_is_the_same_read_either_way() -> None:
+    assert as_chunk(USUAL) == read_chunk(json.dump(USUAL))
+
+
+def test_a_piece_of_a_call_may_be_written_otherwise() -> None:
+    odd: JsonObject = {"index": "0", "id": None, "function": {"name": 1, "arguments": {"a": 1}}}
+    fragment = as_fragment(odd)
+    assert (fragment.index, fragment.id) == (None, "")
+    assert fragment.function is not None
+    assert (fragment.function.name, fragment.function.arguments) == ("", '{"a":1}')
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"id": "r"},
+        {"choices": 1},
+        {"choices": [1]},
+        {"choices": [{"delta": 1}]},
+        {"choices": [{"delta": {"content": 1}}]},
+        {"choices": [{"delta": {"tool_calls": 1}}]},
+        {"choices": [{"delta": {"tool_calls": [1]}}]},
+        {"choices": [{"delta": {"tool_calls": [{"function": 1}]}}]},
+    ],
+)
+def test_nonsense_is_no_chunk(written: dict[str, JsonValue]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each in words of its own
+        as_chunk(written)

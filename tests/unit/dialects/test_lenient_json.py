@@ -1,0 +1,47 @@
+import pytest
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import (
+    TokenCounts,
+    as_count,
+    as_list,
+    as_object,
+    as_text,
+    parse_object,
+    read_usage,
+    write_usage,
+)
+
+VALUES: list[JsonValue] = ["a", 3, True, None, [1], {"b": 2}]
+
+
+def test_a_value_of_another_type_is_as_good_as_absent() -> None:
+    assert [as_text(value) for value in VALUES] == ["a", "", "", "", "", ""]
+    assert [as_count(value) for value in VALUES] == [0, 3, 0, 0, 0, 0]
+    assert [as_list(value) for value in VALUES] == [[], [], [], [], [1], []]
+    assert [as_object(value) for value in VALUES] == [{}, {}, {}, {}, {}, {"b": 2}]
+
+
+@pytest.mark.parametrize(("written", "count"), [(5, 5), (5.0, 5), (5.5, 0)])
+def test_a_count_may_be_written_as_a_float(written: JsonValue, count: int) -> None:
+    assert as_count(written) == count
+
+
+def test_only_an_object_is_parsed() -> None:
+    assert parse_object(b'{"a":1}') == {"a": 1}
+    assert [parse_object(other) for other in ("[]", "{", "")] == [None] * 3
+
+
+def test_a_usage_that_was_written_is_read_again() -> None:
+    written = write_usage(12, 5, 4, 2)
+    assert read_usage(written) == TokenCounts(12, 5, 4, 2, 17)
+    assert written["total_tokens"] == 17
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": "12", "prompt_tokens_details": 1}])
+def test_what_a_usage_does_not_tell_is_nothing(usage: JsonObject | None) -> None:
+    assert read_usage(usage) == TokenCounts(0, 0, 0, 0, 0)
+
+
+def test_what_an_engine_does_not_tell_stands_in_no_usage() -> None:
+    assert write_usage(1, 2, None).keys() == {"prompt_tokens", "completion_tokens", "total_tokens"}

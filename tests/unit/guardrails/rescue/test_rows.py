@@ -1,0 +1,61 @@
+import re
+
+import pytest
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.rows import pass_fence, read_behind_marks, read_row
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason
+from proxy.guardrails.rescue.values.cursor import Cursor
+from tests.fakes.arrivals import attempt, read
+
+WORD = re.compile("[a-z]+")
+
+
+def read_word(cursor: Cursor) -> Reading:
+    word = yield from cursor.take(WORD)
+    if not word:
+        raise NoCall(Reason.BROKEN)
+    return Calls((WrittenCall(word, {}),))
+
+
+def read_words(cursor: Cursor) -> Reading:
+    return read_row(cursor, read_word, lambda cursor: cursor.literal(","))
+
+
+def calls(*names: str) -> Calls:
+    return Calls(tuple(WrittenCall(name, {}) for name in names))
+
+
+def test_calls_stand_in_a_row() -> None:
+    assert read(read_words, "a ,b\n,c d") == (calls("a", "b", "c"), "d")
+
+
+def test_one_that_is_none_refuses_them_all() -> None:
+    assert attempt(read_words, "a,b,1") == (NoCall(Reason.BROKEN), "1")
+
+
+def test_a_row_has_an_end() -> None:
+    found, rest = read(read_words, "a," * (MOST_CALLS + 3))
+    assert (len(found.calls), rest) == (MOST_CALLS + 1, "a,a,")
+
+
+def test_each_call_is_told_the_mark_before_it() -> None:
+    def read_marked(cursor: Cursor, mark: str) -> Reading:
+        yield from cursor.take(WORD)
+        return calls(mark)
+
+    result = read(lambda c: read_behind_marks(c, "1", ("1", "2"), read_marked), "a 2b 1c 3d")
+    assert result == (calls("1", "2", "1"), "3d")
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("```json\n{", (True, "{")),
+        ("``` {", (True, "{")),
+        ("{", (False, "{")),
+        ("``", (False, "``")),
+    ],
+)
+def test_a_fence_is_passed_with_its_language(text: str, result: tuple[bool, str]) -> None:
+    assert read(lambda cursor: pass_fence(cursor, WORD), text) == result
