@@ -44,7 +44,7 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
         "terminal_tools": rules.terminal_tools,
     }
     for member, listed in lists.items():
-        seen: set[str | Prerequisite] = set()
+        seen: set[object] = set()
         for position, one in enumerate(listed):
             if one in seen:
                 yield f"{member}.{position}", "it is listed twice"

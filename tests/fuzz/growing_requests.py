@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.histories import said
 
 Growing: TypeAlias = Callable[[int], JsonObject]
 
@@ -62,16 +63,17 @@ def _schema(**members: JsonValue) -> JsonObject:
     return {"type": "object", **members}
 
 
+def _chain(count: int) -> JsonObject:
+    links: JsonObject = {f"d{one}": {"$ref": f"#/$defs/d{one + 1}"} for one in range(count)}
+    return {"type": "object", "$defs": links}
+
+
 CHAT: Mapping[str, Growing] = {
     "messages": lambda n: _chat(*[_user(f"Hi {one}") for one in range(n)]),
-    "system messages": lambda n: _chat(
-        *[{"role": "system", "content": f"Be {one}"} for one in range(n)]
-    ),
-    "developer messages": lambda n: _chat(
-        *[{"role": "developer", "content": f"Be {one}"} for one in range(n)]
-    ),
+    "system messages": lambda n: _chat(*[said("system", f"Be {one}") for one in range(n)]),
+    "developer messages": lambda n: _chat(*[said("developer", f"Be {one}") for one in range(n)]),
     "answers": lambda n: _chat(
-        *[{"role": "assistant", "content": f"So {one}"} for one in range(n)], _user("Go on")
+        *[said("assistant", f"So {one}") for one in range(n)], _user("Go on")
     ),
     "rounds": lambda n: _chat(*_pairs(n, lambda one: (_made(_chat_call(one)), _chat_result(one)))),
     "equal rounds": lambda n: _chat(
@@ -132,16 +134,7 @@ CHAT: Mapping[str, Growing] = {
     "branches of a tool": lambda n: _chat(
         tools=[_chat_tool(0, _schema(anyOf=[{"required": [f"x{one}"]} for one in range(n)]))]
     ),
-    "definitions of a tool": lambda n: _chat(
-        tools=[
-            _chat_tool(
-                0,
-                _schema(
-                    **{"$defs": {f"d{one}": {"$ref": f"#/$defs/d{one + 1}"} for one in range(n)}}
-                ),
-            )
-        ]
-    ),
+    "definitions of a tool": lambda n: _chat(tools=[_chat_tool(0, _chain(n))]),
     "levels of a tool": lambda n: _chat(tools=[_chat_tool(0, _nested(n))]),
     "stop strings": lambda n: _chat(stop=[f"x{one}" for one in range(n)]),
     "biases": lambda n: _chat(logit_bias={f"{one}": 1 for one in range(n)}),
@@ -168,6 +161,10 @@ CHAT: Mapping[str, Growing] = {
         }
     ),
 }
+
+
+def _item(kind: str, **members: JsonValue) -> JsonObject:
+    return {"type": kind, **members}
 
 
 def _block(text: str) -> JsonObject:
@@ -199,9 +196,7 @@ def _says(role: str, *blocks: JsonValue) -> JsonObject:
 MESSAGES: Mapping[str, Growing] = {
     "messages": lambda n: _messages(*[_user(f"Hi {one}") for one in range(n)]),
     "system blocks": lambda n: _messages(system=[_block(f"Be {one}") for one in range(n)]),
-    "system messages": lambda n: _messages(
-        *[{"role": "system", "content": f"Be {one}"} for one in range(n)]
-    ),
+    "system messages": lambda n: _messages(*[said("system", f"Be {one}") for one in range(n)]),
     "rounds": lambda n: _messages(
         *_pairs(n, lambda one: (_says("assistant", _use(one)), _says("user", _tool_result(one))))
     ),
@@ -213,10 +208,7 @@ MESSAGES: Mapping[str, Growing] = {
         _says(
             "user",
             *[
-                {
-                    "type": "image",
-                    "source": {"type": "base64", "media_type": "image/png", "data": f"QU{one}"},
-                }
+                _item("image", source=_item("base64", media_type="image/png", data=f"QU{one}"))
                 for one in range(n)
             ],
         )
@@ -224,7 +216,7 @@ MESSAGES: Mapping[str, Growing] = {
     "thoughts": lambda n: _messages(
         _says(
             "assistant",
-            *[{"type": "thinking", "thinking": f"Hm {one}", "signature": ""} for one in range(n)],
+            *[_item("thinking", thinking=f"Hm {one}", signature="") for one in range(n)],
             _block("So"),
         ),
         _user("Go on"),
@@ -234,7 +226,7 @@ MESSAGES: Mapping[str, Growing] = {
         _says("user", {**_tool_result(0), "content": [_block(f"done {one}") for one in range(n)]}),
     ),
     "unknown blocks": lambda n: _messages(
-        _says("user", _block("Hi"), *[{"type": f"odd_{one}"} for one in range(n)])
+        _says("user", _block("Hi"), *[_item(f"odd_{one}") for one in range(n)])
     ),
     "tools": lambda n: _messages(tools=[_messages_tool(one) for one in range(n)]),
     "deferred tools": lambda n: _messages(
@@ -256,10 +248,6 @@ MESSAGES: Mapping[str, Growing] = {
     ),
     "stop strings": lambda n: _messages(stop_sequences=[f"x{one}" for one in range(n)]),
 }
-
-
-def _item(kind: str, **members: JsonValue) -> JsonObject:
-    return {"type": kind, **members}
 
 
 def _call_item(number: int) -> JsonObject:
@@ -285,14 +273,12 @@ def _summary(number: int) -> JsonObject:
 RESPONSES: Mapping[str, Growing] = {
     "messages": lambda n: _responses(*[_user(f"Hi {one}") for one in range(n)]),
     "answers": lambda n: _responses(
-        *[{"role": "assistant", "content": f"So {one}"} for one in range(n)], _user("Go on")
+        *[said("assistant", f"So {one}") for one in range(n)], _user("Go on")
     ),
-    "system items": lambda n: _responses(
-        *[{"role": "system", "content": f"Be {one}"} for one in range(n)]
-    ),
+    "system items": lambda n: _responses(*[said("system", f"Be {one}") for one in range(n)]),
     "system items at the start": lambda n: {
         **_responses(),
-        "input": [*[{"role": "system", "content": f"Be {one}"} for one in range(n)], _user("Hi")],
+        "input": [*[said("system", f"Be {one}") for one in range(n)], _user("Hi")],
     },
     "thoughts": lambda n: _responses(
         *[_item("reasoning", summary=[_summary(one)]) for one in range(n)]
