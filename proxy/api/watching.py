@@ -27,7 +27,6 @@ from proxy.observability.history import BUCKETS, STEP, CountsBySpan
 from proxy.observability.peer_workers import SharedCounts
 from proxy.observability.rows import OVER, PendingCall, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.processes.fleet import Condition
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services
 
@@ -137,13 +136,13 @@ class Watching:
         try:
             async with asyncio.timeout(_PATIENCE):
                 state = await service.condition()
-                found = msgspec.structs.replace(before, state=state.value)
-                if state is Condition.LOADED:
+                found = msgspec.structs.replace(before, state=state)
+                if state == "loaded":
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
-                    found = _Look(state.value, name, service.parallel or known.slots, known.window)
+                    found = _Look(state, name, service.parallel or known.slots, known.window)
         except (TimeoutError, BackendFailed, InvalidRequest):
-            found = msgspec.structs.replace(before, state=Condition.FAILED.value)
+            found = msgspec.structs.replace(before, state="failed")
         self._seen[service.title] = found
 
     def totals(self) -> CountsBySpan:
