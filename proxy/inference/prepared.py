@@ -88,13 +88,13 @@ class PreparedTurn(msgspec.Struct, frozen=True):
         most_tokens: int | None = None,
     ) -> Question:
         """Word an attempt; a reply may have `most_tokens`, None leaves that to the client."""
-        omits = self.omits - {ANSWER_FORM} if attempt.kind is AttemptKind.ANSWER else self.omits
+        omits = self.omits - {ANSWER_FORM} if attempt.kind == "answer" else self.omits
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         messages = self.messages + nudges
         return replace(
             self.prompt_format.question(request, messages, self.tool_choice, omits),
             parsing=attempt.parsing,
             schema=schema,
-            resets_cache=self.quirks.resets_state and attempt.kind is not AttemptKind.AS_ASKED,
+            resets_cache=self.quirks.resets_state and attempt.kind != "as_asked",
             calls_singly=not self.quirks.calls_in_parallel,
         )
