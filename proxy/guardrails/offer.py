@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -43,16 +44,10 @@ class Mode(Enum):
     ON = "on"
 
 
-class Part(Enum):
-    """What can be left out of the guardrails, in order to measure what it is worth."""
-
-    RESCUE = "rescue"
-    REPAIR = "repair"
-    NUDGE = "nudge"
-    CONSTRAINED = "constrained"
-    RESPOND = "respond"
-    LOOPS = "loops"
-    COMPACTION = "compaction"
+# What can be left out of the guardrails, in order to measure what it is worth.
+Part: TypeAlias = Literal[
+    "rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction"
+]
 
 
 class OfferedTools(msgspec.Struct, frozen=True):

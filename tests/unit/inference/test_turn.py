@@ -27,7 +27,7 @@ from proxy.facts import (
     attempts,
     outcome,
 )
-from proxy.guardrails.offer import Mode, Part, TextPolicy
+from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.preparation import Policy
 from proxy.inference.reply_reader import PassthroughReader
@@ -367,7 +367,7 @@ FENCED = f'```json\n{{"name": "get_weather", "arguments": {PARIS}}}\n```'
 
 
 def test_without_rescue_no_text_becomes_a_call_but_where_it_was_asked_for() -> None:
-    policy = Policy(without=frozenset({Part.RESCUE}), text_policy=TextPolicy.REQUIRE)
+    policy = Policy(without=frozenset({"rescue"}), text_policy=TextPolicy.REQUIRE)
     book = Playbook.of(make_request(), policy).ask()
     for reply in (FENCED, f"<tool_call>{FENCED[8:-4]}</tool_call>"):
         write(book, reply)
