@@ -220,13 +220,13 @@ def without(question: Question, lacks: Lacks) -> Question:
 
 
 def _template(lacks: Lacks) -> Template:
-    system = SystemRole.ANYWHERE
+    system: SystemRole = "anywhere"
     if Capability.SYSTEM_ROLE in lacks:
-        system = SystemRole.NOWHERE
+        system = "nowhere"
     elif Capability.LATE_SYSTEM in lacks or Capability.REPEATED_ROLES in lacks:
-        system = SystemRole.FIRST
+        system = "first"
     return Template(
-        has_developer=system is SystemRole.ANYWHERE and Capability.DEVELOPER_ROLE not in lacks,
+        has_developer=system == "anywhere" and Capability.DEVELOPER_ROLE not in lacks,
         system=system,
         alternates=Capability.REPEATED_ROLES in lacks,
     )

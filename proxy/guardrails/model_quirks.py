@@ -5,25 +5,16 @@ Profiles fill this in; the guardrails read it and know no model by name.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import Literal, TypeAlias
 
 from proxy.guardrails.offer import TextPolicy
 
-
-class Replay(Enum):
-    """Which earlier thoughts of the model go back to it: none, those since the user spoke, all."""
-
-    NONE = "none"
-    LAST = "last"
-    FULL = "full"
+# Which earlier thoughts of the model go back to it: none, those since the user spoke, all.
+Replay: TypeAlias = Literal["none", "last", "full"]
 
 
-class SystemRole(Enum):
-    """Where a chat template takes system messages."""
-
-    ANYWHERE = "anywhere"
-    FIRST = "first"
-    NOWHERE = "nowhere"
+# Where a chat template takes system messages.
+SystemRole: TypeAlias = Literal["anywhere", "first", "nowhere"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +26,7 @@ class Template:
     """
 
     has_developer: bool = True
-    system: SystemRole = SystemRole.ANYWHERE
+    system: SystemRole = "anywhere"
     alternates: bool = False
     control_tokens: tuple[str, ...] = ()
 
@@ -54,7 +45,7 @@ class Quirks:
     syntaxes: tuple[str, ...] = ()
     text_policy: TextPolicy = TextPolicy.AUTO
     convention: str = ""
-    replay: Replay = Replay.FULL
+    replay: Replay = "full"
     template: Template = Template()
     calls_in_parallel: bool = True
     resets_state: bool = False

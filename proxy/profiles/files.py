@@ -64,12 +64,12 @@ class _Answers(_ProfileSection):
 
 
 class _ReasoningSection(_ProfileSection):
-    replay: Replay = Replay.FULL  # the earlier thoughts it wants back; last: since the user spoke
+    replay: Replay = "full"  # the earlier thoughts it wants back; last: since the user spoke
 
 
 class _TemplateSection(_ProfileSection):
     developer: bool = True  # whether it knows the role developer
-    system: SystemRole = SystemRole.ANYWHERE  # where system messages have an effect
+    system: SystemRole = "anywhere"  # where system messages have an effect
     alternates: bool = False  # whether it demands user and assistant in turns
     control_tokens: Texts = ()  # strings that structure its prompts
 

@@ -149,7 +149,7 @@ def _wedge(text: str, literals: Literals) -> str:
 def fit_roles(messages: Messages, template: Template, facts: list[Fact]) -> Messages:
     if not template.has_developer:
         messages = tuple(_as_system(message, facts) for message in messages)
-    if template.system is not SystemRole.ANYWHERE:
+    if template.system != "anywhere":
         messages = _place_system(messages, template.system, facts)
     return _alternate(messages, facts) if template.alternates else messages
 
@@ -167,9 +167,9 @@ def _place_system(messages: Messages, allowed: SystemRole, facts: list[Fact]) ->
     start = tuple(takewhile(lambda message: message.role == "system", messages))
     rest = messages[len(start) :]
     healed = Healed("system_role")
-    if start and (allowed is SystemRole.NOWHERE or len(start) > 1):
+    if start and (allowed == "nowhere" or len(start) > 1):
         facts.append(healed)
-        if allowed is SystemRole.NOWHERE:
+        if allowed == "nowhere":
             start = tuple(map(contents.say_as_user, start))
             if rest and rest[0].role == "user":
                 start, rest = (*start, rest[0]), rest[1:]

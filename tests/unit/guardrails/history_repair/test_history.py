@@ -15,7 +15,7 @@ from proxy.guardrails.history_repair.history import (
     neutralise,
 )
 from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, UNANSWERED, introduce_orphan
-from proxy.guardrails.model_quirks import SystemRole, Template
+from proxy.guardrails.model_quirks import Template
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, unpaired, written
 
@@ -185,10 +185,10 @@ def test_the_work_is_linear_in_the_text(unit: str) -> None:
 
 
 NO_DEVELOPER = Template(has_developer=False)
-FIRST = Template(system=SystemRole.FIRST)
-NOWHERE = Template(system=SystemRole.NOWHERE)
+FIRST = Template(system="first")
+NOWHERE = Template(system="nowhere")
 TURNS = Template(alternates=True)
-STRICT = Template(has_developer=False, system=SystemRole.NOWHERE, alternates=True)
+STRICT = Template(has_developer=False, system="nowhere", alternates=True)
 
 S, D = said("system", "s"), said("developer", "d")
 D_AS_S = said("system", "d")
@@ -280,14 +280,14 @@ def test_other_tools_stay_as_they_are(function: JsonValue) -> None:
 
 STRICT_TEMPLATE = Template(
     has_developer=False,
-    system=SystemRole.FIRST,
+    system="first",
     alternates=True,
     control_tokens=("<|im_end|>", "ab"),
 )
 TEMPLATES = (
     Template(),
     STRICT_TEMPLATE,
-    Template(system=SystemRole.NOWHERE, control_tokens=("ab",)),
+    Template(system="nowhere", control_tokens=("ab",)),
 )
 
 HEALTHY = history(
