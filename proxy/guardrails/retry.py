@@ -42,6 +42,7 @@ class Failure:
 
     attempt: Attempt
     defect: Defect
+    objection: str = ""
 
 
 def next_attempt(
