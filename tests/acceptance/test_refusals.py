@@ -5,7 +5,7 @@ answered although the engine refuses it, and the second does not fail first.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -45,7 +45,7 @@ ENGINES: dict[str, type[HttpBackend]] = {
 
 @asynccontextmanager
 async def before(
-    engine: str, *scripts: Script | bytes
+    engine: str, *scripts: Script | bytes, documents: Mapping[str, JsonValue] | None = None
 ) -> AsyncGenerator[tuple[Front, HttpBackend], None]:
     """Run Temper before an engine that plays `scripts`."""
     backend = ScriptedBackend(*scripts)
@@ -53,6 +53,7 @@ async def before(
     backend.documents["/api/version"] = {"version": "1"}
     backend.documents["/api/show"] = {"capabilities": ["completion", "tools", "thinking", "vision"]}
     backend.documents["/api/ps"] = {"models": [{"name": "m:latest", "context_length": 4096}]}
+    backend.documents |= documents or {}
     async with listening(backend) as behind:
         adapter = ENGINES[engine](BackendClient(behind.url))
         async with in_front_of(adapter, None, backend) as front:
@@ -384,6 +385,80 @@ async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(
         assert (got.error, got.text) == ("", "Fine.")
         first, second = front.backend.questions
     assert len(second.body) < len(first.body)
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
+    language: str,
+    stream: bool,
+) -> None:
+    chat = Chat((("user", "word " * 4000),))
+    message = "HTTP 500: no user query found in messages"
+    scripts: list[Script | bytes] = [refused("ollama", 500, message), *[lines("Fine.")] * 2]
+    trained: JsonObject = {"general.architecture": "a", "a.context_length": 32768}
+    documents: dict[str, JsonValue] = {
+        "/api/show": {"capabilities": ["completion"], "model_info": trained},
+        "/api/ps": {"models": []},
+    }
+    async with before("ollama", *scripts, documents=documents) as (front, _):
+        for _ in range(2):
+            got = await ask(front, language, chat, stream=stream)
+            assert (got.error, got.text) == ("", "Fine.")
+        first, *others = front.backend.questions
+    assert "num_ctx" not in first.body.decode()
+    for one in others:
+        assert one.fields["messages"] == first.fields["messages"]
+        assert as_object(one.fields["options"])["num_ctx"] == 8192
+
+
+FORM: JsonObject = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "place",
+        "schema": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(stream: bool) -> None:
+    said = [says("llama-server", f'{{"city": "{one}"}}') for one in ("paris", "PARIS")]
+    refusal = refused("llama-server", 400, PATTERN)
+    scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *said]
+    async with before("llama-server", *scripts) as (front, _):
+        body: JsonObject = {"model": "m", "stream": stream, "response_format": FORM, **TOOLS.chat()}
+        got = await post(front, "/v1/chat/completions", body)
+        asked = front.backend.questions
+    assert (got.error, got.text) == ("", '{"city": "PARIS"}')
+    forms = [json.dump_text(one.fields.get("response_format", "")) for one in asked]
+    assert [("pattern" in form, "city" in form) for form in forms] == [
+        (False, False),
+        (True, True),
+        (False, True),
+        (False, True),
+    ]
+
+
+async def test_r1_a_form_that_nobody_would_check_is_refused_with_the_reason() -> None:
+    async with before("llama-server", refused("llama-server", 400, PATTERN)) as (front, _):
+        body: JsonObject = {"model": "m", "response_format": FORM, **SYSTEM.chat()}
+        got = await post(front, "/v1/chat/completions", body)
+    assert got.status == 400
+    assert "Pattern must start" in got.error
+
+
+async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
+    chat = Chat((("system", "a"), ("user", "b"), ("system", "c")), True, effort="high")
+    first = [refused("openai", 400, one) for one in (QWEN, FIRST)]
+    again = [refused("openai", 400, one) for one in (GRAMMAR, GRAMMAR)]
+    wrong = says("openai", "<tool_call>{broken")
+    async with before("openai", *first, wrong, *again) as (front, _):
+        await ask(front, "chat", chat, stream=False)
+        assert len(front.backend.questions) == 5
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
