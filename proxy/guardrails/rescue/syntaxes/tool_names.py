@@ -108,7 +108,7 @@ def headed_json(names: Sequence[str]) -> tuple[Syntax, ...]:
     later = tuple(f"<|message_model|>{opening}" for opening in first)
     return (
         Syntax("headed_json", later, INKLING.read),
-        Syntax("headed_json_at_start", first, INKLING.read, Place.REPLY_START),
+        Syntax("headed_json_at_start", first, INKLING.read, "reply_start"),
     )
 
 
