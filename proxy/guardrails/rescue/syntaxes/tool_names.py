@@ -19,6 +19,7 @@ from proxy.guardrails.rescue.rows import read_behind_marks, read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
+from proxy.guardrails.rescue.syntaxes.marked_json import INKLING
 from proxy.guardrails.rescue.syntaxes.named_json import CONTENT, HARMONY, HEADER_END, MARK
 from proxy.guardrails.rescue.syntaxes.plain_json import fenced_json, read_unopened
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_calls, read_python_list
@@ -98,6 +99,16 @@ def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
     return (
         Syntax(INVOKE.name, later, _read_headed),
         Syntax(INVOKE.name, first, _read_headed, Place.REPLY_START),
+    )
+
+
+def headed_json(names: Sequence[str]) -> tuple[Syntax, ...]:
+    """Return the syntaxes of a message with the name for its header and Inkling's call in it."""
+    first = tuple(f"{name}{mark}" for name in names for mark in INKLING.openings)
+    later = tuple(f"<|message_model|>{opening}" for opening in first)
+    return (
+        Syntax("headed_json", later, INKLING.read),
+        Syntax("headed_json_at_start", first, INKLING.read, Place.REPLY_START),
     )
 
 
@@ -301,6 +312,7 @@ def _syntaxes(
             *tool_arguments(names),
             *tool_recipients(names),
             *headed_tags(names),
+            *headed_json(names),
             tool_pairs(dict(tools)),
         ),
         *inline,
