@@ -27,7 +27,7 @@ from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, Label
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
-from proxy.guardrails.rescue.findings import Finding
+from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
@@ -43,18 +43,6 @@ _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
 
 
-class Reasoned(msgspec.Struct, frozen=True):
-    """The model thought aloud."""
-
-    text: str
-
-
-class ReplyProse(msgspec.Struct, frozen=True):
-    """The model wrote prose outside of any call."""
-
-    text: str
-
-
 class RespondText(msgspec.Struct, frozen=True):
     """The model answered through the synthetic tool."""
 
@@ -67,7 +55,7 @@ class BrokenCall(msgspec.Struct, frozen=True):
     text: str
 
 
-Heard: TypeAlias = Reasoned | ReplyProse | RespondText | BrokenCall
+Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -75,7 +63,7 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     `text` is everything said and responded, in order; `calls` are the wishes to run a client's
     tool, unchecked. `is_cut_off` reports that the model was stopped within a call, `is_botched`
-    that `text` contains a call nobody can read.
+    that `text` contains a call nobody can read; `markup` is its end from such a call on.
     """
 
     text: str = ""
@@ -85,6 +73,11 @@ class ReadReply(msgspec.Struct, frozen=True):
     is_cut_off: bool = False
     is_botched: bool = False
     facts: tuple[Fact, ...] = ()
+    markup: str = ""
+
+    @property
+    def words(self) -> str:
+        return self.text.removesuffix(self.markup)
 
 
 @dataclass(slots=True)
@@ -106,7 +99,8 @@ class ReplyReader:
         self._labels = LabelSplitter() if offer.has_labels else None
         self._syntaxes = offer.readable_syntaxes
         self._names = (*offer.callable_names, *offer.aliases)
-        self._named = () if offer.answer_schema is not None else syntaxes_for(offer.everything)
+        is_plain = offer.answer_schema is not None or not offer.rescues
+        self._named = () if is_plain else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
@@ -123,6 +117,7 @@ class ReplyReader:
         self._is_cut_off = False
         self._refusal: Reason | None = None
         self._is_broken = False
+        self._markup_at: int | None = None  # the pieces of text before a call that is none
         self._goes_on = False
 
     def read(self, event: ReplyEvent) -> list[Heard]:
@@ -130,8 +125,8 @@ class ReplyReader:
         match event:
             case TextDelta(text):
                 return self._hear_split(self._splitter.feed(text))
-            case ReasoningDelta(text):
-                return [self._reason(text)]
+            case ReasoningDelta():
+                return [self._reason(event)]
             case ToolCallStarted(index) if index not in self._structured:
                 return self._start_structured(event)
             case ToolCallArgumentsDelta(index, text) if index in self._structured:
@@ -166,7 +161,7 @@ class ReplyReader:
         text = "".join(self._text)
         if text and is_unseen and not self._has_responded:
             thoughts, text = split_unopened(text)
-            heard += [self._reason(thoughts)] if thoughts else []
+            heard += [self._reason(ReasoningDelta(thoughts))] if thoughts else []
         return heard, ReadReply(
             text,
             calls,
@@ -175,13 +170,14 @@ class ReplyReader:
             is_cut_off=self._is_cut_off,
             is_botched=self._is_broken,
             facts=tuple(self._facts),
+            markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
 
     def _hear_split(self, spoken: list[Spoken]) -> list[Heard]:
         heard: list[Heard] = []
         for event in spoken:
             if isinstance(event, ReasoningDelta):
-                heard.append(self._reason(event.text))
+                heard.append(self._reason(event))
             elif self._labels is not None:
                 heard += self._hear_labelled(self._labels.feed(event.text))
             else:
@@ -192,8 +188,8 @@ class ReplyReader:
         heard: list[Heard] = []
         for piece in pieces:
             match piece:
-                case ReasoningDelta(text):
-                    heard.append(self._reason(text))
+                case ReasoningDelta():
+                    heard.append(self._reason(piece))
                 case FinalAnswer(text) if self._offer.respond is not None:
                     heard += self._respond(text)
                 case FinalAnswer(text) | TextDelta(text):
@@ -220,8 +216,7 @@ class ReplyReader:
             case findings.LeftOut(what):
                 self._facts.append(Dropped(what))
             case findings.EarlierThoughts(is_over):
-                self._end_thoughts()
-                self._is_broken &= not is_over
+                self._end_thoughts(is_over=is_over)
         return []
 
     def _promote(self, found: findings.FoundCalls) -> list[Heard]:
@@ -287,8 +282,10 @@ class ReplyReader:
         streamed = decoder.text  # differs from the whole only where a surrogate is broken
         return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
 
-    def _end_thoughts(self) -> None:
+    def _end_thoughts(self, *, is_over: bool) -> None:
         """Set aside the calls found so far as thoughts; refuse them if these went on behind."""
+        if is_over:
+            self._is_broken, self._markup_at = False, None
         rescued = [fact for fact in self._facts if isinstance(fact, Rescued)]
         if self._goes_on:
             self._facts = [fact for fact in self._facts if fact not in rescued]
@@ -315,9 +312,9 @@ class ReplyReader:
         for call in calls:
             self._promote(call)
 
-    def _reason(self, text: str) -> Heard:
-        self._reasoning.append(text)
-        return Reasoned(text)
+    def _reason(self, thought: ReasoningDelta) -> Heard:
+        self._reasoning.append(thought.text)
+        return thought
 
     def _refuse(self, reason: Reason) -> None:
         """Take note that the prose to come was meant, or looked like it was meant, as a call."""
@@ -339,10 +336,12 @@ class ReplyReader:
             if text.lstrip().startswith(tuple(chain.from_iterable(marked))):
                 self._facts.append(Dropped("cut_off_call"))
                 return []
+        if self._markup_at is None and refusal in (*_BOTCHED, Reason.CUT_OFF):
+            self._markup_at = len(self._text)
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        return [BrokenCall(written) if self._is_broken else ReplyProse(written)]
+        return [BrokenCall(written) if self._is_broken else Prose(written)]
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True

@@ -5,13 +5,12 @@ import logging
 from collections.abc import Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus, now
-from proxy.processes.swapping import Orders, Presence, QueuePosition, SwapPlanner
+from proxy.processes.swapping import Orders, QueuePosition, SwapPlanner
 
 logger = logging.getLogger(__name__)
 
@@ -31,13 +30,8 @@ class StartableServer(Protocol):
     async def stop(self) -> None: ...
 
 
-class Condition(Enum):
-    """How far a model is from answering, as clients see it."""
-
-    LOADED = "loaded"
-    LOADING = "loading"
-    UNLOADED = "unloaded"
-    FAILED = "failed"
+# How far a model is from answering, as clients see it.
+Condition: TypeAlias = Literal["loaded", "loading", "unloaded", "failed"]
 
 
 @dataclass(eq=False, slots=True)
@@ -56,7 +50,7 @@ class Lease:
     @property
     def news(self) -> str:
         name = self._place.model
-        if self._swapping.presence(name) is Presence.LOADING:
+        if self._swapping.presence(name) == "loading":
             said = f"loading {name}"
         elif busy := self._swapping.in_the_way_of(name):
             said = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
@@ -131,20 +125,20 @@ class Fleet:
     def condition(self, name: str) -> Condition:
         state = self._servers[name].status.state
         match self._swapping.presence(name):
-            case Presence.LOADED if state is RestartState.READY:
-                return Condition.LOADED
-            case Presence.LOADED if state is RestartState.DOWN:
-                return Condition.FAILED
-            case Presence.LOADED | Presence.LOADING:
-                return Condition.LOADING
+            case "loaded" if state is RestartState.READY:
+                return "loaded"
+            case "loaded" if state is RestartState.DOWN:
+                return "failed"
+            case "loaded" | "loading":
+                return "loading"
             case _:
                 has_failed = self._swapping.has_failed(name, now())
-                return Condition.FAILED if has_failed else Condition.UNLOADED
+                return "failed" if has_failed else "unloaded"
 
     def problem(self, name: str) -> str:
         """Return why a model could not be loaded, "" if it could or nobody has tried."""
         failure = self._failures.get(name)
-        has_failed = failure is not None and self.condition(name) is Condition.FAILED
+        has_failed = failure is not None and self.condition(name) == "failed"
         return str(failure) if has_failed else ""
 
     async def close(self) -> None:
@@ -159,7 +153,7 @@ class Fleet:
     def _notice_a_fall(self, name: str) -> None:
         """Stop a server that has given up since it was loaded, so that it can start again."""
         status = self._servers[name].status
-        if status.state is RestartState.DOWN and self._swapping.presence(name) is Presence.LOADED:
+        if status.state is RestartState.DOWN and self._swapping.presence(name) == "loaded":
             problem = f"stays down for a while: {status.reason}"
             self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
             self._obey(self._swapping.note_failed(name, now()))

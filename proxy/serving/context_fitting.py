@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import Compaction, Fitted, Reported, unchanged
+from proxy.context.compaction import Compaction, Fitted, Reported, leave_unchanged
 from proxy.context.message_sizes import MessageSizes, countable, remember
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
@@ -64,12 +64,8 @@ class FittingMode(Enum):
     AUTO = "auto"
 
 
-class Strategy(Enum):
-    """How a conversation is shortened."""
-
-    TIERED = "tiered"
-    SLIDING = "sliding"
-    NONE = "none"
+# How a conversation is shortened.
+Strategy: TypeAlias = Literal["tiered", "sliding", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +76,24 @@ class ContextPolicy:
     """
 
     mode: FittingMode = FittingMode.AUTO
-    strategy: Strategy = Strategy.TIERED
+    strategy: Strategy = "tiered"
     limit: int | None = None
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
-    budget: BudgetMode = BudgetMode.BACKEND
+    budget: BudgetMode = "backend"
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
         """Tell how much is used of a slot of so many tokens."""
-        is_plain = self.budget is BudgetMode.BACKEND and self.limit is not None
-        return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit, doubt)
+        is_plain = self.budget == "backend" and self.limit is not None
+        return Window(slot, "manual" if is_plain else self.budget, self.limit, doubt)
 
     def compaction(self, book: TokenBook, window: Window) -> Compaction:
         match self.strategy:
-            case Strategy.TIERED:
+            case "tiered":
                 return Tiered(book, window, self.rules, self.texts)
-            case Strategy.SLIDING:
+            case "sliding":
                 return Sliding(book, window)
-            case Strategy.NONE:
+            case "none":
                 return Reported(Tiered(book, window, self.rules, self.texts))
 
 
@@ -134,11 +130,11 @@ class Fitting:
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
         is_sure = expected.guessed <= guessable
         if is_far and is_sure:
-            return unchanged(plan.messages, expected.tokens, window.size)
+            return leave_unchanged(plan.messages, expected.tokens, window.size)
         await self._count(book, plan, headers)
         if is_far:
             size = book.estimate(asked.messages, asked.tools)
-            return unchanged(plan.messages, size, window.size)
+            return leave_unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window)
         if mode is FittingMode.REPORT or plan.is_untouchable:
             return fit(plan, Reported(chosen))
