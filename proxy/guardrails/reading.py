@@ -41,6 +41,7 @@ _ACCOUNT_WORDS = 4  # fewer are no account of anything
 _TOO_MANY = Dropped("too_many_calls")
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
+_UNREAD = (*_BOTCHED, Reason.CUT_OFF)
 
 
 class Reasoned(msgspec.Struct, frozen=True):
@@ -334,6 +335,8 @@ class ReplyReader:
             reason = Reason.CUT_OFF  # most likely a stop string in the middle of the call
         self._refusal = reason
         self._is_cut_off |= reason is Reason.CUT_OFF
+        if reason in _UNREAD and self._markup_at is None and self._message is None:
+            self._markup_at = len(self._text)
         self._facts.append(Refused(reason.value))
 
     def _say(self, text: str) -> list[Heard]:
@@ -348,8 +351,6 @@ class ReplyReader:
             if text.lstrip().startswith(tuple(chain.from_iterable(marked))):
                 self._facts.append(Dropped("cut_off_call"))
                 return []
-        if self._markup_at is None and refusal in (*_BOTCHED, Reason.CUT_OFF):
-            self._markup_at = len(self._text)
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
