@@ -159,9 +159,10 @@ def hold_possible_calls(
     """Watch for such calls where any other prose is an answer."""
     if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return gate
-    return LookaheadGate(gate, offer.tools, is_asked_again=is_asked_again)
+    return LookaheadGate(gate.sent, gate, offer.tools, is_asked_again=is_asked_again)
 
 
+@dataclass(eq=False)
 class LookaheadGate(ReplyGate):
     """The showing of a reply that keeps its beginning until that is certain to be prose.
 
@@ -169,40 +170,36 @@ class LookaheadGate(ReplyGate):
     a long reply it looks again when that has doubled, so that the work is linear.
     """
 
-    def __init__(
-        self, gate: FirstReplyGate, tools: tuple[Tool, ...], *, is_asked_again: bool = False
-    ) -> None:
-        super().__init__(gate.sent)
-        self._gate = gate
-        self._is_asked_again = is_asked_again
-        self._tools = tools
-        self._held: list[ReplyProse] = []
-        self._is_watching = True
-        self._length = 0
-        self._enough = 0
+    gate: FirstReplyGate
+    tools: tuple[Tool, ...]
+    is_asked_again: bool = field(default=False, kw_only=True)
+    _held: list[ReplyProse] = field(default_factory=list, init=False)
+    _is_watching: bool = field(default=True, init=False)
+    _length: int = field(default=0, init=False)
+    _enough: int = field(default=0, init=False)
 
     @property
     def is_unseen(self) -> bool:
-        return self._gate.is_unseen
+        return self.gate.is_unseen
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         if not self._is_watching or isinstance(heard, Reasoned):
-            return self._gate.show(heard)
+            return self.gate.show(heard)
         if isinstance(heard, ReplyProse):
             self._held.append(heard)
             return [] if self._may_become_call(heard.text) else self.end()
-        return [*self.end(), *self._gate.show(heard)]
+        return [*self.end(), *self.gate.show(heard)]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        return [*self.end(), *self._gate.show_call(event)]
+        return [*self.end(), *self.gate.show_call(event)]
 
     def end(self) -> list[ReplyEvent]:
         self._is_watching = False
         held, self._held = self._held, []
-        return [event for one in held for event in self._gate.show(one)]
+        return [event for one in held for event in self.gate.show(one)]
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        return self._gate.complete(answer, is_own=is_own)
+        return self.gate.complete(answer, is_own=is_own)
 
     def _may_become_call(self, text: str) -> bool:
         self._length += len(text)
@@ -211,5 +208,5 @@ class LookaheadGate(ReplyGate):
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         written = "".join(one.text for one in self._held)
-        is_confirmed = self._is_asked_again and can_become_done(written)
-        return is_confirmed or may_become_call(written, self._tools)
+        is_confirmed = self.is_asked_again and can_become_done(written)
+        return is_confirmed or may_become_call(written, self.tools)
