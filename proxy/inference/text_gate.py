@@ -18,7 +18,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import Tool
 from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import BrokenCall, Heard, Reasoned, ReplyProse, RespondText
+from proxy.guardrails.reading import BrokenCall, Heard, RespondText
+from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
@@ -41,11 +42,11 @@ class ReplyGate(ABC):
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         """Return what may be shown now that this was heard."""
-        if not isinstance(heard, Reasoned):
+        if not isinstance(heard, ReasoningDelta):
             return []
         is_later = self.sent.has_reasoned and not self._has_thought
         self._has_thought = self.sent.has_reasoned = True
-        return [ReasoningDelta(_PARAGRAPH + heard.text if is_later else heard.text)]
+        return [ReasoningDelta(_PARAGRAPH + heard.text) if is_later else heard]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Return what may be shown now that this came of a call that the backend recognised."""
@@ -81,7 +82,7 @@ class FirstReplyGate(ReplyGate):
         return not ((self.shows_prose and self.is_answer_due) or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        if isinstance(heard, Reasoned):
+        if isinstance(heard, ReasoningDelta):
             return super().show(heard)
         if isinstance(heard, BrokenCall):
             self._is_holding = True
@@ -90,12 +91,12 @@ class FirstReplyGate(ReplyGate):
         self._held.append(heard.text)
         return []
 
-    def _holds(self, heard: ReplyProse | RespondText | BrokenCall) -> bool:
+    def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
         sent = self.sent
         if self._is_holding or not self.is_answer_due or sent.calls or sent.open_call:
             return True
         # white space alone commits to nothing
-        return isinstance(heard, ReplyProse) and (not self.shows_prose or heard.text.isspace())
+        return isinstance(heard, Prose) and (not self.shows_prose or heard.text.isspace())
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         if self.calls is None or self._is_holding:
@@ -159,10 +160,9 @@ def hold_possible_calls(
     """Watch for such calls where any other prose is an answer."""
     if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return gate
-    return LookaheadGate(gate.sent, gate, offer.tools, is_asked_again=is_asked_again)
+    return LookaheadGate(gate, offer.tools, is_asked_again=is_asked_again)
 
 
-@dataclass(eq=False)
 class LookaheadGate(ReplyGate):
     """The showing of a reply that keeps its beginning until that is certain to be prose.
 
@@ -170,36 +170,40 @@ class LookaheadGate(ReplyGate):
     a long reply it looks again when that has doubled, so that the work is linear.
     """
 
-    gate: FirstReplyGate
-    tools: tuple[Tool, ...]
-    is_asked_again: bool = field(default=False, kw_only=True)
-    _held: list[ReplyProse] = field(default_factory=list, init=False)
-    _is_watching: bool = field(default=True, init=False)
-    _length: int = field(default=0, init=False)
-    _enough: int = field(default=0, init=False)
+    def __init__(
+        self, gate: FirstReplyGate, tools: tuple[Tool, ...], *, is_asked_again: bool = False
+    ) -> None:
+        super().__init__(gate.sent)
+        self._gate = gate
+        self._is_asked_again = is_asked_again
+        self._tools = tools
+        self._held: list[Prose] = []
+        self._is_watching = True
+        self._length = 0
+        self._enough = 0
 
     @property
     def is_unseen(self) -> bool:
-        return self.gate.is_unseen
+        return self._gate.is_unseen
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        if not self._is_watching or isinstance(heard, Reasoned):
-            return self.gate.show(heard)
-        if isinstance(heard, ReplyProse):
+        if not self._is_watching or isinstance(heard, ReasoningDelta):
+            return self._gate.show(heard)
+        if isinstance(heard, Prose):
             self._held.append(heard)
             return [] if self._may_become_call(heard.text) else self.end()
-        return [*self.end(), *self.gate.show(heard)]
+        return [*self.end(), *self._gate.show(heard)]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        return [*self.end(), *self.gate.show_call(event)]
+        return [*self.end(), *self._gate.show_call(event)]
 
     def end(self) -> list[ReplyEvent]:
         self._is_watching = False
         held, self._held = self._held, []
-        return [event for one in held for event in self.gate.show(one)]
+        return [event for one in held for event in self._gate.show(one)]
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        return self.gate.complete(answer, is_own=is_own)
+        return self._gate.complete(answer, is_own=is_own)
 
     def _may_become_call(self, text: str) -> bool:
         self._length += len(text)
@@ -208,5 +212,5 @@ class LookaheadGate(ReplyGate):
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         written = "".join(one.text for one in self._held)
-        is_confirmed = self.is_asked_again and can_become_done(written)
-        return is_confirmed or may_become_call(written, self.tools)
+        is_confirmed = self._is_asked_again and can_become_done(written)
+        return is_confirmed or may_become_call(written, self._tools)

@@ -47,7 +47,7 @@ from proxy.conversation.requests import Question
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.retry import FIRST, AttemptKind, Failure, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import pin_members
 from proxy.guardrails.schemas.schema import call_schema
@@ -160,9 +160,9 @@ class Turn:
         if self.state is TurnState.DONE:
             return None
         self._usage = None
-        self.facts += (facts.Asked(self._attempt.kind.value),)
+        self.facts += (facts.Asked(self._attempt.kind),)
         self._move(TurnState.LISTENING if self._shown_by is None else TurnState.COMMITTED)
-        is_constrained = self._attempt.kind is AttemptKind.CONSTRAINED
+        is_constrained = self._attempt.kind == "constrained"
         most = None
         first_reply = _count(self.spent[0].usage, "completion_tokens") if self.spent else None
         if is_constrained and first_reply:  # without a call it would have no end
@@ -176,7 +176,7 @@ class Turn:
         Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
         stays open that the client has seen.
         """
-        if _is_heard(event):  # nearly always
+        if type(event) not in _TURNING_POINTS:  # nearly always
             return self._show(self._listening.hear(event))
         match event:
             case ReplyStarted():
@@ -199,8 +199,8 @@ class Turn:
         if _TURNING_POINTS.isdisjoint(map(type, batch)):
             shown += self._show(self._listening.hear_all(batch))
             return
-        for is_heard, events in groupby(batch, _is_heard):
-            if is_heard:
+        for is_turn, events in groupby(batch, lambda event: type(event) in _TURNING_POINTS):
+            if not is_turn:
                 shown += self._show(self._listening.hear_all([*events]))
             else:
                 for event in events:
@@ -241,7 +241,7 @@ class Turn:
             return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
-        if self._attempt.kind is AttemptKind.CONSTRAINED:
+        if self._attempt.kind == "constrained":
             policy = TextPolicy.REQUIRE  # the call that was asked for as text is read as one
             offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
         return reply_reader.GuardedReader(
@@ -333,7 +333,7 @@ class Turn:
         nudge = rejected.nudge
         if nudge and (open_call := self._sent.open_call):  # who is asked raw gets none
             nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
-        is_constrained = attempt.kind is AttemptKind.CONSTRAINED
+        is_constrained = attempt.kind == "constrained"
         self._nudges += insist_on_json(nudge) if is_constrained else nudge
         return ()
 
@@ -345,7 +345,7 @@ class Turn:
     def _remember(self, rejected: Rejected) -> None:
         """Keep an answer in case nothing better comes; it has to go on where the client stands."""
         answer = rejected.fallback
-        if self._attempt.kind is AttemptKind.CONSTRAINED:  # whose text nobody was meant to see
+        if self._attempt.kind == "constrained":  # whose text nobody was meant to see
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
             is_markup = rejected.defect is Defect.UNKNOWN_SYNTAX
@@ -398,7 +398,3 @@ class Turn:
         has_calls = bool(self._sent.calls) and not self._sent.open_call
         reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
         return [*rest, *usage, ReplyFinished(reason)]
-
-
-def _is_heard(event: ReplyEvent) -> bool:
-    return type(event) not in _TURNING_POINTS
