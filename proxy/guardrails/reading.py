@@ -27,7 +27,7 @@ from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, Label
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
-from proxy.guardrails.rescue.findings import Finding
+from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
@@ -45,18 +45,6 @@ _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
 
 
-class Reasoned(msgspec.Struct, frozen=True):
-    """The model thought aloud."""
-
-    text: str
-
-
-class ReplyProse(msgspec.Struct, frozen=True):
-    """The model wrote prose outside of any call."""
-
-    text: str
-
-
 class RespondText(msgspec.Struct, frozen=True):
     """The model answered through the synthetic tool."""
 
@@ -69,7 +57,7 @@ class BrokenCall(msgspec.Struct, frozen=True):
     text: str
 
 
-Heard: TypeAlias = Reasoned | ReplyProse | RespondText | BrokenCall
+Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -139,8 +127,8 @@ class ReplyReader:
         match event:
             case TextDelta(text):
                 return self._hear_split(self._splitter.feed(text))
-            case ReasoningDelta(text):
-                return [self._reason(text)]
+            case ReasoningDelta():
+                return [self._reason(event)]
             case ToolCallStarted(index) if index not in self._structured:
                 return self._start_structured(event)
             case ToolCallArgumentsDelta(index, text) if index in self._structured:
@@ -173,9 +161,9 @@ class ReplyReader:
             self._search_reasoning()
         calls = tuple(self.calls)
         text = "".join(self._text)
-        if is_unseen and not self._has_responded:
+        if text and is_unseen and not self._has_responded:
             thoughts, text = split_unopened(text)
-            heard += [self._reason(thoughts)] if thoughts else []
+            heard += [self._reason(ReasoningDelta(thoughts))] if thoughts else []
         return heard, ReadReply(
             text,
             calls,
@@ -191,7 +179,7 @@ class ReplyReader:
         heard: list[Heard] = []
         for event in spoken:
             if isinstance(event, ReasoningDelta):
-                heard.append(self._reason(event.text))
+                heard.append(self._reason(event))
             elif self._labels is not None:
                 heard += self._hear_labelled(self._labels.feed(event.text))
             else:
@@ -202,8 +190,8 @@ class ReplyReader:
         heard: list[Heard] = []
         for piece in pieces:
             match piece:
-                case ReasoningDelta(text):
-                    heard.append(self._reason(text))
+                case ReasoningDelta():
+                    heard.append(self._reason(piece))
                 case FinalAnswer(text) if self._offer.respond is not None:
                     heard += self._respond(text)
                 case FinalAnswer(text) | TextDelta(text):
@@ -342,9 +330,9 @@ class ReplyReader:
         for call in calls:
             self._promote(call)
 
-    def _reason(self, text: str) -> Heard:
-        self._reasoning.append(text)
-        return Reasoned(text)
+    def _reason(self, thought: ReasoningDelta) -> Heard:
+        self._reasoning.append(thought.text)
+        return thought
 
     def _refuse(self, reason: Reason) -> None:
         """Take note that the prose to come was meant, or looked like it was meant, as a call."""
@@ -371,7 +359,7 @@ class ReplyReader:
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        return [BrokenCall(written) if self._is_broken else ReplyProse(written)]
+        return [BrokenCall(written) if self._is_broken else Prose(written)]
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True
@@ -379,12 +367,13 @@ class ReplyReader:
 
     def _append(self, text: str, *, is_message: bool) -> str:
         """Add to the answer: prose is set apart from a message, and from prose before a call."""
-        self._has_answered |= not text.isspace()
-        if self._text:
-            is_other = self._ends_in_message is not is_message
-            text = (_PARAGRAPH if is_other else _LINE if self._is_behind_call else "") + text
-        self._ends_in_message = is_message
-        self._is_behind_call = False
+        self._has_answered = self._has_answered or not text.isspace()
+        is_other = self._ends_in_message is not is_message
+        if is_other or self._is_behind_call:
+            if self._text:
+                text = (_PARAGRAPH if is_other else _LINE) + text
+            self._ends_in_message = is_message
+            self._is_behind_call = False
         self._text.append(text)
         return text
 

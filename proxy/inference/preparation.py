@@ -29,7 +29,7 @@ from proxy.guardrails.tool_prompts.conventions import find_convention
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
-_KINDS = {"nudge": AttemptKind.NUDGED, "constrained": AttemptKind.CONSTRAINED}
+_KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
 
 # conventions with a form for answers, which stands for the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
@@ -155,16 +155,11 @@ def begin(
         streams_calls=policy.streams_calls and request.stream and "repair" not in policy.without,
         left_out=policy.left_out,
         shows_pieces=request.stream or policy.shows_pieces,
-    )
-    is_strict = policy.is_strict and is_touched
-    return Turn(
-        prepared,
-        new_id,
-        may_retry,
         attempts=policy.attempts,
-        is_strict=is_strict,
+        is_strict=policy.is_strict and is_touched,
         explains=policy.explains,
     )
+    return Turn(prepared, new_id, may_retry)
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
