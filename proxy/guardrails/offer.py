@@ -59,7 +59,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     `completed` are the calls of the history that have a result; `loop` is the one it ends in.
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
     names the only tools of the client that may be called, where it says so. Unless it `repairs`,
-    names and arguments count as they were written.
+    names and arguments count as they were written; unless it `rescues`, text is never a call.
     """
 
     tools: tuple[Tool, ...]
@@ -77,6 +77,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     allowed: frozenset[str] | None = None
     repairs: bool = True
+    rescues: bool = True
 
     @property
     def everything(self) -> tuple[Tool, ...]:
@@ -85,6 +86,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def readable_syntaxes(self) -> tuple[Syntax, ...]:
+        if not self.rescues:
+            return ()
         if self.answer_schema is not None:
             return tuple(syntax for syntax in self.syntaxes if syntax.is_marked)
         return self.syntaxes

@@ -48,6 +48,7 @@ class Failure:
 
     attempt: Attempt
     defect: Defect
+    objection: str = ""
 
 
 def next_attempt(

@@ -39,7 +39,8 @@ class Policy(msgspec.Struct, frozen=True):
     """What the operator, or one request, decided about the guardrails.
 
     The `text_policy` is that of the model's `quirks` where it is None. `attempts` bounds the
-    generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
+    generations per request; `is_strict` turns an exhausted ladder into an error, and if it
+    `explains` a sentence stands where there would be no answer. A model that has
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
     last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
     a row that failed it is told so. `workflow` are the operator's rules of order for the model.
@@ -60,6 +61,7 @@ class Policy(msgspec.Struct, frozen=True):
     most_failures: int = transcript.MOST_FAILURES
     without: frozenset[Part] = frozenset()
     shows_pieces: bool = False
+    explains: bool = True
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
@@ -155,7 +157,14 @@ def begin(
         shows_pieces=request.stream or policy.shows_pieces,
     )
     is_strict = policy.is_strict and is_touched
-    return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
+    return Turn(
+        prepared,
+        new_id,
+        may_retry,
+        attempts=policy.attempts,
+        is_strict=is_strict,
+        explains=policy.explains,
+    )
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
@@ -186,7 +195,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     offer = OfferedTools(
         request.tools,
         text_policy,
-        () if "rescue" in policy.without else _syntaxes(policy.quirks, respond),
+        _syntaxes(policy.quirks, respond),
         respond,
         request.tool_choice,
         request.parallel_tool_calls,
@@ -199,6 +208,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         policy.quirks.aliases,
         request.allowed_tools,
         "repair" not in policy.without,
+        "rescue" not in policy.without,
     )
     is_none = request.tool_choice is ToolUse.NONE
     return _without_tools(offer, policy.quirks) if is_none else offer

@@ -65,7 +65,8 @@ def policy_of(settings: Settings) -> Policy:
         # None leaves it to the profile, as nobody said anything
         text_policy=TextPolicy(guardrails.text_policy) if is_decided else None,
         attempts=guardrails.max_attempts,
-        is_strict=guardrails.strict,
+        is_strict=guardrails.strict or guardrails.exhausted == "error",
+        explains=guardrails.exhausted == "explain",
         most_repeats=guardrails.max_repeats,
         most_rounds=guardrails.max_tool_rounds,
         streams_calls=guardrails.stream_calls,

@@ -232,7 +232,7 @@ def test_what_is_to_be_measured_can_be_left_out() -> None:
     whole = offer_without()
     assert (whole.respond is not None, bool(whole.syntaxes), whole.repairs) == (True, True, True)
     assert offer_without("respond").respond is None
-    assert offer_without("rescue").syntaxes == ()
+    assert offer_without("rescue").readable_syntaxes == ()
     assert not offer_without("repair").repairs
     both = Policy(without=frozenset({"nudge", "constrained", "loops"}))
     assert both.left_out == {AttemptKind.NUDGED, AttemptKind.CONSTRAINED}
