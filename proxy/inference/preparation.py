@@ -1,4 +1,4 @@
-"""From a client's request to a turn: mend the history, offer `respond`, fit the context.
+"""From a client's request to a turn: mend the history, fix the terms, fit the context.
 
 It decides everything that stays the same for all attempts, so that the rendered prompt does too.
 """
