@@ -163,6 +163,7 @@ _HEALED = {
     "developer_role": "a developer message became a system message",
     "system_role": "a system message was moved to where the template takes it",
     "alternation": "messages in a row were joined",
+    "prefill": "the user said 'Continue.' behind the model's own words",
     "control_token": "a control token was taken out",
 }
 

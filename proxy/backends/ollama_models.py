@@ -21,6 +21,8 @@ SHOW = "/api/show"
 RUNNING = "/api/ps"
 GENERATE = "/api/generate"
 
+USUAL = 4096  # tokens of a window that nobody has chosen
+
 _DEFAULT_PLACES = ("library/", "registry.ollama.ai/library/")
 _LOOKUP = 10.0  # seconds for a small answer
 _FAREWELL = 3.0  # the most of them at the end
@@ -110,6 +112,20 @@ class OllamaModels:
                 return self._decided.setdefault(name, wanted)
             return self.num_ctx or own
         return self._decided[name]
+
+    async def widen(self, name: str, tokens: int) -> bool:
+        """Have a window of so many tokens asked for from now on; reports whether that is more.
+
+        It grows to what the model was made for, or to what fits. What the operator wants stays as
+        it is, and so does a model that somebody else has loaded.
+        """
+        shown, window = self._shown.get(name), await self.window(name) or USUAL
+        most = (shown.fitting or shown.trained or 0) if shown is not None else 0
+        wanted = min(most, max(tokens, 2 * window))
+        if self.num_ctx is not None or name not in self._ours or wanted <= window:
+            return False
+        self._decided[name] = wanted
+        return True
 
     def _choose_window(self, name: str) -> int | None:
         """Return what the operator wants, no more than the model was made for."""

@@ -21,14 +21,16 @@ SystemRole: TypeAlias = Literal["anywhere", "first", "nowhere"]
 class Template:
     """What a chat template takes.
 
-    With `alternates` it demands user and assistant in turns. `control_tokens` are the strings that
-    structure its prompts and must not come from anywhere else.
+    With `alternates` it demands user and assistant in turns; without `prefill` the last message
+    must not be the model's own. `control_tokens` are the strings that structure its prompts and
+    must not come from anywhere else.
     """
 
     has_developer: bool = True
     system: SystemRole = "anywhere"
     alternates: bool = False
     control_tokens: tuple[str, ...] = ()
+    prefill: bool = True
 
 
 @dataclass(frozen=True, slots=True)

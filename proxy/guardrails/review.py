@@ -23,6 +23,7 @@ from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_answer
+from proxy.guardrails.schemas.coercion import unescape_values
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import looks_like_call
@@ -145,7 +146,10 @@ def _judge_call(
             defect, describe = Defect.WRONG_TOOL, nudges.describe_wrong_tool
         return _JudgedCall(named, (), defect, describe(written.name, offer), written.name)
     renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)
-    checked = arguments.check(tool, written.arguments, may_close=may_close)
+    values = written.arguments
+    if isinstance(values, dict) and "\\_" in written.name:  # what escapes names escapes values
+        values = unescape_values(values)
+    checked = arguments.check(tool, values, may_close=may_close)
     if isinstance(checked, arguments.BrokenArguments):
         objection = f"{tool.name}: {checked.problem}"
         return _JudgedCall(None, renamed, Defect.BROKEN_ARGUMENTS, checked.problem, objection)

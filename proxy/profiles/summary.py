@@ -46,6 +46,7 @@ def document(recognition: Recognition, quirks: Quirks) -> JsonObject:
             "developer": template.has_developer,
             "system": template.system,
             "alternates": template.alternates,
+            "prefill": template.prefill,
             "control_tokens": [*template.control_tokens],
         },
         "launch_flags": [*profile.launch_flags],

@@ -184,9 +184,15 @@ def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
     is_clear = meant and len({*meant.values()}) == len(meant)
     if not is_clear:
         return arguments
+    plainly = unescape_values(arguments)
+    return {meant.get(name, name): plainly[name] for name in arguments}
+
+
+def unescape_values(arguments: JsonObject) -> JsonObject:
+    """Return arguments without a backslash before any `_` in their values."""
     values = json.parse(json.dump_text([*arguments.values()]).replace(r"\\_", "_"))
     assert isinstance(values, list)  # noqa: S101 - as it was written
-    return dict(zip((meant.get(name, name) for name in arguments), values, strict=True))
+    return dict(zip(arguments, values, strict=True))
 
 
 class _Piece:

@@ -54,6 +54,7 @@ replay = "last"
 developer = false
 system = "first"
 alternates = true
+prefill = false
 control_tokens = ["<|mine|>"]
 
 [launch]
@@ -150,7 +151,7 @@ def test_a_profile_keeps_everything_that_its_file_says(tmp_path: Path) -> None:
             text_policy=TextPolicy.ACCEPT,
             convention="json",
             replay="last",
-            template=Template(False, "first", True, ("<|mine|>",)),
+            template=Template(False, "first", True, ("<|mine|>",), False),
             calls_in_parallel=False,
             resets_state=True,
             aliases={"shell": "bash"},

@@ -73,6 +73,7 @@ def test_programs_read_the_same_as_json() -> None:
             "developer": False,
             "system": "first",
             "alternates": True,
+            "prefill": True,
             "control_tokens": ["[INST]"],
         },
         "launch_flags": ["--swa-full"],

@@ -64,6 +64,7 @@ def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
     return tag is not None
 
 
+INKLING = marked_json("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",))
 FAMILIES = (
     marked_json("granite", ("<|tool_call|>", "<function_call>")),
     marked_json(
@@ -95,7 +96,7 @@ FAMILIES = (
             *("<|message_sep|>function call<|role_sep|>", "function call<|role_sep|>\n"),
         ),
     ),
-    marked_json("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",)),
+    INKLING,
     marked_json("function_calls", ("<function_calls>",), ("</function_calls>",)),
 )
 

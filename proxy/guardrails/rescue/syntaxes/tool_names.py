@@ -19,6 +19,7 @@ from proxy.guardrails.rescue.rows import read_behind_marks, read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
+from proxy.guardrails.rescue.syntaxes.marked_json import INKLING
 from proxy.guardrails.rescue.syntaxes.named_json import CONTENT, HARMONY, HEADER_END, MARK
 from proxy.guardrails.rescue.syntaxes.plain_json import fenced_json, read_unopened
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_calls, read_python_list
@@ -76,6 +77,8 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
 
 _INVOCATIONS = Literals(INVOKE.openings)
 _REST_OF_NAME = re.compile(r"[\w.:/-]+")  # `NAME.NAME`
+_REST_IN_PYTHON = re.compile(r"[\w.\\-]+")
+_HEAD = re.compile(r"[^\W_]+")
 
 
 def _read_headed(cursor: Cursor, opening: str) -> Reading:
@@ -96,6 +99,16 @@ def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
     return (
         Syntax(INVOKE.name, later, _read_headed),
         Syntax(INVOKE.name, first, _read_headed, Place.REPLY_START),
+    )
+
+
+def headed_json(names: Sequence[str]) -> tuple[Syntax, ...]:
+    """Return the syntaxes of a message with the name for its header and Inkling's call in it."""
+    first = tuple(f"{name}{mark}" for name in names for mark in INKLING.openings)
+    later = tuple(f"<|message_model|>{opening}" for opening in first)
+    return (
+        Syntax("headed_json", later, INKLING.read),
+        Syntax("headed_json_at_start", first, INKLING.read, Place.REPLY_START),
     )
 
 
@@ -240,13 +253,17 @@ def tool_words(names: Sequence[str]) -> Syntax:
     in older versions a mark behind the name.
     """
     known = Literals(names)
-    escaped = (name.replace("_", "\\_") for name in names)  # as Markdown wants it
+    # In Python the rest may be put together otherwise: `get.time`, or `get\_time` for Markdown.
+    heads = (found[0] for name in names if (found := _HEAD.match(name)))
 
     def read(cursor: Cursor, opening: str) -> Reading:
+        rest = yield from cursor.take(_REST_IN_PYTHON)
         if (yield from cursor.is_next("(")):
             cursor.rewind()
             return (yield from read_python_calls(cursor))
-        name = opening
+        name = opening + rest
+        if name not in names:
+            raise NoCall
 
         def passes_next(cursor: Cursor) -> Waiting[str]:
             nonlocal name
@@ -258,7 +275,7 @@ def tool_words(names: Sequence[str]) -> Syntax:
             yield from read_row(cursor, lambda cursor: _read_behind_name(cursor, name), passes_next)
         )
 
-    openings = tuple(dict.fromkeys((*names, *escaped)))
+    openings = tuple(dict.fromkeys((*names, *heads)))
     return Syntax("tool_words", openings, read, Place.REPLY_START, is_marked=False)
 
 
@@ -295,6 +312,7 @@ def _syntaxes(
             *tool_arguments(names),
             *tool_recipients(names),
             *headed_tags(names),
+            *headed_json(names),
             tool_pairs(dict(tools)),
         ),
         *inline,

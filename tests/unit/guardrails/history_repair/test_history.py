@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, assistant_message, user_message
 from proxy.conversation.tools import Tool
 from proxy.facts import Fact, Healed
 from proxy.guardrails.history_repair.history import (
@@ -404,3 +404,14 @@ def test_all_the_work_is_linear_in_the_history(template: Template) -> None:
         return heal_messages(unit * len(text), template)[0]
 
     assert is_linear(work, lambda size: "x" * size, 30)
+
+
+def test_where_a_template_takes_no_prefill_the_user_says_to_go_on() -> None:
+    ends = (user_message("Hi"), assistant_message("Red,"))
+    template = Template(prefill=False)
+    healed, facts = heal_messages(ends, template)
+    assert [message.role for message in healed] == ["user", "assistant", "user"]
+    assert healed[-1].text == "Continue."
+    assert Healed("prefill") in facts
+    assert heal_messages(ends[:1], template) == heal_messages(ends[:1])
+    assert heal_messages((), template) == ((), ())
