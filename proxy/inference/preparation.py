@@ -155,16 +155,11 @@ def begin(
         streams_calls=policy.streams_calls and request.stream and "repair" not in policy.without,
         left_out=policy.left_out,
         shows_pieces=request.stream or policy.shows_pieces,
-    )
-    is_strict = policy.is_strict and is_touched
-    return Turn(
-        prepared,
-        new_id,
-        may_retry,
         attempts=policy.attempts,
-        is_strict=is_strict,
+        is_strict=policy.is_strict and is_touched,
         explains=policy.explains,
     )
+    return Turn(prepared, new_id, may_retry)
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:

@@ -11,7 +11,7 @@ from proxy.facts import Fact
 from proxy.guardrails.history_repair.history import fit_roles
 from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.retry import Attempt, AttemptKind
+from proxy.guardrails.retry import MOST_ATTEMPTS, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
@@ -64,7 +64,8 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     an `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged
     for the record. Questions leave out the fields that `omits` names. With `streams_calls` the
     client sees calls while they are written, and with `shows_pieces` pieces as they came. Attempts
-    of the kinds `left_out` are not made.
+    of the kinds `left_out` are not made, and no more than `attempts`. What becomes of a ladder that
+    ends is as `Policy` says.
     """
 
     request: Request
@@ -80,6 +81,9 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     left_out: frozenset[AttemptKind] = frozenset()
     shows_pieces: bool = False
     refusals: RefusalCount = msgspec.field(default_factory=RefusalCount)
+    attempts: int = MOST_ATTEMPTS
+    is_strict: bool = False
+    explains: bool = True
 
     def question(
         self,

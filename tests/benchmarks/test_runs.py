@@ -35,8 +35,13 @@ def run(folder: Path, *scenarios: str) -> tuple[Results, list[str]]:
     return found, told
 
 
+pytestmark = pytest.mark.usefixtures("programs_are_forks")
+
+
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, list[str]]:
+def measured(
+    programs_are_forks: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Results, list[str]]:
     return run(tmp_path_factory.mktemp("peers"), "call", "slow", "arguments")
 
 
