@@ -34,7 +34,7 @@ from proxy.backends.client import (
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -330,6 +330,10 @@ class HttpBackend(ABC):
             served = await self.models()
         except BackendFailed:
             return Description((model,), is_provisional=True)
+        return await self.describe_among(served, model)
+
+    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
+        """Describe a model by the list in which it stands, if it does."""
         return Description(names_among(served, model))
 
     async def health(self) -> Health:
@@ -440,10 +444,6 @@ def _redact(lines: bytes, confidential: Confidential) -> bytes:
     """Take what is confidential out of lines that may be an error; quotes in a text are escaped."""
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
     return confidential.out_of(lines) if may_quote else lines
-
-
-def positive(value: JsonValue) -> int | None:
-    return value if isinstance(value, int) and value > 0 and value is not True else None
 
 
 def models_in(

@@ -8,14 +8,13 @@ import contextlib
 import logging
 import re
 from collections.abc import Coroutine, Sequence
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from rich.console import Console
 
+from proxy import version
 from proxy.api.event_loop import hurry, import_libraries, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -231,13 +230,6 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
                 logger.warning(_BACKEND_PROBLEM, address.backend, state)
             elif state == "loading":
                 logger.info(_BACKEND_LOADS, address.backend)
-
-
-def version() -> str:
-    try:
-        return version_of("temper-proxy")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
 
 
 def print_json(value: JsonObject) -> None:

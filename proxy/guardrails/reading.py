@@ -27,7 +27,7 @@ from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, Label
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
-from proxy.guardrails.rescue.findings import Finding
+from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
@@ -43,18 +43,6 @@ _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
 
 
-class Reasoned(msgspec.Struct, frozen=True):
-    """The model thought aloud."""
-
-    text: str
-
-
-class ReplyProse(msgspec.Struct, frozen=True):
-    """The model wrote prose outside of any call."""
-
-    text: str
-
-
 class RespondText(msgspec.Struct, frozen=True):
     """The model answered through the synthetic tool."""
 
@@ -67,7 +55,7 @@ class BrokenCall(msgspec.Struct, frozen=True):
     text: str
 
 
-Heard: TypeAlias = Reasoned | ReplyProse | RespondText | BrokenCall
+Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -137,8 +125,8 @@ class ReplyReader:
         match event:
             case TextDelta(text):
                 return self._hear_split(self._splitter.feed(text))
-            case ReasoningDelta(text):
-                return [self._reason(text)]
+            case ReasoningDelta():
+                return [self._reason(event)]
             case ToolCallStarted(index) if index not in self._structured:
                 return self._start_structured(event)
             case ToolCallArgumentsDelta(index, text) if index in self._structured:
@@ -173,7 +161,7 @@ class ReplyReader:
         text = "".join(self._text)
         if is_unseen and not self._has_responded:
             thoughts, text = split_unopened(text)
-            heard += [self._reason(thoughts)] if thoughts else []
+            heard += [self._reason(ReasoningDelta(thoughts))] if thoughts else []
         return heard, ReadReply(
             text,
             calls,
@@ -189,7 +177,7 @@ class ReplyReader:
         heard: list[Heard] = []
         for event in spoken:
             if isinstance(event, ReasoningDelta):
-                heard.append(self._reason(event.text))
+                heard.append(self._reason(event))
             elif self._labels is not None:
                 heard += self._hear_labelled(self._labels.feed(event.text))
             else:
@@ -200,8 +188,8 @@ class ReplyReader:
         heard: list[Heard] = []
         for piece in pieces:
             match piece:
-                case ReasoningDelta(text):
-                    heard.append(self._reason(text))
+                case ReasoningDelta():
+                    heard.append(self._reason(piece))
                 case FinalAnswer(text) if self._offer.respond is not None:
                     heard += self._respond(text)
                 case FinalAnswer(text) | TextDelta(text):
@@ -324,9 +312,9 @@ class ReplyReader:
         for call in calls:
             self._promote(call)
 
-    def _reason(self, text: str) -> Heard:
-        self._reasoning.append(text)
-        return Reasoned(text)
+    def _reason(self, thought: ReasoningDelta) -> Heard:
+        self._reasoning.append(thought.text)
+        return thought
 
     def _refuse(self, reason: Reason) -> None:
         """Take note that the prose to come was meant, or looked like it was meant, as a call."""
@@ -353,7 +341,7 @@ class ReplyReader:
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        return [BrokenCall(written) if self._is_broken else ReplyProse(written)]
+        return [BrokenCall(written) if self._is_broken else Prose(written)]
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True

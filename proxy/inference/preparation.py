@@ -29,7 +29,7 @@ from proxy.guardrails.tool_prompts.conventions import find_convention
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
-_KINDS = {"nudge": AttemptKind.NUDGED, "constrained": AttemptKind.CONSTRAINED}
+_KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
 
 # conventions with a form for answers, which stands for the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)

@@ -93,7 +93,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
         most_tokens: int | None = None,
     ) -> Question:
         """Word an attempt; a reply may have `most_tokens`, None leaves that to the client."""
-        is_answer = attempt.kind is AttemptKind.ANSWER
+        is_answer = attempt.kind == "answer"
         omits = self.omits - {ANSWER_FORM} if is_answer else self.omits
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         messages = self.messages + nudges
@@ -101,7 +101,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
             self.prompt_format.question(request, messages, self.tool_choice, omits),
             parsing=attempt.parsing,
             schema=schema,
-            resets_cache=self.quirks.resets_state and attempt.kind is not AttemptKind.AS_ASKED,
+            resets_cache=self.quirks.resets_state and attempt.kind != "as_asked",
             calls_singly=not self.quirks.calls_in_parallel,
             checks_answer=is_answer,
             refusals=self.refusals,

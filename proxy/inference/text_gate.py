@@ -18,7 +18,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import Tool
 from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import BrokenCall, Heard, Reasoned, ReplyProse, RespondText
+from proxy.guardrails.reading import BrokenCall, Heard, RespondText
+from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
@@ -41,11 +42,11 @@ class ReplyGate(ABC):
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         """Return what may be shown now that this was heard."""
-        if not isinstance(heard, Reasoned):
+        if not isinstance(heard, ReasoningDelta):
             return []
         is_later = self.sent.has_reasoned and not self._has_thought
         self._has_thought = self.sent.has_reasoned = True
-        return [ReasoningDelta(_PARAGRAPH + heard.text if is_later else heard.text)]
+        return [ReasoningDelta(_PARAGRAPH + heard.text) if is_later else heard]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Return what may be shown now that this came of a call that the backend recognised."""
@@ -81,7 +82,7 @@ class FirstReplyGate(ReplyGate):
         return not ((self.shows_prose and self.is_answer_due) or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        if isinstance(heard, Reasoned):
+        if isinstance(heard, ReasoningDelta):
             return super().show(heard)
         if isinstance(heard, BrokenCall):
             self._is_holding = True
@@ -90,12 +91,12 @@ class FirstReplyGate(ReplyGate):
         self._held.append(heard.text)
         return []
 
-    def _holds(self, heard: ReplyProse | RespondText | BrokenCall) -> bool:
+    def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
         sent = self.sent
         if self._is_holding or not self.is_answer_due or sent.calls or sent.open_call:
             return True
         # white space alone commits to nothing
-        return isinstance(heard, ReplyProse) and (not self.shows_prose or heard.text.isspace())
+        return isinstance(heard, Prose) and (not self.shows_prose or heard.text.isspace())
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         if self.calls is None or self._is_holding:
@@ -176,7 +177,7 @@ class LookaheadGate(ReplyGate):
         self._gate = gate
         self._is_asked_again = is_asked_again
         self._tools = tools
-        self._held: list[ReplyProse] = []
+        self._held: list[Prose] = []
         self._is_watching = True
         self._length = 0
         self._enough = 0
@@ -186,9 +187,9 @@ class LookaheadGate(ReplyGate):
         return self._gate.is_unseen
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        if not self._is_watching or isinstance(heard, Reasoned):
+        if not self._is_watching or isinstance(heard, ReasoningDelta):
             return self._gate.show(heard)
-        if isinstance(heard, ReplyProse):
+        if isinstance(heard, Prose):
             self._held.append(heard)
             return [] if self._may_become_call(heard.text) else self.end()
         return [*self.end(), *self._gate.show(heard)]

@@ -47,7 +47,7 @@ from proxy.conversation.requests import Question
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.retry import FIRST, AttemptKind, Failure, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import pin_members
 from proxy.guardrails.schemas.schema import call_schema
@@ -166,9 +166,9 @@ class Turn:
         if self.state is TurnState.DONE:
             return None
         self._usage = None
-        self.facts += (facts.Asked(self._attempt.kind.value),)
+        self.facts += (facts.Asked(self._attempt.kind),)
         self._move(TurnState.LISTENING if self._shown_by is None else TurnState.COMMITTED)
-        is_constrained = self._attempt.kind is AttemptKind.CONSTRAINED
+        is_constrained = self._attempt.kind == "constrained"
         most = None
         first_reply = _count(self.spent[0].usage, "completion_tokens") if self.spent else None
         if is_constrained and first_reply:  # without a call it would have no end
@@ -247,7 +247,7 @@ class Turn:
             return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
-        if self._attempt.kind is AttemptKind.CONSTRAINED:
+        if self._attempt.kind == "constrained":
             policy = TextPolicy.REQUIRE  # the call that was asked for as text is read as one
             offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
         return reply_reader.GuardedReader(
@@ -349,7 +349,7 @@ class Turn:
         nudge = rejected.nudge
         if nudge and (open_call := self._sent.open_call):  # who is asked raw gets none
             nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
-        is_constrained = attempt.kind is AttemptKind.CONSTRAINED
+        is_constrained = attempt.kind == "constrained"
         self._nudges += insist_on_json(nudge) if is_constrained else nudge
         return ()
 
@@ -361,7 +361,7 @@ class Turn:
     def _remember(self, rejected: Rejected) -> None:
         """Keep an answer in case nothing better comes; it has to go on where the client stands."""
         answer = rejected.fallback
-        if self._attempt.kind is AttemptKind.CONSTRAINED:  # whose text nobody was meant to see
+        if self._attempt.kind == "constrained":  # whose text nobody was meant to see
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
             is_markup = rejected.defect is Defect.UNKNOWN_SYNTAX

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus, now
-from proxy.processes.swapping import Orders, Presence, QueuePosition, SwapPlanner
+from proxy.processes.swapping import Orders, QueuePosition, SwapPlanner
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Lease:
     @property
     def news(self) -> str:
         name = self._place.model
-        if self._swapping.presence(name) is Presence.LOADING:
+        if self._swapping.presence(name) == "loading":
             said = f"loading {name}"
         elif busy := self._swapping.in_the_way_of(name):
             said = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
@@ -125,11 +125,11 @@ class Fleet:
     def condition(self, name: str) -> Condition:
         state = self._servers[name].status.state
         match self._swapping.presence(name):
-            case Presence.LOADED if state is RestartState.READY:
+            case "loaded" if state is RestartState.READY:
                 return "loaded"
-            case Presence.LOADED if state is RestartState.DOWN:
+            case "loaded" if state is RestartState.DOWN:
                 return "failed"
-            case Presence.LOADED | Presence.LOADING:
+            case "loaded" | "loading":
                 return "loading"
             case _:
                 has_failed = self._swapping.has_failed(name, now())
@@ -153,7 +153,7 @@ class Fleet:
     def _notice_a_fall(self, name: str) -> None:
         """Stop a server that has given up since it was loaded, so that it can start again."""
         status = self._servers[name].status
-        if status.state is RestartState.DOWN and self._swapping.presence(name) is Presence.LOADED:
+        if status.state is RestartState.DOWN and self._swapping.presence(name) == "loaded":
             problem = f"stays down for a while: {status.reason}"
             self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
             self._obey(self._swapping.note_failed(name, now()))

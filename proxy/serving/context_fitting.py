@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import Compaction, Fitted, Reported, unchanged
+from proxy.context.compaction import Compaction, Fitted, Reported, leave_unchanged
 from proxy.context.message_sizes import MessageSizes, countable, remember
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
@@ -130,11 +130,11 @@ class Fitting:
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
         is_sure = expected.guessed <= guessable
         if is_far and is_sure:
-            return unchanged(plan.messages, expected.tokens, window.size)
+            return leave_unchanged(plan.messages, expected.tokens, window.size)
         await self._count(book, plan, headers)
         if is_far:
             size = book.estimate(asked.messages, asked.tools)
-            return unchanged(plan.messages, size, window.size)
+            return leave_unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window)
         if mode is FittingMode.REPORT or plan.is_untouchable:
             return fit(plan, Reported(chosen))

@@ -16,11 +16,10 @@ from proxy.guardrails.reading import (
     BrokenCall,
     Heard,
     ReadReply,
-    Reasoned,
-    ReplyProse,
     ReplyReader,
     RespondText,
 )
+from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import make_respond_tool
@@ -54,7 +53,7 @@ def merge(heard: list[Heard]) -> list[Heard]:
 
 
 def text_of(heard: list[Heard]) -> str:
-    return "".join(one.text for one in heard if not isinstance(one, Reasoned))
+    return "".join(one.text for one in heard if not isinstance(one, ReasoningDelta))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_a_structured_respond_call_is_heard_as_a_message() -> None:
         ToolCallArgumentsDelta(0, '{"message": "Hi'),
         ToolCallArgumentsDelta(0, '!"}'),
     )
-    assert heard == [ReplyProse("Well."), RespondText("\n\nHi!")]
+    assert heard == [Prose("Well."), RespondText("\n\nHi!")]
     assert reply.text == "Well.\n\nHi!"
     assert reply.has_responded
     assert reply.calls == ()
@@ -180,14 +179,14 @@ def test_a_respond_call_cut_off_keeps_what_was_said() -> None:
 
 def test_a_call_cut_off_is_dropped_and_reported() -> None:
     heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason="length")
-    assert heard == [ReplyProse("Hm.")]
+    assert heard == [Prose("Hm.")]
     assert reply.is_cut_off
     assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
 
 
 def test_a_call_without_marks_that_was_cut_off_is_shown() -> None:
     heard, reply = read(TextDelta('get_weather(city="Par'), reason="length")
-    assert heard == [ReplyProse('get_weather(city="Par')]
+    assert heard == [Prose('get_weather(city="Par')]
     assert reply.is_cut_off
 
 
@@ -246,7 +245,7 @@ def test_results_that_the_model_invented_are_dropped() -> None:
 
 def test_reasoning_in_the_text_is_split_off() -> None:
     heard, reply = read(TextDelta("<think>\nhm\n</think>\n\nFour."))
-    assert heard == [Reasoned("hm"), ReplyProse("Four.")]
+    assert heard == [ReasoningDelta("hm"), Prose("Four.")]
     assert reply.text == "Four."
 
 
@@ -275,7 +274,7 @@ BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
 
 def test_a_call_that_nobody_can_read_is_botched() -> None:
     heard, reply = read(TextDelta(f"Hm.\n{BROKEN}"))
-    assert heard == [ReplyProse("Hm."), BrokenCall(f"\n{BROKEN}")]
+    assert heard == [Prose("Hm."), BrokenCall(f"\n{BROKEN}")]
     assert reply.is_botched
     assert reply.facts == (Refused("broken"),)
 
@@ -289,12 +288,12 @@ def test_a_call_broken_where_a_stop_string_may_stand_counts_as_cut_off() -> None
 
 def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
     heard, reply = read(TextDelta(f"Write `{BROKEN}`."))
-    assert heard == [ReplyProse(f"Write `{BROKEN}`.")]
+    assert heard == [Prose(f"Write `{BROKEN}`.")]
     assert not reply.is_botched
 
 
 def test_the_beginning_of_a_tag_that_never_comes_is_prose() -> None:
-    assert read(TextDelta("<thi")) == ([ReplyProse("<thi")], ReadReply("<thi"))
+    assert read(TextDelta("<thi")) == ([Prose("<thi")], ReadReply("<thi"))
 
 
 THOUGHT = f"I look:\n{CALL}\n</think>\n"

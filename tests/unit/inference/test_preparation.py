@@ -12,7 +12,6 @@ from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
-from proxy.guardrails.retry import AttemptKind
 from proxy.inference.preparation import Policy, begin, fit, plan_request
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
 
@@ -238,7 +237,7 @@ def test_what_is_to_be_measured_can_be_left_out() -> None:
     assert offer_without("rescue").readable_syntaxes == ()
     assert not offer_without("repair").repairs
     both = Policy(without=frozenset({"nudge", "constrained", "loops"}))
-    assert both.left_out == {AttemptKind.NUDGED, AttemptKind.CONSTRAINED}
+    assert both.left_out == {"nudged", "constrained"}
 
 
 def test_a_model_in_a_circle_is_left_alone_where_loops_are_left_out() -> None:

@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
 from proxy.guardrails.rescue.rows import read_row
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_whole
@@ -271,5 +271,5 @@ ARGUMENT_PAIRS = Syntax(
 )
 SUFFIXED_PAIRS = Syntax("suffixed_pairs", ("<tool_calls:",), _read_wrapped)
 SUFFIXED_PAIRS_AT_START = Syntax(
-    "suffixed_pairs_at_start", ("<tool_call:",), _read_unwrapped, Place.REPLY_START
+    "suffixed_pairs_at_start", ("<tool_call:",), _read_unwrapped, "reply_start"
 )
