@@ -278,12 +278,12 @@ class Turn:
     @property
     def _terms(self) -> OfferedTools | None:
         """What the reply is judged against; it is to correct a call if there is none so far."""
-        offer, best = self._prepared.offer, self._best.found
-        if offer is None or offer.text_policy is not TextPolicy.AUTO:
+        offer, best = self._prepared.offer, self._best
+        if offer is None or best is None or best.answer.calls:
             return offer
         is_correction = any(one.defect in _BAD_CALLS for one in self._failures)
-        has_calls = best is not None and bool(best.answer.calls)
-        return offer.after_bad_call() if is_correction and not has_calls else offer
+        is_auto = offer.text_policy is TextPolicy.AUTO
+        return offer.after_bad_call() if is_auto and is_correction else offer
 
     def _schema(self) -> JsonObject:
         offer = self._terms
