@@ -107,7 +107,7 @@ class ReplyDecoder(Protocol):
     def finish(self, parts: list[ReplyPart], /) -> None:
         """Append the parts that the end of the body completes."""
 
-    def read_for_sink(self, piece: bytes, /) -> list[ReplyPart] | None:
+    def read_for_sink(self, piece: bytes, /) -> list[ReplyEvent] | None:
         """Return the parts of a piece like those before; None for any other, which is not read."""
 
 
@@ -432,8 +432,8 @@ async def _last(answer: BackendResponse, end: ReplyFinished | TemperError) -> tu
 
 def _hand_on(reading: ReplyDecoder, sink: EventSink, chunk: bytes) -> bool:
     """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
-    parts = reading.read_for_sink(chunk)
-    return bool(parts) and sink(cast("list[ReplyEvent]", parts))
+    events = reading.read_for_sink(chunk)
+    return sink(events) if events else False
 
 
 def _says_something(events: Sequence[ReplyEvent]) -> bool:

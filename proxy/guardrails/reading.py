@@ -159,7 +159,7 @@ class ReplyReader:
             self._search_reasoning()
         calls = tuple(self.calls)
         text = "".join(self._text)
-        if is_unseen and not self._has_responded:
+        if text and is_unseen and not self._has_responded:
             thoughts, text = split_unopened(text)
             heard += [self._reason(ReasoningDelta(thoughts))] if thoughts else []
         return heard, ReadReply(
@@ -349,12 +349,13 @@ class ReplyReader:
 
     def _append(self, text: str, *, is_message: bool) -> str:
         """Add to the answer: prose is set apart from a message, and from prose before a call."""
-        self._has_answered |= not text.isspace()
-        if self._text:
-            is_other = self._ends_in_message is not is_message
-            text = (_PARAGRAPH if is_other else _LINE if self._is_behind_call else "") + text
-        self._ends_in_message = is_message
-        self._is_behind_call = False
+        self._has_answered = self._has_answered or not text.isspace()
+        is_other = self._ends_in_message is not is_message
+        if is_other or self._is_behind_call:
+            if self._text:
+                text = (_PARAGRAPH if is_other else _LINE) + text
+            self._ends_in_message = is_message
+            self._is_behind_call = False
         self._text.append(text)
         return text
 

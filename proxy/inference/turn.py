@@ -182,7 +182,7 @@ class Turn:
         Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
         stays open that the client has seen.
         """
-        if _is_heard(event):  # nearly always
+        if type(event) not in _TURNING_POINTS:  # nearly always
             return self._show(self._listening.hear(event))
         match event:
             case ReplyStarted():
@@ -205,8 +205,8 @@ class Turn:
         if _TURNING_POINTS.isdisjoint(map(type, batch)):
             shown += self._show(self._listening.hear_all(batch))
             return
-        for is_heard, events in groupby(batch, _is_heard):
-            if is_heard:
+        for is_turn, events in groupby(batch, lambda event: type(event) in _TURNING_POINTS):
+            if not is_turn:
                 shown += self._show(self._listening.hear_all([*events]))
             else:
                 for event in events:
@@ -414,7 +414,3 @@ class Turn:
         has_calls = bool(self._sent.calls) and not self._sent.open_call
         reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
         return [*rest, *usage, ReplyFinished(reason)]
-
-
-def _is_heard(event: ReplyEvent) -> bool:
-    return type(event) not in _TURNING_POINTS

@@ -57,7 +57,7 @@ _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
-class ChunkRun(NamedTuple):
+class ChunkRun(msgspec.Struct, frozen=True, gc=False):
     """The texts of chunks that are else like the one of `sample`; `end` is where they end."""
 
     sample: Fragment
@@ -66,11 +66,12 @@ class ChunkRun(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """The bytes before and behind the text of an event."""
+    """The bytes before and behind the text of an event; a `mark` is what stands between two."""
 
     sample: Fragment
     opening: bytes
     closing: bytes
+    mark: bytes
 
 
 class Runs:
@@ -96,7 +97,7 @@ class Runs:
         pattern = self._pattern
         if pattern is None or not data.startswith(pattern.opening, start):
             return None
-        is_single = data.find(pattern.closing + pattern.opening, start) < 0
+        is_single = data.find(pattern.mark, start) < 0
         run = (_single if is_single else _many)(pattern, data, start + len(pattern.opening))
         if run is not None:
             self._patience = _PATIENCE
@@ -115,8 +116,8 @@ def _single(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
 
 def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     """Read the texts of which the first begins at `start`."""
-    sample, opening, closing = pattern
-    pieces = _apart(data[start:], closing, opening)
+    sample, opening, closing, mark = pattern
+    pieces = _apart(data[start:], closing, opening, mark)
     if pieces is None:
         return None
     *raw, rest = pieces
@@ -130,13 +131,12 @@ def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     return None if texts is None else ChunkRun(sample, texts, end)
 
 
-def _apart(data: bytes, closing: bytes, opening: bytes) -> list[bytes] | None:
+def _apart(data: bytes, closing: bytes, opening: bytes, mark: bytes) -> list[bytes] | None:
     """Split at what stands between two texts; None where another line end is among these.
 
     `split` would prepare itself anew for each piece, as the mark is long, for half of what reading
     a row costs. As every mark has two line ends, there is another if those leave a mark behind.
     """
-    mark = closing + opening
     *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(mark))
     if mark in rest:
         return None
@@ -154,7 +154,8 @@ def _pattern_of(event: bytes) -> _Pattern | None:
     sample = fragment_in((opening[len(DATA) :] + _SAMPLE + closing).decode("utf-8", "replace"))
     if sample is None or sample.text != _SAMPLE.decode():
         return None
-    return _Pattern(sample, opening, closing + END_OF_EVENT)
+    closing += END_OF_EVENT
+    return _Pattern(sample, opening, closing, closing + opening)
 
 
 def _texts(raw: list[bytes]) -> list[str] | None:

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -90,7 +91,7 @@ def test_a_run_ends_where_the_next_event_is_another_or_not_whole() -> None:
     run = ChunkRun(TextDelta("~"), ["x", "", '"\n'], len(row))
     for behind in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
         assert runs.find(row + behind, 0) == run
-    assert runs.find(b"..." + row, 3) == run._replace(end=len(row) + 3)
+    assert runs.find(b"..." + row, 3) == replace(run, end=len(row) + 3)
 
 
 def test_what_is_not_whole_or_not_alike_is_no_run() -> None:
