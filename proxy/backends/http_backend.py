@@ -36,7 +36,7 @@ from proxy.backends.client import (
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -66,7 +66,7 @@ from proxy.errors import (
 MODELS = "/v1/models"
 HEALTH_PATIENCE = 2.0
 
-_MOST_REFUSALS = 3  # that are acted on for one question
+_MOST_REFUSALS = 3  # that are acted on for one request
 
 _LAST = (ReplyFinished, StreamedError)
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
@@ -81,8 +81,7 @@ class OutgoingQuestion:
     """A question as it goes out, which may be put otherwise than the client's.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
-    a time of the event loop, `lacks` what the engine was known to lack by then, and `refused` how
-    many refusals of the same question have taught that.
+    a time of the event loop, `lacks` what the engine was known to lack by then.
     """
 
     path: str
@@ -91,7 +90,6 @@ class OutgoingQuestion:
     may_pause: bool = False
     began_at: float = 0.0
     lacks: Lacks = field(default_factory=dict)
-    refused: int = 0
     has_begun: bool = False
 
 
@@ -114,7 +112,7 @@ class ReplyDecoder(Protocol):
     def finish(self, parts: list[ReplyPart], /) -> None:
         """Append the parts that the end of the body completes."""
 
-    def read_for_sink(self, piece: bytes, /) -> list[ReplyPart] | None:
+    def read_for_sink(self, piece: bytes, /) -> list[ReplyEvent] | None:
         """Return the parts of a piece like those before; None for any other, which is not read."""
 
 
@@ -256,9 +254,9 @@ class HttpBackend(ABC):
                 attempt = changed or await self.recover(attempt, error)
         yield (attempt,)
 
-    async def _put(self, question: Question, lacks: Lacks, refused: int = 0) -> OutgoingQuestion:
+    async def _put(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
         attempt = await self.prepare(without(question, lacks), lacks)
-        attempt.lacks, attempt.refused = lacks, refused
+        attempt.lacks = lacks
         return attempt
 
     async def _without_refused(
@@ -280,10 +278,12 @@ class HttpBackend(ABC):
             if missing in attempt.lacks:
                 continue
             lacks = {**attempt.lacks, missing: known}
-            again = await self._put(question, lacks, attempt.refused + 1)
+            again = await self._put(question, lacks)
             if again.body != attempt.body:
                 self.learnt.add(question.request.model, missing, known)
-                if not (is_lost or attempt.has_begun or again.refused > _MOST_REFUSALS):
+                question.refusals.acted += 1
+                is_too_late = attempt.has_begun or question.refusals.acted > _MOST_REFUSALS
+                if not (is_lost or is_too_late):
                     return again
                 break
         return ReplyUnreadable(error.message) if is_lost else None
@@ -342,6 +342,10 @@ class HttpBackend(ABC):
             served = await self.models()
         except BackendFailed:
             return Description((model,), is_provisional=True)
+        return await self.describe_among(served, model)
+
+    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
+        """Describe a model by the list in which it stands, if it does."""
         return Description(names_among(served, model))
 
     async def health(self) -> Health:
@@ -440,8 +444,8 @@ async def _last(answer: BackendResponse, end: ReplyFinished | TemperError) -> tu
 
 def _hand_on(reading: ReplyDecoder, sink: EventSink, chunk: bytes) -> bool:
     """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
-    parts = reading.read_for_sink(chunk)
-    return bool(parts) and sink(cast("list[ReplyEvent]", parts))
+    events = reading.read_for_sink(chunk)
+    return sink(events) if events else False
 
 
 def _says_something(events: Sequence[ReplyEvent]) -> bool:
@@ -471,10 +475,6 @@ def _redact(lines: bytes, confidential: Confidential) -> bytes:
     """Take what is confidential out of lines that may be an error; quotes in a text are escaped."""
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
     return confidential.out_of(lines) if may_quote else lines
-
-
-def positive(value: JsonValue) -> int | None:
-    return value if isinstance(value, int) and value > 0 and value is not True else None
 
 
 def models_in(

@@ -25,9 +25,9 @@ from proxy.guardrails import names
 from proxy.guardrails.announcements.recognition import announces
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_unopened
+from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
-from proxy.guardrails.rescue.findings import Finding
+from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
@@ -38,21 +38,12 @@ from proxy.guardrails.schemas.arguments import ValidArguments, check
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
 _ACCOUNT_WORDS = 4  # fewer are no account of anything
+_MOST_SAME = 3
+_REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
-
-
-class Reasoned(msgspec.Struct, frozen=True):
-    """The model thought aloud."""
-
-    text: str
-
-
-class ReplyProse(msgspec.Struct, frozen=True):
-    """The model wrote prose outside of any call."""
-
-    text: str
+_UNREAD = (*_BOTCHED, Reason.CUT_OFF)
 
 
 class RespondText(msgspec.Struct, frozen=True):
@@ -67,7 +58,7 @@ class BrokenCall(msgspec.Struct, frozen=True):
     text: str
 
 
-Heard: TypeAlias = Reasoned | ReplyProse | RespondText | BrokenCall
+Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -75,7 +66,7 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     `text` is everything said and responded, in order; `calls` are the wishes to run a client's
     tool, unchecked. `is_cut_off` reports that the model was stopped within a call, `is_botched`
-    that `text` contains a call nobody can read.
+    that `text` contains a call nobody can read; `markup` is its end from such a call on.
     """
 
     text: str = ""
@@ -85,6 +76,11 @@ class ReadReply(msgspec.Struct, frozen=True):
     is_cut_off: bool = False
     is_botched: bool = False
     facts: tuple[Fact, ...] = ()
+    markup: str = ""
+
+    @property
+    def words(self) -> str:
+        return self.text.removesuffix(self.markup)
 
 
 @dataclass(slots=True)
@@ -106,7 +102,8 @@ class ReplyReader:
         self._labels = LabelSplitter() if offer.has_labels else None
         self._syntaxes = offer.readable_syntaxes
         self._names = (*offer.callable_names, *offer.aliases)
-        self._named = () if offer.answer_schema is not None else syntaxes_for(offer.everything)
+        is_plain = offer.answer_schema is not None or not offer.rescues
+        self._named = () if is_plain else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
@@ -123,6 +120,7 @@ class ReplyReader:
         self._is_cut_off = False
         self._refusal: Reason | None = None
         self._is_broken = False
+        self._markup_at: int | None = None  # the pieces of text before a call that is none
         self._goes_on = False
 
     def read(self, event: ReplyEvent) -> list[Heard]:
@@ -130,8 +128,8 @@ class ReplyReader:
         match event:
             case TextDelta(text):
                 return self._hear_split(self._splitter.feed(text))
-            case ReasoningDelta(text):
-                return [self._reason(text)]
+            case ReasoningDelta():
+                return [self._reason(event)]
             case ToolCallStarted(index) if index not in self._structured:
                 return self._start_structured(event)
             case ToolCallArgumentsDelta(index, text) if index in self._structured:
@@ -164,9 +162,9 @@ class ReplyReader:
             self._search_reasoning()
         calls = tuple(self.calls)
         text = "".join(self._text)
-        if is_unseen and not self._has_responded:
+        if text and is_unseen and not self._has_responded:
             thoughts, text = split_unopened(text)
-            heard += [self._reason(thoughts)] if thoughts else []
+            heard += [self._reason(ReasoningDelta(thoughts))] if thoughts else []
         return heard, ReadReply(
             text,
             calls,
@@ -175,13 +173,14 @@ class ReplyReader:
             is_cut_off=self._is_cut_off,
             is_botched=self._is_broken,
             facts=tuple(self._facts),
+            markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
 
     def _hear_split(self, spoken: list[Spoken]) -> list[Heard]:
         heard: list[Heard] = []
         for event in spoken:
             if isinstance(event, ReasoningDelta):
-                heard.append(self._reason(event.text))
+                heard.append(self._reason(event))
             elif self._labels is not None:
                 heard += self._hear_labelled(self._labels.feed(event.text))
             else:
@@ -192,8 +191,8 @@ class ReplyReader:
         heard: list[Heard] = []
         for piece in pieces:
             match piece:
-                case ReasoningDelta(text):
-                    heard.append(self._reason(text))
+                case ReasoningDelta():
+                    heard.append(self._reason(piece))
                 case FinalAnswer(text) if self._offer.respond is not None:
                     heard += self._respond(text)
                 case FinalAnswer(text) | TextDelta(text):
@@ -220,8 +219,7 @@ class ReplyReader:
             case findings.LeftOut(what):
                 self._facts.append(Dropped(what))
             case findings.EarlierThoughts(is_over):
-                self._end_thoughts()
-                self._is_broken &= not is_over
+                self._end_thoughts(is_over=is_over)
         return []
 
     def _promote(self, found: findings.FoundCalls) -> list[Heard]:
@@ -239,9 +237,25 @@ class ReplyReader:
             if self._offer.is_respond(call.name):
                 heard += self._end_message(message or MessageDecoder(), call)
                 message = None
-            else:
+            elif not self._is_repeated(call):
                 self.calls.append(call)
         return heard
+
+    def _is_repeated(self, call: WrittenCall) -> bool:
+        """Return whether a call is one too many of its kind, or stands behind such a one.
+
+        They count as one, and end the reply: who writes the same call again and again knows no end.
+        """
+        if isinstance(self._splitter, EndedSplitter):
+            return True
+        if self.calls.count(call) < _MOST_SAME:
+            return False
+        behind = self.calls.index(call) + 1
+        self.calls[behind:] = (one for one in self.calls[behind:] if one != call)
+        self._facts.append(_REPEATED)
+        self._splitter = EndedSplitter()
+        self._scanner = Scanner((), ())
+        return True
 
     def _is_copied(self, found: findings.FoundCalls) -> bool:
         """Return whether a call was given to the model to read, and it was not about to act.
@@ -287,8 +301,10 @@ class ReplyReader:
         streamed = decoder.text  # differs from the whole only where a surrogate is broken
         return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
 
-    def _end_thoughts(self) -> None:
+    def _end_thoughts(self, *, is_over: bool) -> None:
         """Set aside the calls found so far as thoughts; refuse them if these went on behind."""
+        if is_over:
+            self._is_broken, self._markup_at = False, None
         rescued = [fact for fact in self._facts if isinstance(fact, Rescued)]
         if self._goes_on:
             self._facts = [fact for fact in self._facts if fact not in rescued]
@@ -315,9 +331,9 @@ class ReplyReader:
         for call in calls:
             self._promote(call)
 
-    def _reason(self, text: str) -> Heard:
-        self._reasoning.append(text)
-        return Reasoned(text)
+    def _reason(self, thought: ReasoningDelta) -> Heard:
+        self._reasoning.append(thought.text)
+        return thought
 
     def _refuse(self, reason: Reason) -> None:
         """Take note that the prose to come was meant, or looked like it was meant, as a call."""
@@ -325,6 +341,8 @@ class ReplyReader:
             reason = Reason.CUT_OFF  # most likely a stop string in the middle of the call
         self._refusal = reason
         self._is_cut_off |= reason is Reason.CUT_OFF
+        if reason in _UNREAD and self._markup_at is None and self._message is None:
+            self._markup_at = len(self._text)
         self._facts.append(Refused(reason.value))
 
     def _say(self, text: str) -> list[Heard]:
@@ -342,7 +360,7 @@ class ReplyReader:
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        return [BrokenCall(written) if self._is_broken else ReplyProse(written)]
+        return [BrokenCall(written) if self._is_broken else Prose(written)]
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True
@@ -350,12 +368,13 @@ class ReplyReader:
 
     def _append(self, text: str, *, is_message: bool) -> str:
         """Add to the answer: prose is set apart from a message, and from prose before a call."""
-        self._has_answered |= not text.isspace()
-        if self._text:
-            is_other = self._ends_in_message is not is_message
-            text = (_PARAGRAPH if is_other else _LINE if self._is_behind_call else "") + text
-        self._ends_in_message = is_message
-        self._is_behind_call = False
+        self._has_answered = self._has_answered or not text.isspace()
+        is_other = self._ends_in_message is not is_message
+        if is_other or self._is_behind_call:
+            if self._text:
+                text = (_PARAGRAPH if is_other else _LINE) + text
+            self._ends_in_message = is_message
+            self._is_behind_call = False
         self._text.append(text)
         return text
 

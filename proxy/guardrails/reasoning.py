@@ -5,8 +5,7 @@ It knows marks only. Backends that split reasoning themselves never need it.
 
 import re
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.rescue.values.cursor import Literals
@@ -14,12 +13,7 @@ from proxy.guardrails.rescue.values.cursor import Literals
 Spoken: TypeAlias = ReasoningDelta | TextDelta
 
 
-class _SplitterPlace(Enum):
-    START = "start"
-    WITHIN = "within"
-    BETWEEN = "between"
-    HEADER = "header"
-    ANSWERING = "answering"
+_SplitterPlace: TypeAlias = Literal["start", "within", "between", "header", "answering"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +34,9 @@ _THOUGHTS = {
     "<think:opensource>": "</think:opensource>",
     "<mm:think>": "</mm:think>",
     "<ifm|think>": "</ifm|think>",
+    "<ifm|think_fast>": "</ifm|think_fast>",
+    "<ifm|think_faster>": "</ifm|think_faster>",
+    "<|think:start|>": "<|think:end|>",
     "[THINK]": "[/THINK]",
     "◁think▷": "◁/think▷",
     "<|begin_of_thought|>": "<|end_of_thought|>",
@@ -50,15 +47,21 @@ _THOUGHTS = {
     "<|channel>thought": "<channel|>",
     "<|channel>": "<channel|>",
 }
+# Inkling's messages: the prompt ends before the header of the first, or behind it.
+_INKLING = ("", "<|message_model|>")
+_INKLING_END = Literals(("<|end_message|>",))
 # Cohere and Kimi K3 mark the answer as well.
 _ANSWERS = {
     "<|START_RESPONSE|>": "<|END_RESPONSE|>",
     "<|START_TEXT|>": "<|END_TEXT|>",
     "<|open|>response<|sep|>": "<|close|>response<|sep|>",
 }
-_BLOCKS = {opening: _MarkedBlock(Literals((end,))) for opening, end in _THOUGHTS.items()} | {
-    opening: _MarkedBlock(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()
-}
+_BLOCKS = (
+    {opening: _MarkedBlock(Literals((end,))) for opening, end in _THOUGHTS.items()}
+    | {opening: _MarkedBlock(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()}
+    | {f"{header}<|content_thinking|>": _MarkedBlock(_INKLING_END) for header in _INKLING}
+    | {f"{header}<|content_text|>": _MarkedBlock(_INKLING_END, TextDelta) for header in _INKLING}
+)
 # Harmony: a reply is a row of messages, each with a header that names its channel. The prompt
 # ends within the first header; what is said to the user before a tool call is "commentary".
 _HEADER_STARTS = ("<|start|>", "<|channel|>")
@@ -66,15 +69,19 @@ _HEADER_END = "<|message|>"
 _LONGEST_HEADER = 128
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = "to="
+_SELF = f"to=self{_HEADER_END}"  # Muse addresses its thoughts
 _FINAL = "final"
-_MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", *_HEADER_STARTS))
+_MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", *_HEADER_STARTS))
 _CHANNELS = {
     "analysis": _MarkedBlock(_MESSAGE_ENDS),
     "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta),
     _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta),
+    _SELF: _MarkedBlock(_MESSAGE_ENDS),
 }
-_END_OF_ALL = "<|close|>message<|sep|>"  # Kimi K3's, behind its answer
-_MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, _END_OF_ALL))
+_BLOCKS[_SELF] = _CHANNELS[_SELF]
+# Kimi K3's and Inkling's, behind the answer.
+_ENDS_OF_ALL = ("<|close|>message<|sep|>", "<|content_model_end_sampling|>")
+_MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
 # A reply made of marks only is noise; it is searched no further.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
@@ -95,7 +102,7 @@ class ReasoningSplitter:
     else leaves at once. A header that addresses a tool is left to the rescue, with all behind it.
     """
 
-    _place: _SplitterPlace = _SplitterPlace.START
+    _place: _SplitterPlace = "start"
     _block: _MarkedBlock = _CHANNELS[_FINAL]
     _partial: str = ""
     _spaces: list[str] = field(default_factory=list)
@@ -105,7 +112,7 @@ class ReasoningSplitter:
     _spoken: list[Spoken] = field(default_factory=list)
 
     def feed(self, text: str) -> list[Spoken]:
-        if self._place is _SplitterPlace.ANSWERING:
+        if self._place == "answering":
             return [TextDelta(text)] if text else []
         while text:
             text = self._read_on(text)
@@ -113,13 +120,13 @@ class ReasoningSplitter:
 
     def take_space(self) -> str:
         """Return the white space that the reply began with: what follows it is no text."""
-        is_first = self._place is _SplitterPlace.START and not self._partial
+        is_first = self._place == "start" and not self._partial
         return self._take_spaces() if is_first else ""
 
     def finish(self) -> list[Spoken]:
         """Return what was held back; a block that was never closed goes on to its end."""
         held, self._partial = self._take_spaces() + self._partial, ""
-        if self._place is not _SplitterPlace.WITHIN:
+        if self._place != "within":
             self._answer(held)
         else:
             is_start = self._block.kind is ReasoningDelta and self._is_block_blank
@@ -128,12 +135,12 @@ class ReasoningSplitter:
 
     def _read_on(self, text: str) -> str:
         """Read before the answer, and return what is left; white space before no mark is text."""
-        if self._place is _SplitterPlace.HEADER:
+        if self._place == "header":
             return self._read_header(text)
-        if self._place is _SplitterPlace.WITHIN:
+        if self._place == "within":
             return self._read_block(text)
         head = self._partial + text if self._partial else text.lstrip()
-        if not self._partial and self._place is _SplitterPlace.START:
+        if not self._partial and self._place == "start":
             self._spaces.append(text[: len(text) - len(head)])
         mark = _MARKS.at(head, 0, is_finished=False) if self._patience else ""
         self._partial = head if mark is None else ""
@@ -143,7 +150,7 @@ class ReasoningSplitter:
             return self._answer(self._take_spaces() + head)
         self._patience -= 1
         if mark in _HEADER_STARTS:
-            self._place = _SplitterPlace.HEADER
+            self._place = "header"
             return head
         self._enter(_BLOCKS.get(mark))
         return head[len(mark) :]
@@ -154,7 +161,7 @@ class ReasoningSplitter:
         self._partial = "" if end or is_long else head
         if self._partial:
             return ""
-        channel = "" if is_long else _channel(head)
+        channel = "" if is_long else _channel(head + end)
         if channel not in _CHANNELS:
             return self._answer(self._take_spaces() + head + end + body)
         self._enter(_CHANNELS[channel])
@@ -176,7 +183,7 @@ class ReasoningSplitter:
 
     def _enter(self, block: _MarkedBlock | None) -> None:
         """Begin a block, or end the one before; either swallows white space."""
-        self._place = _SplitterPlace.WITHIN if block else _SplitterPlace.BETWEEN
+        self._place = "within" if block else "between"
         self._spaces = []
         if block is not None:
             self._block, self._is_block_blank = block, True
@@ -202,7 +209,7 @@ class ReasoningSplitter:
 
     def _answer(self, text: str) -> str:
         """Emit what stands outside of any block; from there on, everything does."""
-        self._place = _SplitterPlace.ANSWERING if text else self._place
+        self._place = "answering" if text else self._place
         self._emit(TextDelta, text)
         return ""
 
@@ -216,8 +223,22 @@ class ReasoningSplitter:
         return spoken
 
 
+class RepeatsItselfError(Exception):
+    """The model goes on although it has begun to repeat itself: nothing more is heard."""
+
+
+class EndedSplitter(ReasoningSplitter):
+    """Stands at the end of a reply of which no more is wanted."""
+
+    def feed(self, text: str) -> list[Spoken]:
+        """Raise `RepeatsItselfError`: whoever listens is to stop the model."""
+        raise RepeatsItselfError
+
+
 def _channel(header: str) -> str:
     """Name the channel of a message; nothing for one that is addressed to a tool."""
+    if header.endswith(_SELF):
+        return _SELF
     name: str = ["", *_CHANNEL.findall(header)][-1]
     return "" if _RECIPIENT in header and name != _FINAL else name
 

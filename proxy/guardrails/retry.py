@@ -10,7 +10,7 @@ answer was made.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from typing import Literal, TypeAlias
 
 from proxy.conversation.requests import Parsing
 from proxy.guardrails.offer import TextPolicy
@@ -21,14 +21,8 @@ MOST_ATTEMPTS = 3
 _PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX)
 
 
-class AttemptKind(Enum):
-    """The kinds of attempts."""
-
-    AS_ASKED = "as_asked"
-    RAW = "raw"
-    NUDGED = "nudged"
-    CONSTRAINED = "constrained"
-    ANSWER = "answer"
+# The kinds of attempts.
+AttemptKind: TypeAlias = Literal["as_asked", "raw", "nudged", "constrained", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,7 @@ class Attempt:
     parsing: Parsing = Parsing.BACKEND
 
 
-FIRST = Attempt(AttemptKind.AS_ASKED)
+FIRST = Attempt("as_asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +42,7 @@ class Failure:
 
     attempt: Attempt
     defect: Defect
+    objection: str = ""
 
 
 def next_attempt(
@@ -66,12 +61,12 @@ def next_attempt(
         kind = None if is_an_answer(last, text_policy) else _IN_PLACE.get(kind)
     if kind is None or kind in left_out:
         return None
-    return Attempt(kind, last.attempt.parsing if kind is AttemptKind.NUDGED else Parsing.OURS)
+    return Attempt(kind, last.attempt.parsing if kind == "nudged" else Parsing.OURS)
 
 
 _IN_PLACE: dict[AttemptKind | None, AttemptKind] = {
-    AttemptKind.NUDGED: AttemptKind.CONSTRAINED,
-    AttemptKind.CONSTRAINED: AttemptKind.NUDGED,
+    "nudged": "constrained",
+    "constrained": "nudged",
 }
 
 
@@ -84,13 +79,13 @@ def _next_kind(
     if used >= limit or (is_prose and any(one.defect in _PROSE for one in before)):
         return None
     if last.defect is Defect.INVALID_ANSWER:
-        return AttemptKind.ANSWER
+        return "answer"
     if _is_lost(last):
-        return AttemptKind.RAW
-    if is_prose and (not before or last.attempt.kind is AttemptKind.RAW):
-        return AttemptKind.NUDGED
-    is_pressed = used + 1 == limit or last.attempt.kind is AttemptKind.NUDGED
-    return AttemptKind.CONSTRAINED if is_pressed else AttemptKind.NUDGED
+        return "raw"
+    if is_prose and (not before or last.attempt.kind == "raw"):
+        return "nudged"
+    is_pressed = used + 1 == limit or last.attempt.kind == "nudged"
+    return "constrained" if is_pressed else "nudged"
 
 
 def _is_lost(failure: Failure) -> bool:
@@ -101,5 +96,5 @@ def _is_lost(failure: Failure) -> bool:
 
 def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
     """Return whether a rejected reply may stand as the answer; what was constrained never may."""
-    is_prose = failure.defect in _PROSE and failure.attempt.kind is not AttemptKind.CONSTRAINED
+    is_prose = failure.defect in _PROSE and failure.attempt.kind != "constrained"
     return is_prose and text_policy is not TextPolicy.REQUIRE

@@ -25,6 +25,7 @@ class Defect(Enum):
     INVALID_ANSWER = "invalid_answer"
     LOOP = "loop"
     STEP_MISSING = "step_missing"
+    CUT_OFF = "cut_off"
     NOT_CONTINUED = "not_continued"
 
 
@@ -41,13 +42,15 @@ class Rejected(msgspec.Struct, frozen=True):
     """A reply worth another attempt.
 
     `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
-    that can be made of it, in case there is no further attempt.
+    that can be made of it, in case there is no further attempt. `objection` tells people the tool,
+    and what is wrong with the call.
     """
 
     defect: Defect
     nudge: Messages
     fallback: Accepted
     facts: tuple[Fact, ...] = ()
+    objection: str = ""
 
 
 Verdict: TypeAlias = Accepted | Rejected

@@ -47,7 +47,7 @@ from proxy.conversation.requests import Question
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.retry import FIRST, AttemptKind, Failure, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import pin_members
 from proxy.guardrails.schemas.schema import call_schema
@@ -59,58 +59,40 @@ from proxy.inference.sent_answer import SentAnswer
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An answer, with the `listening` that can show it and what its reply cost."""
+    """An answer, with the `listening` that can show it and what its reply cost.
+
+    `is_markup` says that the text is probably a call that no reader knows.
+    """
 
     answer: Accepted
     listening: reply_reader.TurnReader
     usage: UsageReported | None
+    is_markup: bool = False
 
 
-class BestCandidate:
-    """The most faithful answer so far: calls before text, later before earlier."""
+def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
+    """Return the more faithful answer: calls before text, later before earlier.
 
-    def __init__(self) -> None:
-        self.found: Candidate | None = None
-
-    def offer(self, candidate: Candidate, *, is_meant: bool, is_resumed: bool) -> None:
-        """Take the candidate if it is better.
-
-        What the client has seen the beginning of is not replaced by text that was rejected later
-        (`is_resumed`), and no text by that of a constrained attempt, which nobody was meant to see.
-        """
-        if self.found is None or candidate.answer.calls:
-            self.found = candidate
-            return
-        best = self.found.answer
-        is_said = bool(candidate.answer.text.strip()) and not (is_resumed or best.calls)
-        if is_said and (is_meant or not best.text.strip()):
-            self.found = candidate
+    What the client has seen the beginning of is not replaced by text that was rejected later
+    (`is_resumed`).
+    """
+    is_said = bool(other.answer.text.strip()) and not is_resumed
+    if best is None or other.answer.calls or (is_said and not best.answer.calls):
+        return other
+    return best
 
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
-class UsageTotals:
-    """Adds up what backends report; `first_reply` is the first one's length in tokens, if known."""
-
-    def __init__(self) -> None:
-        self.first_reply: int | None = None
-        self._attempts = 0
-        self._sums: dict[str, int] = {}
-
-    def add(self, reported: UsageReported) -> None:
-        if not self._attempts:
-            self.first_reply = _count(reported.usage, "completion_tokens")
-        self._attempts += 1
-        for name in _COUNTED:
-            self._sums[name] = self._sums.get(name, 0) + (_count(reported.usage, name) or 0)
-
-    def annotate(self, usage: UsageReported) -> UsageReported:
-        """Return the usage with a member `temper` for all attempts, if there were several."""
-        if self._attempts < 2:
-            return usage
-        sums: JsonObject = {"attempts": self._attempts, **self._sums}
-        return replace(usage, usage={**usage.usage, "temper": sums})
+def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageReported:
+    """Return a usage with a member `temper` for what all attempts have spent, if several were."""
+    if len(spent) < 2:
+        return usage
+    sums: JsonObject = {"attempts": len(spent)}
+    for name in _COUNTED:
+        sums[name] = sum(_count(one.usage, name) or 0 for one in spent)
+    return replace(usage, usage={**usage.usage, "temper": sums})
 
 
 def _count(usage: JsonObject, name: str) -> int | None:
@@ -122,6 +104,13 @@ MayRetry: TypeAlias = Callable[[], bool]
 
 CUT_OFF = "length"
 _MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX)
+_SAID = (Defect.PROSE, Defect.ANNOUNCED, Defect.INVALID_ANSWER, Defect.STEP_MISSING, Defect.EMPTY)
+_BAD_CALLS = (
+    Defect.UNKNOWN_TOOL,
+    Defect.WRONG_TOOL,
+    Defect.BROKEN_ARGUMENTS,
+    Defect.INVALID_ARGUMENTS,
+)
 _WHOLE = ("stop", "tool_calls")
 _LEAST_TOKENS = 512
 
@@ -148,20 +137,10 @@ _MOVES = {
 class Turn:
     """One request on its way to an answer; see the module's theory of operation."""
 
-    def __init__(
-        self,
-        prepared: PreparedTurn,
-        new_id: NewId,
-        may_retry: MayRetry,
-        *,
-        attempts: int,
-        is_strict: bool,
-    ) -> None:
+    def __init__(self, prepared: PreparedTurn, new_id: NewId, may_retry: MayRetry) -> None:
         self._prepared = prepared
         self._new_id = new_id
         self._may_retry = may_retry
-        self._attempts = attempts
-        self._is_strict = is_strict
         self.state = TurnState.ASKING
         self._attempt = FIRST
         self._failures: list[Failure] = []
@@ -169,8 +148,8 @@ class Turn:
         self.facts: tuple[facts.Fact, ...] = prepared.facts
         self._has_started = False
         self._usage: UsageReported | None = None
-        self._spent = UsageTotals()
-        self._best = BestCandidate()
+        self.spent: list[UsageReported] = []  # what the backend reported of all attempts
+        self._best: Candidate | None = None
         self._sent = SentAnswer()
         self._shown_by: reply_reader.TurnReader | None = None
         self._listening = self._listen()
@@ -187,12 +166,13 @@ class Turn:
         if self.state is TurnState.DONE:
             return None
         self._usage = None
-        self.facts += (facts.Asked(self._attempt.kind.value),)
+        self.facts += (facts.Asked(self._attempt.kind),)
         self._move(TurnState.LISTENING if self._shown_by is None else TurnState.COMMITTED)
-        is_constrained = self._attempt.kind is AttemptKind.CONSTRAINED
+        is_constrained = self._attempt.kind == "constrained"
         most = None
-        if is_constrained and self._spent.first_reply:  # without a call it would have no end
-            most = max(_LEAST_TOKENS, 2 * self._spent.first_reply)
+        first_reply = _count(self.spent[0].usage, "completion_tokens") if self.spent else None
+        if is_constrained and first_reply:  # without a call it would have no end
+            most = max(_LEAST_TOKENS, 2 * first_reply)
         schema = self._schema() if is_constrained else None
         return self._prepared.question(self._attempt, self._nudges, schema, most)
 
@@ -202,7 +182,7 @@ class Turn:
         Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
         stays open that the client has seen.
         """
-        if _is_heard(event):  # nearly always
+        if type(event) not in _TURNING_POINTS:  # nearly always
             return self._show(self._listening.hear(event))
         match event:
             case ReplyStarted():
@@ -210,7 +190,7 @@ class Turn:
                 return (event,) if is_first else ()
             case UsageReported():
                 self._usage = event
-                self._spent.add(event)
+                self.spent.append(event)
                 return ()
             case ReplyFinished(reason):
                 return self._judge(reason)
@@ -225,8 +205,8 @@ class Turn:
         if _TURNING_POINTS.isdisjoint(map(type, batch)):
             shown += self._show(self._listening.hear_all(batch))
             return
-        for is_heard, events in groupby(batch, _is_heard):
-            if is_heard:
+        for is_turn, events in groupby(batch, lambda event: type(event) in _TURNING_POINTS):
+            if not is_turn:
                 shown += self._show(self._listening.hear_all([*events]))
             else:
                 for event in events:
@@ -238,7 +218,7 @@ class Turn:
         Returns the best answer that earlier attempts allow; nothing if there is none, or if the
         client has already seen a part of the reply that broke off.
         """
-        fallback = self._best.found
+        fallback = self._best
         if fallback is None or self._shown_by is self._listening or self._sent.open_call:
             return ()
         is_empty = not (fallback.answer.text.strip() or fallback.answer.calls)
@@ -262,13 +242,14 @@ class Turn:
         self.state = to
 
     def _listen(self) -> reply_reader.TurnReader:
-        offer, streams = self._prepared.offer, self._prepared.streams_calls
+        offer, streams = self._terms, self._prepared.streams_calls
         if offer is None:
             return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
-        if self._attempt.kind is AttemptKind.CONSTRAINED:
-            offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
+        if self._attempt.kind == "constrained":
+            policy = TextPolicy.REQUIRE  # the call that was asked for as text is read as one
+            offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
         return reply_reader.GuardedReader(
             offer,
             self._release(offer),
@@ -294,8 +275,18 @@ class Turn:
         )
         return text_gate.hold_possible_calls(release, offer, is_asked_again=bool(self._failures))
 
+    @property
+    def _terms(self) -> OfferedTools | None:
+        """What the reply is judged against; it is to correct a call if there is none so far."""
+        offer, best = self._prepared.offer, self._best
+        if offer is None or best is None or best.answer.calls:
+            return offer
+        is_correction = any(one.defect in _BAD_CALLS for one in self._failures)
+        is_auto = offer.text_policy is TextPolicy.AUTO
+        return offer.after_bad_call() if is_auto and is_correction else offer
+
     def _schema(self) -> JsonObject:
-        offer = self._prepared.offer
+        offer = self._terms
         assert offer is not None  # noqa: S101 - only calls are constrained
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
@@ -337,17 +328,17 @@ class Turn:
         given, last = answer.answer, self._failures[-1] if self._failures else None
         if given.text.strip() or given.calls or given.reason not in _WHOLE:
             return answer
-        if last is None or self._best.found is None or not is_an_answer(last, self._text_policy):
+        if last is None or self._best is None or not is_an_answer(last, self._text_policy):
             return answer
-        return self._best.found
+        return self._best
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
-        self._failures.append(Failure(self._attempt, rejected.defect))
-        self._remember(rejected.fallback)
+        self._failures.append(Failure(self._attempt, rejected.defect, rejected.objection))
+        self._remember(rejected)
         self._move(TurnState.ASKING)
         left_out = self._prepared.left_out
-        attempt = next_attempt(self._failures, self._text_policy, self._attempts, left_out)
+        attempt = next_attempt(self._failures, self._text_policy, self._prepared.attempts, left_out)
         if attempt is not None and not self._may_retry():
             self.facts += (facts.Withheld(),)
             attempt = None
@@ -358,7 +349,7 @@ class Turn:
         nudge = rejected.nudge
         if nudge and (open_call := self._sent.open_call):  # who is asked raw gets none
             nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
-        is_constrained = attempt.kind is AttemptKind.CONSTRAINED
+        is_constrained = attempt.kind == "constrained"
         self._nudges += insist_on_json(nudge) if is_constrained else nudge
         return ()
 
@@ -367,43 +358,59 @@ class Turn:
         offer = self._prepared.offer
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
-    def _remember(self, answer: Accepted) -> None:
+    def _remember(self, rejected: Rejected) -> None:
         """Keep an answer in case nothing better comes; it has to go on where the client stands."""
+        answer = rejected.fallback
+        if self._attempt.kind == "constrained":  # whose text nobody was meant to see
+            answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
-            self._best.offer(
-                Candidate(answer, self._listening, self._usage),
-                is_meant=self._attempt.kind is not AttemptKind.CONSTRAINED,
-                is_resumed=self._shown_by not in (None, self._listening),
-            )
+            is_markup = rejected.defect is Defect.UNKNOWN_SYNTAX
+            is_resumed = self._shown_by not in (None, self._listening)
+            found = Candidate(answer, self._listening, self._usage, is_markup)
+            self._best = better(self._best, found, is_resumed=is_resumed)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
         defects = [one.defect for one in self._failures]
         # it was asked for a call, or for anything at all, and gave none
         is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
         is_answer = is_an_answer(failure, self._text_policy)
-        if is_narrated or not is_answer:
+        is_over = is_narrated or not is_answer
+        if is_over:
             self.facts += (facts.LadderEnded(failure.defect.value),)
-        if self._is_strict and not is_answer:
+        if self._prepared.is_strict and not is_answer:
             self._move(TurnState.DONE)
-            raise GuardrailsExhausted(len(self._failures), failure.defect.value)
-        best, open_call = self._best.found, self._sent.open_call
+            raise GuardrailsExhausted(len(defects), failure.defect.value, failure.objection)
+        best, open_call = self._best, self._sent.open_call
         if open_call and not (best and self._sent.admits(best.answer.calls)):
             self.facts += (facts.BrokeOff(open_call.name),)
             self._move(TurnState.DONE)
             raise CallBrokeOff(len(self._failures), failure.defect.value, open_call.name)
         assert best is not None  # noqa: S101 - every rejection leaves one, unless a call is open
-        return self._complete(best)
+        return self._complete(self._put_in_words(best) if is_over else best)
+
+    def _put_in_words(self, best: Candidate) -> Candidate:
+        """Leave markup out of the last resort, and say what went wrong where the model did not."""
+        text = self._sent.text if best.is_markup else best.answer.text
+        is_said = bool(text.strip()) and all(one.defect in _SAID for one in self._failures)
+        told = self.explanation
+        if told and not (is_said or best.answer.calls or self._sent.has_calls):
+            text = f"{text}\n\n{told}" if text.strip() else text + told
+        return replace(best, answer=replace(best.answer, text=text))
+
+    @property
+    def explanation(self) -> str:
+        """Why no reply was fit, in a sentence that names the last objection; "" if unwanted."""
+        if not self._prepared.explains:
+            return ""
+        found = next((one for one in reversed(self._failures) if one.objection), self._failures[-1])
+        return facts.explain_end(len(self._failures), found.defect.value, found.objection)
 
     def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""
         is_own = self._shown_by in (None, best.listening)
         self._move(TurnState.DONE)
         rest = best.listening.complete(best.answer, is_own=is_own)
-        usage = [self._spent.annotate(best.usage)] if best.usage is not None else []
+        usage = [annotate(best.usage, self.spent)] if best.usage is not None else []
         has_calls = bool(self._sent.calls) and not self._sent.open_call
         reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
         return [*rest, *usage, ReplyFinished(reason)]
-
-
-def _is_heard(event: ReplyEvent) -> bool:
-    return type(event) not in _TURNING_POINTS

@@ -62,6 +62,7 @@ SPECIAL_TOKENS = frozenset(
         *("<|plamo:begin_tool_request:plamo|>", "<|open|>tools<|sep|>", "<|stop|>"),
         *("<|channel|> commentary", "<|channel|> analysis", "<|start|> assistant"),
         *("<｜tool▁calls｜>", "<|tool▁calls|>", "<|from|>assistant"),
+        *("<|message_model|>", "<|content_model_end_sampling|>"),
     )
 )
 # Closing marks that models write once too often, or without the opening one.
@@ -87,7 +88,15 @@ STRAY_CLOSERS = frozenset(
 THOUGHT_ENDS = frozenset(
     (
         *("</think>", "</thinking>", "</thought>", "</reasoning>", "</seed:think>", "</mm:think>"),
-        *("</longcat_think>", "</ifm|think>", "[/THINK]", "◁/think▷", "<|END_THINKING|>"),
+        *(
+            "</longcat_think>",
+            "</ifm|think>",
+            "<|think:end|>",
+            "[/THINK]",
+            "◁/think▷",
+            "<|END_THINKING|>",
+        ),
+        *("</ifm|think_fast>", "</ifm|think_faster>"),
         *("<|plamo:end_think:plamo|>", "<|close|>think<|sep|>", "<channel|>"),
     )
 )
@@ -98,9 +107,10 @@ CONTROL_BEGINNINGS = (
     *("<minimax:tool_call>", "<seed:tool_call>", "<longcat_tool_call>", "<start_function_call>"),
 )
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
-# A control token that no family here is known to write, alone at the end.
-_TOKEN = re.compile(r"<[|｜][^\s<>|｜]+[|｜]>\s*")
-_TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?")
+_FENCE = "```"
+# A control token that no family here is known to write, or half a fence, alone at the end.
+_TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
+_TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")
 # What models write when they invent the result of their own call, with its end.
 INVENTED_RESULTS = {
     "<tool_response>": Literals(("</tool_response>",)),
@@ -120,12 +130,13 @@ INVENTED_RESULTS = {
 def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
     """Return the stray closing mark that was found, or what ends the reply instead of one.
 
-    That is the half of a mark, or a control token that nobody knows: no sentence ends with it.
+    That is the half of a mark, a control token that nobody knows, or the end of a fence: no
+    sentence ends with it.
     None where more text is needed; `is_all` if as much of the `rest` is there as is looked at.
     """
     if literal is None or literal in THOUGHT_ENDS:
         return None if literal is None else ""
-    if literal:
+    if literal and literal != _FENCE:
         return literal if literal in STRAY_CLOSERS else ""
     if is_all and len(rest) > 1 and any(closer.startswith(rest) for closer in STRAY_CLOSERS):
         return rest

@@ -28,7 +28,7 @@ from proxy.facts import ReplyOutcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.observability.live_request import LiveRequest, RequestTarget
-from proxy.observability.record import Phase, RequestRecord, Tokens
+from proxy.observability.record import RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import CountedIds, make_request, prepare
@@ -64,7 +64,7 @@ async def answer(backend: Offering, wire: HandMadeWire) -> list[list[ReplyEvent]
     stream = AnswerStream(ClientConnection(scope, client.receive, client.send), StreamTimeouts())
     answering = ChatAnswering(request, STAMP)
     await stream.begin(answering.begin(None), {})
-    source = SingleTurn(turn, SlotTerms(backend), LiveRequest(""), answering, headers={})
+    source = SingleTurn(turn, SlotTerms(backend), LiveRequest(""), answering, upstream={})
     return [[*batch] async for batch in source.events(stream)]
 
 
@@ -126,7 +126,7 @@ def exchange(
     turn = prepare(asked, Policy(), CountedIds())
     live = LiveRequest("req_1")
     live.asked = RequestTarget("test", "default", backend.name, is_stream)
-    one = SingleTurn(turn, SlotTerms(backend), live, ChatAnswering(asked, STAMP), headers={})
+    one = SingleTurn(turn, SlotTerms(backend), live, ChatAnswering(asked, STAMP), upstream={})
     patience = timeouts or StreamTimeouts()
     connection = client.connection
 
@@ -203,7 +203,7 @@ def test_a_client_that_left_is_recorded_as_such(is_stream: bool) -> None:
     client.leaves.set()
     logged = exchange(client, SilentBackend(), is_stream=is_stream)
     assert logged.status == 499
-    assert logged.left is Phase.BEFORE_FIRST_TOKEN
+    assert logged.left == "before_first_token"
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -251,7 +251,7 @@ def test_nothing_but_the_end_mark_follows_the_finish_reason() -> None:
     turn = prepare(request, Policy(), CountedIds())
     answering = ChatAnswering(request, STAMP)
     live = LiveRequest("")
-    one = SingleTurn(turn, SlotTerms(SlowToEnd(client.pause)), live, answering, headers={})
+    one = SingleTurn(turn, SlotTerms(SlowToEnd(client.pause)), live, answering, upstream={})
     timeouts = StreamTimeouts(keep_alive=0.01)
 
     async def run() -> None:

@@ -7,12 +7,11 @@ from proxy.api.app import ServerOptions
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.anthropic import ADDRESS, Anthropic
 from proxy.backends.client import Backend
-from proxy.backends.detection import DetectedBackend, EngineKind, FoundServer
+from proxy.backends.detection import DetectedBackend, FoundServer
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool
 from proxy.errors import InvalidConfiguration, LaunchFailed, UnknownModel
-from proxy.processes.fleet import Condition
 from proxy.serving.opening import (
     find_backend,
     memory_of,
@@ -119,7 +118,7 @@ def test_a_server_that_runs_is_found_where_nothing_is_named() -> None:
             return await find_backend(Settings(), urls), second.url
 
     found, url = asyncio.run(scene())
-    assert found == FoundServer(url, EngineKind.LLAMA_SERVER)
+    assert found == FoundServer(url, "llama-server")
     settings = with_backend(Settings(), found)
     assert (settings.backend.addresses, settings.backend.kind) == ((url,), "llama-server")
 
@@ -152,7 +151,7 @@ def test_nobody_is_looked_for_where_something_is_named(
 
 def test_what_was_found_gives_way_to_what_is_named_later() -> None:
     named = load_settings(None, {"backend": {"url": NOBODY}})
-    assert with_backend(named, FoundServer("http://127.0.0.1:2", EngineKind.OPENAI)) is named
+    assert with_backend(named, FoundServer("http://127.0.0.1:2", "openai")) is named
     assert with_backend(Settings(), None) == Settings()
 
 
@@ -176,7 +175,7 @@ def test_a_file_is_not_loaded_until_it_is_asked_for_and_an_address_is_spoken_to(
     async def scene() -> Backend:
         async with open_services(wanted, ServerOptions(), lambda _: None) as services:
             first, second = services.find("x"), services.find("b")
-            assert await first.condition() is Condition.UNLOADED
+            assert await first.condition() == "unloaded"
             assert (second.upstream, second.parallel, second.fleet) == ("org/b", 3, None)
             with pytest.raises(UnknownModel):
                 services.find("c")
