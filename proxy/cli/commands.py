@@ -66,7 +66,7 @@ def serve(
     async def work() -> bool:
         found = await find_backend(settings, places)
         if found is not None:
-            terminal.say(f"Found a server at {found.url} ({found.kind.value}).")
+            terminal.say(f"Found a server at {found.url} ({found.kind}).")
         serve_all = run if settings.server.workers == 1 else run_workers
         named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
         with terminal:

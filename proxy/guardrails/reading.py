@@ -25,7 +25,7 @@ from proxy.guardrails import names
 from proxy.guardrails.announcements.recognition import announces
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_unopened
+from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
@@ -38,9 +38,12 @@ from proxy.guardrails.schemas.arguments import ValidArguments, check
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
 _ACCOUNT_WORDS = 4  # fewer are no account of anything
+_MOST_SAME = 3
+_REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
+_UNREAD = (*_BOTCHED, Reason.CUT_OFF)
 
 
 class RespondText(msgspec.Struct, frozen=True):
@@ -234,9 +237,25 @@ class ReplyReader:
             if self._offer.is_respond(call.name):
                 heard += self._end_message(message or MessageDecoder(), call)
                 message = None
-            else:
+            elif not self._is_repeated(call):
                 self.calls.append(call)
         return heard
+
+    def _is_repeated(self, call: WrittenCall) -> bool:
+        """Return whether a call is one too many of its kind, or stands behind such a one.
+
+        They count as one, and end the reply: who writes the same call again and again knows no end.
+        """
+        if isinstance(self._splitter, EndedSplitter):
+            return True
+        if self.calls.count(call) < _MOST_SAME:
+            return False
+        behind = self.calls.index(call) + 1
+        self.calls[behind:] = (one for one in self.calls[behind:] if one != call)
+        self._facts.append(_REPEATED)
+        self._splitter = EndedSplitter()
+        self._scanner = Scanner((), ())
+        return True
 
     def _is_copied(self, found: findings.FoundCalls) -> bool:
         """Return whether a call was given to the model to read, and it was not about to act.
@@ -322,6 +341,8 @@ class ReplyReader:
             reason = Reason.CUT_OFF  # most likely a stop string in the middle of the call
         self._refusal = reason
         self._is_cut_off |= reason is Reason.CUT_OFF
+        if reason in _UNREAD and self._markup_at is None and self._message is None:
+            self._markup_at = len(self._text)
         self._facts.append(Refused(reason.value))
 
     def _say(self, text: str) -> list[Heard]:
@@ -336,8 +357,6 @@ class ReplyReader:
             if text.lstrip().startswith(tuple(chain.from_iterable(marked))):
                 self._facts.append(Dropped("cut_off_call"))
                 return []
-        if self._markup_at is None and refusal in (*_BOTCHED, Reason.CUT_OFF):
-            self._markup_at = len(self._text)
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)

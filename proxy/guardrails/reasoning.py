@@ -223,6 +223,18 @@ class ReasoningSplitter:
         return spoken
 
 
+class RepeatsItselfError(Exception):
+    """The model goes on although it has begun to repeat itself: nothing more is heard."""
+
+
+class EndedSplitter(ReasoningSplitter):
+    """Stands at the end of a reply of which no more is wanted."""
+
+    def feed(self, text: str) -> list[Spoken]:
+        """Raise `RepeatsItselfError`: whoever listens is to stop the model."""
+        raise RepeatsItselfError
+
+
 def _channel(header: str) -> str:
     """Name the channel of a message; nothing for one that is addressed to a tool."""
     if header.endswith(_SELF):

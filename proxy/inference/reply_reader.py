@@ -19,6 +19,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.facts import Fact, RejectedReply, Unchecked
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reading import ReplyReader
+from proxy.guardrails.reasoning import RepeatsItselfError
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.coalescing import join_deltas, split_like
@@ -63,7 +64,12 @@ class GuardedReader:
         """Take events that arrived together, to the same effect as one after the other."""
         shown: list[ReplyEvent] = []
         for whole, deltas in join_deltas(events, is_split_again=self.shows_pieces):
-            heard = self.hear(whole)
+            try:
+                heard = self.hear(whole)
+            except RepeatsItselfError:
+                if shown:
+                    break  # it is told of what comes next
+                raise
             shown += split_like(heard, deltas) if self.shows_pieces else heard
         return shown
 
@@ -154,6 +160,8 @@ class ObservingReader(PassthroughReader):
             if self._bug is None:
                 for whole, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(whole)
+        except RepeatsItselfError:
+            pass
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
             self._bug = bug
         return super().hear_all(events)

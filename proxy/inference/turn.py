@@ -105,6 +105,12 @@ MayRetry: TypeAlias = Callable[[], bool]
 CUT_OFF = "length"
 _MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX)
 _SAID = (Defect.PROSE, Defect.ANNOUNCED, Defect.INVALID_ANSWER, Defect.STEP_MISSING, Defect.EMPTY)
+_BAD_CALLS = (
+    Defect.UNKNOWN_TOOL,
+    Defect.WRONG_TOOL,
+    Defect.BROKEN_ARGUMENTS,
+    Defect.INVALID_ARGUMENTS,
+)
 _WHOLE = ("stop", "tool_calls")
 _LEAST_TOKENS = 512
 
@@ -236,7 +242,7 @@ class Turn:
         self.state = to
 
     def _listen(self) -> reply_reader.TurnReader:
-        offer, streams = self._prepared.offer, self._prepared.streams_calls
+        offer, streams = self._terms, self._prepared.streams_calls
         if offer is None:
             return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
@@ -269,8 +275,18 @@ class Turn:
         )
         return text_gate.hold_possible_calls(release, offer, is_asked_again=bool(self._failures))
 
+    @property
+    def _terms(self) -> OfferedTools | None:
+        """What the reply is judged against; it is to correct a call if there is none so far."""
+        offer, best = self._prepared.offer, self._best
+        if offer is None or best is None or best.answer.calls:
+            return offer
+        is_correction = any(one.defect in _BAD_CALLS for one in self._failures)
+        is_auto = offer.text_policy is TextPolicy.AUTO
+        return offer.after_bad_call() if is_auto and is_correction else offer
+
     def _schema(self) -> JsonObject:
-        offer = self._prepared.offer
+        offer = self._terms
         assert offer is not None  # noqa: S101 - only calls are constrained
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]

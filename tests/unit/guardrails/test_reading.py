@@ -19,6 +19,7 @@ from proxy.guardrails.reading import (
     ReplyReader,
     RespondText,
 )
+from proxy.guardrails.reasoning import RepeatsItselfError
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
@@ -146,9 +147,40 @@ def test_so_many_structured_calls_are_collected_and_no_more() -> None:
 
 
 def test_too_many_calls_in_the_text_are_reported() -> None:
-    reply = read(TextDelta(f"{CALL}\n" * (MOST_CALLS + 1)))[1]
+    calls = (CALL.replace("{}", f'{{"at": {number}}}') for number in range(MOST_CALLS + 1))
+    reply = read(TextDelta("\n".join(calls)))[1]
     assert len(reply.calls) == MOST_CALLS
     assert reply.facts[-1] == Dropped("too_many_calls")
+
+
+OTHER = CALL.replace("get_time", "get_weather")
+
+
+@pytest.mark.parametrize("times", [4, 20])
+@pytest.mark.parametrize("end", ["", OTHER, "And so on."])
+def test_a_call_that_is_written_again_and_again_counts_once(times: int, end: str) -> None:
+    heard, reply = read(TextDelta("\n".join((OTHER, *[CALL] * times, end))))
+    assert [call.name for call in reply.calls] == ["get_weather", "get_time"]
+    assert reply.facts.count(Dropped("repeated_call")) == 1
+    assert "And so on" not in reply.text or heard
+
+
+def test_three_of_them_are_three() -> None:
+    assert len(read(TextDelta(f"{CALL}\n" * 3))[1].calls) == 3
+
+
+def test_structured_calls_are_never_counted() -> None:
+    events = [ToolCallStarted(index, None, "get_time") for index in range(20)]
+    assert len(read(*events)[1].calls) == 20
+
+
+def test_who_repeats_itself_is_not_listened_to() -> None:
+    reader = ReplyReader(OFFER)
+    for _ in range(4):
+        reader.read(TextDelta(f"{CALL}\n"))
+    with pytest.raises(RepeatsItselfError):
+        reader.read(TextDelta(CALL))
+    assert len(reader.finish("stop")[1].calls) == 1
 
 
 def test_a_malformed_respond_call_is_salvaged() -> None:

@@ -147,7 +147,7 @@ def test_accepted_prose_is_shown_while_it_arrives() -> None:
 
 
 def test_the_message_of_respond_is_streamed_as_it_is_generated() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "x", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"mess'))
     book.receive(ToolCallArgumentsDelta(0, 'age": "It is')).expect(TextDelta("It is"))
@@ -158,7 +158,7 @@ def test_the_message_of_respond_is_streamed_as_it_is_generated() -> None:
 
 
 def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(TextDelta('<tool_call>{"name": "respond", "arguments": {"message": "Good'))
     book.expect(TextDelta("Good"))
     book.receive(TextDelta(' day."}}</tool_call>')).expect(TextDelta(" day."))
@@ -177,7 +177,7 @@ def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
 
 
 def test_real_calls_win_over_respond_and_its_message_stands_beside_them() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "a", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"message": "Looking."}')).expect(TextDelta("Looking."))
     book.receive(ToolCallStarted(1, "b", "get_time"), ToolCallArgumentsDelta(1, "{}"))
@@ -554,7 +554,7 @@ def test_nothing_is_cut_off_of_a_reply_that_has_not_begun() -> None:
 
 
 def test_text_of_an_earlier_attempt_is_not_added_to_what_was_shown() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "a", "get_time"), ToolCallArgumentsDelta(0, "{}"))
     book.receive(ToolCallStarted(1, "b", "launch_rocket"), ToolCallArgumentsDelta(1, "{}"))
     book.receive(ReplyFinished("tool_calls"))
