@@ -121,7 +121,7 @@ class ReplyReading:
         if end < 0 and self._can_wait(piece, start):
             self._rest = piece[start:]
             return len(piece)
-        if end < 0 or self._runs.are_unlikely or not self._events.is_between:
+        if end < 0 or not self._runs.patience or not self._events.is_between:
             self._read_all(piece[start:], parts)
             return len(piece)
         before = len(parts)

@@ -75,21 +75,16 @@ class _Pattern(NamedTuple):
 
 
 class Runs:
-    """Finds the runs in the events of one reply."""
+    """Finds the runs in the events of one reply, unless its `patience` with them is at an end."""
 
     def __init__(self) -> None:
         self._pattern: _Pattern | None = None
-        self._patience = _PATIENCE
-
-    @property
-    def are_unlikely(self) -> bool:
-        """Whether so many events were unlike each other that the next will be, too."""
-        return not self._patience
+        self.patience = _PATIENCE
 
     def learn(self, event: bytes) -> None:
         """Take an event, without its last lines' ends, for the pattern of what follows it."""
-        if self._patience:
-            self._patience -= 1
+        if self.patience:
+            self.patience -= 1
             self._pattern = _pattern_of(event)
 
     def find(self, data: bytes, start: int) -> ChunkRun | None:
@@ -100,7 +95,7 @@ class Runs:
         is_single = data.find(pattern.mark, start) < 0
         run = (_single if is_single else _many)(pattern, data, start + len(pattern.opening))
         if run is not None:
-            self._patience = _PATIENCE
+            self.patience = _PATIENCE
         return run
 
 

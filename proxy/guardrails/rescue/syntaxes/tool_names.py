@@ -102,14 +102,10 @@ def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
     )
 
 
-def headed_json(names: Sequence[str]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of a message with the name for its header and Inkling's call in it."""
-    first = tuple(f"{name}{mark}" for name in names for mark in INKLING.openings)
-    later = tuple(f"<|message_model|>{opening}" for opening in first)
-    return (
-        Syntax("headed_json", later, INKLING.read),
-        Syntax("headed_json_at_start", first, INKLING.read, "reply_start"),
-    )
+def headed_json(names: Sequence[str]) -> Syntax:
+    """Return the syntax of a message with the name for its header and Inkling's call in it."""
+    openings = (f"<|message_model|>{name}{INKLING.openings[0]}" for name in names)
+    return Syntax("headed_json", tuple(openings), INKLING.read)
 
 
 def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
@@ -264,6 +260,8 @@ def tool_words(names: Sequence[str]) -> Syntax:
         name = opening + rest
         if name not in names:
             raise NoCall
+        if (yield from cursor.literal(INKLING.openings[0])):
+            return (yield from INKLING.read(cursor, INKLING.openings[0]))
 
         def passes_next(cursor: Cursor) -> Waiting[str]:
             nonlocal name
@@ -312,7 +310,7 @@ def _syntaxes(
             *tool_arguments(names),
             *tool_recipients(names),
             *headed_tags(names),
-            *headed_json(names),
+            headed_json(names),
             tool_pairs(dict(tools)),
         ),
         *inline,

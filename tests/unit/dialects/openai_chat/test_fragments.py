@@ -124,7 +124,7 @@ def test_a_backend_that_tells_the_time_is_learnt_anew_each_time() -> None:
         now = event("x").replace(b"1700000000", b"%d" % (1700000000 + second))
         runs.learn(now.removesuffix(b"\n\n"))
         assert runs.find(now, 0) is not None
-    assert not runs.are_unlikely
+    assert runs.patience
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_after_many_vain_lessons_nothing_is_learnt_any_more() -> None:
     runs = Runs()
     for number in range(20):
         runs.learn(f'data: {{"id":{number},"choices":[{{"delta":{{"content":"x"}}}}]}}'.encode())
-    assert runs.are_unlikely
+    assert not runs.patience
     assert runs.find(b'data: {"id":19,"choices":[{"delta":{"content":"x"}}]}\n\n', 0) is None
 
 
