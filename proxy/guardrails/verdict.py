@@ -6,7 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from proxy.conversation.messages import Messages
-from proxy.conversation.tools import ToolCall
+from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Fact
 
 
@@ -16,6 +16,7 @@ class Defect(Enum):
     PROSE = "prose"
     ANNOUNCED = "announced"
     UNKNOWN_SYNTAX = "unknown_syntax"
+    DOUBTFUL = "doubtful_call"
     EMPTY = "empty"
     UNKNOWN_TOOL = "unknown_tool"
     WRONG_TOOL = "wrong_tool"
@@ -41,13 +42,14 @@ class Rejected(msgspec.Struct, frozen=True):
     """A reply worth another attempt.
 
     `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
-    that can be made of it, in case there is no further attempt.
+    that can be made of it, in case there is no further attempt. Calls that are `denied` are not to be made.
     """
 
     defect: Defect
     nudge: Messages
     fallback: Accepted
     facts: tuple[Fact, ...] = ()
+    denied: tuple[WrittenCall, ...] = ()
 
 
 Verdict: TypeAlias = Accepted | Rejected

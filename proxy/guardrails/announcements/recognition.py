@@ -12,11 +12,18 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from proxy.guardrails.announcements.cues import Script, load_languages
-from proxy.guardrails.announcements.endings import find_last_sentences, is_question, normalise
+from proxy.guardrails.announcements.endings import (
+    find_last_sentences,
+    is_question,
+    normalise,
+    split_sentences,
+)
 from proxy.guardrails.announcements.matching import CueFinding, Matcher
 
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
+_MOST_SENTENCES = 3
+_ENDS = frozenset(".!?…।؟۔。！？")
 _LETTERS = {
     Script.LATIN: "a-zà-ɏḀ-ỿ",
     Script.CYRILLIC: "Ѐ-ӿ",
@@ -53,6 +60,26 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
         is_question(one) or any(each.is_request(said) for each in matchers)
         for one, said in [(one, normalise(one)) for one in before]
     )
+
+
+def shows_next(words: str) -> bool:
+    """Return whether the sentence before a call says that this is only shown, and none announces it."""
+    if not (sentences := split_sentences(words)):
+        return False
+    is_open = sentences[-1].rstrip("*_ ")[-1:] not in _ENDS
+    return _shows(sentences[-1], may_report=is_open) and not announces(words)
+
+
+def shows_last(words: str) -> bool:
+    """Return whether the first sentences behind a call say that it was only shown."""
+    sentences = split_sentences(words)[:_MOST_SENTENCES]
+    return any(_shows(one, may_report=True) for one in sentences)
+
+
+def _shows(written: str, *, may_report: bool) -> bool:
+    sentence = normalise(written)
+    found = matchers_for(sentence.text)
+    return any(one.shows(sentence, may_report=may_report) for one in found)
 
 
 def matchers_for(sentence: str) -> tuple[Matcher, ...]:

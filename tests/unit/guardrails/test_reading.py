@@ -197,7 +197,7 @@ def test_json_that_was_cut_off_is_still_an_answer() -> None:
 
 
 def test_a_call_quoted_from_a_tool_result_is_not_the_models_own() -> None:
-    offer = replace(OFFER, quotable=(f"The page says:\n{CALL}\nEnd",))
+    offer = replace(OFFER, results=(f"The page says:\n{CALL}\nEnd",))
     _, reply = read(TextDelta(CALL), offer=offer)
     assert reply.calls == ()
     assert reply.text == CALL
@@ -221,7 +221,7 @@ ACCOUNT = "The example of the page shows how to ask for the weather.\n\n"
 def test_a_call_that_was_read_in_another_syntax_is_no_call_behind_an_account_of_it(
     said: str, is_call: bool
 ) -> None:
-    offer = replace(OFFER, quotable=(f"An agent wrote this by mistake:\n{OTHERWISE}\nEnd",))
+    offer = replace(OFFER, results=(f"An agent wrote this by mistake:\n{OTHERWISE}\nEnd",))
     _, reply = read(TextDelta(said + PARIS), offer=offer)
     assert bool(reply.calls) is is_call
     assert (Refused("quoted_from_history") in reply.facts) is not is_call
@@ -229,12 +229,12 @@ def test_a_call_that_was_read_in_another_syntax_is_no_call_behind_an_account_of_
 
 
 def test_another_call_than_was_read_is_a_call_whatever_is_said() -> None:
-    offer = replace(OFFER, quotable=(OTHERWISE.replace("Paris", "Oslo"),))
+    offer = replace(OFFER, results=(OTHERWISE.replace("Paris", "Oslo"),))
     assert read(TextDelta(ACCOUNT + PARIS), offer=offer)[1].calls
 
 
 def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
-    offer = replace(OFFER, quotable=(CALL,), choice=ToolUse.REQUIRED)
+    offer = replace(OFFER, results=(CALL,), choice=ToolUse.REQUIRED)
     assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)
 
 

@@ -11,7 +11,7 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     RefusedText,
 )
-from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
+from proxy.guardrails.rescue.copies import are_repeated, is_quoted
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
