@@ -29,8 +29,9 @@ from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, Label
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
-from proxy.guardrails.rescue.findings import Finding
 from proxy.guardrails.rescue.copies import are_held, find_origin
+from proxy.guardrails.rescue.findings import Finding
+from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.provenance import (
     Around,
     Content,
@@ -40,6 +41,7 @@ from proxy.guardrails.rescue.provenance import (
     Words,
     decide,
 )
+from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
@@ -248,12 +250,8 @@ class ReplyReader:
                 self._message = MessageDecoder() if self._offer.is_respond(name) else None
             case findings.ArgumentsText(text):
                 return self._respond(self._message.feed(text)) if self._message else []
-            case findings.FoundCalls(calls=calls):
-                if all(self._offer.is_respond(call.name) for call in calls):
-                    return self._promote(finding)
-                if finding.is_doubtful and self._offer.text_policy is TextPolicy.ACCEPT:
-                    return self._say(finding.source)  # nobody would ask
-                self._late.append(finding)  # what is said behind it counts, too
+            case findings.FoundCalls():
+                return self._find(finding)
             case findings.RefusedText(reason):
                 self._refuse(reason)
             case findings.LeftOut(what):
@@ -263,17 +261,29 @@ class ReplyReader:
                 self._is_broken &= not is_over
         return []
 
+    def _find(self, found: findings.FoundCalls) -> list[Heard]:
+        """Take note of calls; what is said behind them counts, too, unless they are messages."""
+        if all(self._offer.is_respond(call.name) for call in found.calls):
+            return self._promote(found)
+        if found.is_doubtful and self._offer.text_policy is TextPolicy.ACCEPT:
+            return self._say(found.source)  # nobody would ask
+        self._late.append(found)
+        return []
+
     def _settle(self) -> list[Heard]:
         """Decide about the calls found so far, and hear what came behind the first of them."""
         late, self._late = self._late, []
         sequels: list[str] = []
-        words = ""
+        words, is_cited = "", False
         for finding in reversed(late):
             sequels.append(words)
             if isinstance(finding, findings.Prose):
-                words = (finding.text + words)[:_SIGHT]
-            elif isinstance(finding, findings.EarlierThoughts):
+                words = "" if is_cited else (finding.text + words)[:_SIGHT]
+            elif isinstance(finding, findings.EarlierThoughts | findings.RefusedText):
                 words = ""
+                is_cited = isinstance(finding, findings.RefusedText)  # by the words before it
+            elif isinstance(finding, findings.FoundCalls):
+                is_cited = False
         said = "".join(self._text)
         said += "".join(one.text for one in late if isinstance(one, findings.Prose))
         heard: list[Heard] = []
@@ -287,14 +297,15 @@ class ReplyReader:
 
     def _place(self, found: findings.FoundCalls, words: str = "", said: str = "") -> list[Heard]:
         """Do with a call what the table says; `words` stand behind it, `said` is said in all."""
-        offer = self._offer
-        origin = Origin.MODEL
+        offer, origin = self._offer, Origin.MODEL
+        calls = tuple(_resolve(offer, call) for call in found.calls)
         if offer.choice is ToolUse.AUTO and offer.quotable:
-            origin = find_origin(found.source, found.calls, offer.spoken, offer.results)
+            origin = find_origin(found.source, calls, offer.spoken, offer.results)
         content = Content.MARKED if found.is_marked else Content.PLAIN
         if self._holds_places(found, said):
             content = Content.PLACEHOLDERS
-        around = Around.LAYOUT if _is_within(found, words) else Around.NOTHING
+        is_within = _is_within(found, words) or _is_in_fence(found, said)
+        around = Around.LAYOUT if is_within else Around.NOTHING
         verdict = decide(Standing(origin, around, found.before, _tell(words, said), content))
         if verdict is Verdict.LEFT_OUT:
             self._facts.append(Dropped("placeholders"))
@@ -303,8 +314,8 @@ class ReplyReader:
             return self._promote(found)
         is_fit = all(_is_fit(offer, call) for call in found.calls)
         if is_fit and verdict is not Verdict.TEXT:
-            is_denied = origin is Origin.RESULT and not are_held(found.calls, offer.spoken)
-            self._doubted.append(Doubted(found.source, found.calls, is_denied=is_denied))
+            is_denied = origin is Origin.RESULT and not are_held(calls, offer.spoken)
+            self._doubted.append(Doubted(found.source, calls, is_denied=is_denied))
         reason = _refusal(origin, is_doubted=is_fit and verdict is not Verdict.TEXT)
         if reason or (found.is_marked and not found.is_doubtful):
             self._facts.append(Refused(reason or Reason.QUOTED.value))
@@ -441,8 +452,14 @@ class ReplyReader:
 
 def _is_within(found: findings.FoundCalls, words: str) -> bool:
     """Return whether what is open before a call is closed in the words behind it."""
-    text = f"\n{words.casefold()}" if found.within else ""
+    text = f"{found.source}\n{words}".casefold() if found.within else ""
     return any(closer in text for closer in found.within)
+
+
+def _is_in_fence(found: findings.FoundCalls, said: str) -> bool:
+    """Return whether a marked call stands in a fence that other words introduce."""
+    is_fenced = found.source.startswith(FENCE) and holds_mark(found.source)
+    return is_fenced and found.before is Words.OTHER and not announces(said)
 
 
 def _tell(words: str, said: str) -> Words:
@@ -484,6 +501,12 @@ def _fills(value: str, schema: JsonValue) -> bool:
 
 def _tool_of(offer: OfferedTools, call: WrittenCall) -> Tool | None:
     return names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
+
+
+def _resolve(offer: OfferedTools, call: WrittenCall) -> WrittenCall:
+    """Return a call with the name of the tool that it means."""
+    tool = _tool_of(offer, call)
+    return call if tool is None else WrittenCall(tool.name, call.arguments)
 
 
 def _is_fit(offer: OfferedTools, call: WrittenCall) -> bool:

@@ -42,7 +42,7 @@ class Rejected(msgspec.Struct, frozen=True):
     """A reply worth another attempt.
 
     `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
-    that can be made of it, in case there is no further attempt. Calls that are `denied` are not to be made.
+    that can be made of it, in case there is no further attempt. Those `denied` are not to be made.
     """
 
     defect: Defect

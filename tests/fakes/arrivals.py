@@ -112,7 +112,7 @@ def scan(
 
 
 def joined(findings: Iterable[Finding]) -> list[Finding]:
-    """Join neighbouring texts, those of doubtful calls among them; leave out what is around calls."""
+    """Join neighbouring texts, and those of doubtful calls; leave out what is around calls."""
     result: list[Finding] = []
     for kind, neighbours in groupby(map(settled, findings), type):
         group = list(neighbours)
@@ -133,6 +133,11 @@ def settled(finding: Finding) -> Finding:
     if finding.is_doubtful:
         return Prose(finding.source)
     return replace(finding, before=Words.NONE, within=())
+
+
+def calls_found(findings: Iterable[Finding]) -> list[FoundCalls]:
+    """Return the calls that are taken without asking."""
+    return [one for one in map(settled, findings) if isinstance(one, FoundCalls)]
 
 
 def is_linear(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:

@@ -63,7 +63,7 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
 
 
 def shows_next(words: str) -> bool:
-    """Return whether the sentence before a call says that this is only shown, and none announces it."""
+    """Return whether the words before a call say that it is only shown, and announce no act."""
     if not (sentences := split_sentences(words)):
         return False
     is_open = sentences[-1].rstrip("*_ ")[-1:] not in _ENDS

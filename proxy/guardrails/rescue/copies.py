@@ -9,13 +9,31 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.provenance import Origin
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
 # What syntaxes of calls put between a name, the members and their values, besides marks.
 _LABELS = frozenset(
     (
-        *("arguments", "args", "arg_key", "arg_value", "parameter", "parameters", "kwargs"),
-        *("input", "name", "function", "tool", "tool_name", "tool_call", "invoke", "call", "type"),
-        *("key", "string", "number", "boolean", "value"),
+        *("arguments", "args", "arg", "argument", "parameter", "parameters", "param", "kwargs"),
+        *("input", "name", "function", "functions", "tool", "tools", "call", "calls", "invoke"),
+        *("type", "key", "string", "number", "boolean", "value", "begin", "end", "start", "sep"),
+        *("prefix", "suffix", "section", "action", "plugin", "content", "recipient", "channel"),
+        *("commentary", "constrain", "message", "json", "msg", "to", "open", "close", "request"),
+        *("requests", "assistant", "from", "plamo", "ifm", "longcat", "dots", "minimax", "seed"),
+        *(
+            "DSML",
+            "ARGS",
+            "TOOL",
+            "CALLS",
+            "CALL",
+            "NAME",
+            "BEGIN",
+            "END",
+            "ARG",
+            "Action",
+            "Input",
+        ),
+        *("ACTION", "START", "toolcall", "TOOLCALL", "use", "x1", "python", "tag", "code", "id"),
+        *"0123456789",
     )
 )
 _MOST_WORDS = 40
@@ -37,7 +55,7 @@ _NEAR = 100
 def find_origin(
     source: str, calls: Sequence[WrittenCall], spoken: Sequence[str], results: Sequence[str]
 ) -> Origin:
-    """Tell who wrote a call before: in the words that were `spoken` to the model, or in `results`."""
+    """Tell who wrote a call before: the user in what was `spoken`, or a tool in `results`."""
     texts = [
         one
         for one in (*spoken, *results)

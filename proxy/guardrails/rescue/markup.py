@@ -3,14 +3,15 @@
 # ruff: noqa: RUF001 - quotation marks look alike
 
 import re
+from collections.abc import Mapping
 
 _MARKUP = re.compile(
     r"""`[^`\n]*`
-    |<(?P<shut>/?)(?P<element>[A-Za-z][\w.-]*)(?:\s[^<>]*)?/?>
-    |\\(?P<turn>begin|end)\{(?P<environment>\w+\*?)\}
-    |\#\+(?P<org_turn>begin|end)_(?P<block>\w+)
-    |\[(?P<bb_shut>/?)(?P<bb>quote|code|pre|spoiler|example|noparse|nowiki|verbatim)\b[^\]\n]*\]
-    |<<[-~]?[ ]?(?P<mark>["']?)(?P<heredoc>[A-Za-z_]\w*)(?P=mark)(?=[\s|>;)&])
+    |</?(?P<element>[A-Za-z][\w.-]*)(?:\s[^<>]*)?/?>
+    |\\(?:begin|end)\{(?P<environment>\w+\*?)\}
+    |\#\+(?:begin|end)_(?P<block>\w+)
+    |\[/?(?P<bracket>quote|code|pre|spoiler|example|noparse|nowiki|verbatim)\b[^\]\n]*\]
+    |<<[-~]?[ ]?(?P<mark>["']?)(?P<heredoc>[A-Za-z_]\w*)(?P=mark)(?=[\s|>;)&]|\Z)
     |(?P<string>\"{3}|'{3})|(?P<comment><!--|/\*)
     |(?P<opened>[“«„「『‹])|(?P<closed>[”»」』›])
     |^(?P<rule>[-=._*+])(?P=rule){3,}[ \t]*$""",
@@ -49,6 +50,9 @@ _CLOSING = {
     "<!--": "-->",
     "/*": "*/",
 }
+# How what has a name is closed.
+_NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
+_ENDS = re.compile(r"</|\\end|\#\+end|\[/", re.IGNORECASE)
 _MOST_OPEN = 64  # different ones
 _INLINE = re.compile(r"\\(?:verb\*?\W|(?:texttt|lstinline|code|mintinline)\{)\Z")
 
@@ -96,20 +100,22 @@ class Markup:
             self._end = re.compile(rf"^[ \t]*{re.escape(word)}\b", re.MULTILINE)
         elif verbatim := mark["string"] or mark["comment"]:
             self._end = re.compile(re.escape(_CLOSING.get(verbatim, verbatim)))
-        elif name := mark["element"]:
-            if not (_OWN.search(name) or found[0].endswith("/>")):
-                self._turn(f"</{name.casefold()}", is_end=bool(mark["shut"]))
-        elif name := mark["environment"]:
-            self._turn(f"\\end{{{name}}}", is_end=mark["turn"] == "end")
-        elif name := mark["block"]:
-            self._turn(f"#+end_{name.casefold()}", is_end=mark["org_turn"].casefold() == "end")
-        elif name := mark["bb"]:
-            self._turn(f"[/{name.casefold()}", is_end=bool(mark["bb_shut"]))
         elif quote := mark["opened"] or mark["closed"]:
             self._turn(_CLOSING.get(quote, quote), is_end=quote not in _CLOSING)
         elif mark["rule"]:
             rule = "\n" + mark["rule"] * 4
             self._turn(rule, is_end=bool(self._open.get(rule)))
+        else:
+            self._meet_named(found[0], mark)
+
+    def _meet_named(self, text: str, mark: Mapping[str, str | None]) -> None:
+        """Take note of the beginning or the end of what has a name."""
+        is_end = _ENDS.match(text) is not None
+        for kind, closer in _NAMED.items():
+            name = mark[kind] or ""
+            is_own = kind == "element" and (_OWN.search(name) or text.endswith("/>"))
+            if name and not is_own:
+                self._turn(closer + name.casefold(), is_end=is_end)
 
     def _turn(self, closer: str, *, is_end: bool) -> None:
         count = self._open.get(closer, 0)

@@ -2,6 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.copies import are_repeated, is_quoted
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
@@ -11,12 +12,11 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     RefusedText,
 )
-from proxy.guardrails.rescue.copies import are_repeated, is_quoted
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
-from tests.fakes.arrivals import chunkings, is_linear, joined, scan
+from tests.fakes.arrivals import calls_found, chunkings, is_linear, joined, scan, settled
 from tests.fakes.playbook import make_tool
 
 CALL = '<tool_call>\n{"name": "rm", "arguments": {"path": "/"}}\n</tool_call>'
@@ -224,7 +224,7 @@ def calls_in(text: str) -> int:
     for pieces in ([text], list(text), [text[:20], text[20:]]):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
         found = [one for piece in pieces for one in scanner.feed(piece)] + scanner.finish()
-        counts.add(sum(isinstance(one, FoundCalls) for one in found))
+        counts.add(len(calls_found(found)))
     assert len(counts) == 1
     return counts.pop()
 
@@ -380,7 +380,7 @@ def kinds_in(text: str) -> list[FoundCalls | Reason]:
         results.append(
             [
                 one.reason if isinstance(one, RefusedText) else replace(one, source="")
-                for one in findings
+                for one in map(settled, findings)
                 if isinstance(one, FoundCalls | RefusedText)
             ]
         )
