@@ -283,12 +283,19 @@ class ServerStopped(TemperError):
 
 
 class GuardrailsExhausted(TemperError):
-    """No attempt gave a usable reply, and the operator asked to be strict about it."""
+    """No attempt gave a usable reply, and the operator asked to be strict about it.
 
-    def __init__(self, attempts: int, defect: str) -> None:
+    The `objection` names the tool, and what is wrong with the last call of it.
+    """
+
+    def __init__(self, attempts: int, defect: str, objection: str = "") -> None:
         self.attempts = attempts
         self.defect = defect
-        super().__init__(f"No valid tool call after {attempts} attempts; the last one: {defect}")
+        self.objection = objection
+        about = f" ({objection})" if objection else ""
+        super().__init__(
+            f"No valid tool call after {attempts} attempts; the last one: {defect}{about}"
+        )
 
 
 class CallBrokeOff(GuardrailsExhausted):

@@ -163,6 +163,7 @@ _HEALED = {
     "developer_role": "a developer message became a system message",
     "system_role": "a system message was moved to where the template takes it",
     "alternation": "messages in a row were joined",
+    "prefill": "the user said 'Continue.' behind the model's own words",
     "control_token": "a control token was taken out",
 }
 
@@ -266,6 +267,7 @@ DEFECTS: Mapping[str, tuple[str, str]] = {
     "invalid_answer": ("The answer did not have the form that was asked for.", "an invalid answer"),
     "loop": ("It repeated a call that had already given the same result.", "a repeated call"),
     "step_missing": ("It skipped a step that has to come first.", "a step left out"),
+    "cut_off": ("The reply was cut off before a call was complete.", "a reply that was cut off"),
     "not_continued": (
         "It did not go on with the call that it had begun.",
         "a call that was not continued",
@@ -311,7 +313,7 @@ class LadderEnded(Fact, frozen=True):
 
     defect: str
 
-    sentence = "No further attempt was allowed: the client got the most faithful reply."
+    sentence = "No further attempt was allowed: the client got what could be used of the replies."
     few = "no further attempt allowed"
 
 
@@ -390,6 +392,14 @@ def cut(text: str, longest: int = 120) -> str:
 
 
 _ANNOUNCED = RejectedReply("announced")
+
+
+def explain_end(attempts: int, defect: str, objection: str) -> str:
+    """Say in one sentence, in place of an answer, that there is none and why."""
+    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    _, few = DEFECTS[defect]
+    about = f" ({cut(objection, 300)})" if objection else ""
+    return f"The model gave no usable reply in {times}: {few}{about}."
 
 
 def attempts(facts: Iterable[Fact]) -> int:

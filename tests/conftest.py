@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -21,6 +22,10 @@ asyncio.set_event_loop_policy(SteadyPolicy())
 # tests start many Python processes, and each of them would compile every module anew
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# a shell ignores Ctrl-C for what it starts in the background, and programs inherit that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # hand-written models are tiny, and threads that spin for each other starve on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")

@@ -20,9 +20,9 @@ Output = TypeVar("Output", default=str)
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What the replies of a run cost in tokens, as far as the backend told.
+    """What the generations of a run cost in tokens, retries too, as far as the backend told.
 
-    Retries of a reply are not in it. `cached_tokens` are those of prompts that it had read before.
+    `cached_tokens` are those of prompts that it had read before.
     """
 
     requests: int = 0

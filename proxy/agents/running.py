@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
 
 from proxy.agents.model import Model
-from proxy.agents.results import AskedAgain, Output, RunEvent, RunResult, Text, Thought, usage_of
+from proxy.agents.results import AskedAgain, Output, RunEvent, RunResult, Text, Thought, Usage
 from proxy.agents.tracing import NoTracing, Spans
 from proxy.agents.turns import ModelTurns
 from proxy.conversation import json
@@ -147,6 +147,7 @@ class Running(Generic[Output]):
             except GuardrailsExhausted:
                 if self._run is None or self._run.stop is not Stop.EXHAUSTED:
                     raise
+                await self._show([TextDelta(self._run.text)])
             finally:
                 self._doing = None
                 added = self._run.added if self._run is not None else ()
@@ -173,7 +174,7 @@ class Running(Generic[Output]):
                 async for batch in batches:
                     await self._show(batch)
         finally:
-            usage, stop = usage_of(run.usages), run.stop
+            usage, stop = turns.usage, run.stop
             tokens = usage.prompt_tokens, usage.completion_tokens
             self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
 
@@ -208,6 +209,7 @@ class Running(Generic[Output]):
         return Run(request, terms)
 
     async def _notice(self, event: executor.RoundEvent) -> None:
+        await self._tell_retries()
         match event:
             case executor.Added(message):
                 for fresh in self._commit(message):
@@ -219,15 +221,19 @@ class Running(Generic[Output]):
                 self._spans.tool_finished(outcome)
         await self._emit(event)
 
-    async def _show(self, batch: Sequence[ReplyEvent]) -> None:
-        """Show what the model says; what ends a run in its place is in the result."""
+    async def _tell_retries(self) -> None:
+        """Tell that the model was asked again, before anything that came of it."""
         while self._retries:
             await self._emit(AskedAgain(self._retries.pop(0)))
+
+    async def _show(self, batch: Sequence[ReplyEvent]) -> None:
+        """Show what the model says; what ends a run in its place is in the result."""
+        await self._tell_retries()
         run = self._run
         is_said = run is not None and run.stop not in (Stop.TERMINAL, Stop.FAILURES)
         for event in batch:
             match event:
-                case TextDelta(text) if is_said:
+                case TextDelta(text) if is_said and text:
                     await self._emit(Text(text))
                 case ReasoningDelta(text):
                     await self._emit(Thought(text))
@@ -268,7 +274,7 @@ class Running(Generic[Output]):
             run.rounds,
             committed,
             talk,
-            usage_of(run.usages),
+            Usage() if self._turns is None else self._turns.usage,
             (*run.facts, *(self._turns.facts if self._turns is not None else ())),
             defect,
         )

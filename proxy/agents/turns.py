@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec import structs
 
+from proxy.agents.results import Usage, usage_of
 from proxy.agents.tracing import Spans
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.requests import Request
@@ -39,6 +40,10 @@ class ModelTurns(RunTurns):
     @property
     def facts(self) -> tuple[Fact, ...]:
         return tuple(fact for turn in self.turns for fact in turn.facts)
+
+    @property
+    def usage(self) -> Usage:
+        return usage_of(one for turn in self.turns for one in turn.spent.reported)
 
     async def prepare(self, request: Request) -> PreparedRequest:
         # without arguments `super` finds the class as it was before it had slots

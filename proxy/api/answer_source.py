@@ -7,7 +7,7 @@ prompt that proves too long, and notes what happens.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeAlias
 
 from proxy.api.client_connection import ClientConnection
@@ -91,36 +91,30 @@ class ShownEvents:
             self._live.note_progress(event)
 
 
+@dataclass(eq=False)
 class AnswerSource(ABC):
     """Answers one request with the events that it yields, and collects the facts about them.
 
-    Its `turn` is the one that is answered now; `headers` are sent to the backend. What the client
-    gets is recorded in `live`, and by a `recorder`.
+    Its `turn` is the one that is answered now; the headers of `upstream` are sent to the backend.
+    What the client gets is recorded in `live`, and by a `recorder`.
     """
 
-    def __init__(
-        self,
-        turn: Turn,
-        terms: SlotTerms,
-        live: LiveRequest,
-        answering: Answering,
-        *,
-        headers: dict[str, str],
-        recorder: ExchangeRecorder | None = None,
-    ) -> None:
-        self.turn = turn
-        self._terms = terms
-        self._live = live
-        self._answering = answering
-        self._upstream = headers
-        self._recorder = recorder
-        self._shown = ShownEvents(live, terms.window)
-        live.facts_so_far = lambda: self.facts
+    turn: Turn
+    terms: SlotTerms
+    live: LiveRequest
+    answering: Answering
+    _: KW_ONLY
+    upstream: dict[str, str]
+    recorder: ExchangeRecorder | None = None
+
+    def __post_init__(self) -> None:
+        self._shown = ShownEvents(self.live, self.terms.window)
+        self.live.facts_so_far = lambda: self.facts
 
     @property
     def backend(self) -> str:
         """The backend's name, for headers and errors."""
-        return self._terms.backend.name
+        return self.terms.backend.name
 
     @property
     @abstractmethod
@@ -153,18 +147,18 @@ class AnswerSource(ABC):
 
     def close(self) -> None:
         """Record how the answer ended, and drop the reference back to this."""
-        live = self._live
+        live = self.live
         live.facts, live.facts_so_far = self.facts, None
         live.set_backend(self.backend)
         if self.is_done:
             live.outcome = outcome(live.facts)
 
     def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
-        return self._answering.begin(first)
+        return self.answering.begin(first)
 
     def headers(self) -> Mapping[str, str]:
         headers = {"x-temper-backend": self.backend}
-        if prefix := self._upstream.get(PREFIX_HEADER):
+        if prefix := self.upstream.get(PREFIX_HEADER):
             headers[PREFIX_HEADER] = prefix
         if shape := context(self.turn.facts):
             headers["x-temper-context"] = shape
@@ -186,7 +180,7 @@ class AnswerSource(ABC):
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
-        return batches if self._recorder is None else self._recorder.record_answer(batches)
+        return batches if self.recorder is None else self.recorder.record_answer(batches)
 
     async def _send_whole(
         self, batches: ReplyEvents, connection: ClientConnection, timeouts: StreamTimeouts
@@ -198,7 +192,7 @@ class AnswerSource(ABC):
                 async for batch in batches:
                     # a turn that was restarted, with a shorter prompt, starts once more
                     if builder is None or isinstance(batch[0], ReplyStarted):
-                        builder = self._answering.builder(batch[0])
+                        builder = self.answering.builder(batch[0])
                     for event in batch:
                         builder.add(event)
         except TemperError as error:
@@ -208,7 +202,7 @@ class AnswerSource(ABC):
                 return
             for event in rest:
                 builder.add(event)
-        body = (builder or self._answering.builder(None)).build()
+        body = (builder or self.answering.builder(None)).build()
         reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}
         await connection.respond(200, {**self.headers(), **reported}, body)
 
@@ -227,7 +221,7 @@ class SingleTurn(AnswerSource):
         return self.turn.state is TurnState.DONE
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
-        live, terms = self._live, self._terms
+        live, terms = self.live, self.terms
         sink = self._sink_to(stream) if stream is not None else None
         live.wait(terms.load)
         async with terms.slot():
@@ -236,7 +230,7 @@ class SingleTurn(AnswerSource):
             while not is_over:
                 try:
                     batches = converse(
-                        self.turn, terms.backend, self._upstream, live.attempt, sink=sink
+                        self.turn, terms.backend, self.upstream, live.attempt, sink=sink
                     )
                     try:
                         async for batch in batches:
@@ -268,7 +262,7 @@ class SingleTurn(AnswerSource):
 
     async def _shorten(self, overflow: ContextOverflow) -> bool:
         """Start over with a shorter prompt; return whether it could be shortened."""
-        shorter = self._terms.shorter
+        shorter = self.terms.shorter
         if shorter is None or self._shortenings == MOST_SHORTENINGS:
             return False
         self._shortenings += 1

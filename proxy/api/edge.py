@@ -9,7 +9,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from types import MappingProxyType
 
 from fastapi import FastAPI
@@ -68,6 +68,7 @@ class OpenPaths:
 _OPEN_PATHS = OpenPaths()
 
 
+@dataclass(eq=False)
 class Edge:
     """Refuses requests without access, and finds the endpoint of all others.
 
@@ -79,21 +80,15 @@ class Edge:
     All else goes to `app`.
     """
 
-    def __init__(
-        self,
-        app: FastAPI,
-        endpoints: Mapping[str, Callable[[], Endpoint]],
-        access: Access,
-        fronts: Fronts,
-        *,
-        paths: OpenPaths = _OPEN_PATHS,
-        origins: Sequence[str] = (),
-    ) -> None:
-        self.app = app
-        self._endpoints = endpoints
-        self._access = access
-        self._fronts = fronts
-        self._paths = paths
+    app: FastAPI
+    endpoints: Mapping[str, Callable[[], Endpoint]]
+    access: Access
+    fronts: Fronts
+    _: KW_ONLY
+    paths: OpenPaths = _OPEN_PATHS
+    origins: InitVar[Sequence[str]] = ()
+
+    def __post_init__(self, origins: Sequence[str]) -> None:
         self._enter: ASGIApp = self._receive
         if origins:  # before the checks, because a browser's preflight request has no key
             self._enter = CORSMiddleware(
@@ -113,7 +108,7 @@ class Edge:
         request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{secrets.token_hex(12)}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
-        state["front"] = front = self._fronts.of(path, headers)
+        state["front"] = front = self.fronts.of(path, headers)
         written = request_id.encode()
         own_headers = [(b"x-request-id", written)]
         if front.id_header != "x-request-id":
@@ -131,17 +126,17 @@ class Edge:
     async def _serve(
         self, connection: ClientConnection, path: str, headers: Mapping[str, str]
     ) -> None:
-        access, scope = self._access, connection.scope
+        access, scope = self.access, connection.scope
         owner = access.owner_of(headers)
-        is_open = path in self._paths.probes
+        is_open = path in self.paths.probes
         if not is_open and not access.allows_host(headers.get("host", "")):
             await refuse(connection, HostNotAllowed())
-        elif not is_open and owner is None and path not in self._paths.public:
+        elif not is_open and owner is None and path not in self.paths.public:
             was_sent = not _KEY_HEADERS.isdisjoint(headers)
             await refuse(connection, NotAuthorized(was_sent=was_sent))
         else:
             scope["state"]["owner"] = owner or ""
-            make = self._endpoints.get(path) if scope["method"] == "POST" else None
+            make = self.endpoints.get(path) if scope["method"] == "POST" else None
             if make is None:
                 await self.app(scope, connection.receive, connection.send)
             else:

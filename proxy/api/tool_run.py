@@ -63,7 +63,7 @@ class ToolRun(AnswerSource):
             terms,
             live,
             prepared.answering,
-            headers=prepared.headers,
+            upstream=prepared.headers,
             recorder=recorder,
         )
         self._turns = turns
@@ -97,11 +97,11 @@ class ToolRun(AnswerSource):
         return self._run.stop not in (None, Stop.CANCELLED)
 
     async def begin(self, ask: Ask) -> Turn:
-        self._live.round += 1
-        if self._recorder is not None:
-            self._recorder.begin_round()
+        self.live.round += 1
+        if self.recorder is not None:
+            self.recorder.begin_round()
         self.turn = await self._turns.begin(ask)
-        self._live.prefix_broken = self._live.prefix_broken or self._turns.prefix_broken
+        self.live.prefix_broken = self.live.prefix_broken or self._turns.prefix_broken
         return self.turn
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
@@ -111,11 +111,11 @@ class ToolRun(AnswerSource):
 
     async def answer(self, turn: Turn) -> ReplyEvents:
         """Stream what the turn lets out, while a slot of the backend is held."""
-        live = self._live
-        live.wait(self._terms.load)
-        async with self._terms.slot():
-            live.admit(self._terms.share(turn))
-            replying = converse(turn, self._terms.backend, self._upstream, live.attempt)
+        live = self.live
+        live.wait(self.terms.load)
+        async with self.terms.slot():
+            live.admit(self.terms.share(turn))
+            replying = converse(turn, self.terms.backend, self.upstream, live.attempt)
             try:
                 async with aclosing(replying) as batches:
                     async for batch in batches:
@@ -125,13 +125,13 @@ class ToolRun(AnswerSource):
                 live.release()
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-        self._live.ask_person(call.id, tool.server, tool.own_name)
+        self.live.ask_person(call.id, tool.server, tool.own_name)
         return await self._person.ask(tool, arguments)
 
     def _note_call(self, called: Called) -> None:
         number, status = len(self._run.rounds) + 1, called.status.value
         self._ran.append(ToolRan(called.server, called.own_name, status, number))
-        self._live.end_call(
+        self.live.end_call(
             ToolRecord(
                 called.server,
                 called.own_name,
@@ -161,8 +161,8 @@ class ToolRun(AnswerSource):
                     self._shown.note(shown)
                     yield shown
         finally:
-            if self._recorder is not None:
-                self._recorder.end_run(self._run.terms, self._run.rounds)
+            if self.recorder is not None:
+                self.recorder.end_run(self._run.terms, self._run.rounds)
 
     def _with_rounds(self, batch: Sequence[ReplyEvent]) -> Sequence[ReplyEvent]:
         """Report the rounds before the end, if the client wants to send them back."""

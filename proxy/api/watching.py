@@ -7,6 +7,7 @@ a slow watcher gets the whole state again.
 import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +28,6 @@ from proxy.observability.history import BUCKETS, STEP, CountsBySpan
 from proxy.observability.peer_workers import SharedCounts
 from proxy.observability.rows import OVER, PendingCall, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.processes.fleet import Condition
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services
 
@@ -55,35 +55,27 @@ class _Look(msgspec.Struct, frozen=True):
     window: int | None = None
 
 
+@dataclass(eq=False, slots=True)
 class Watching:
     """What pages are told of a board and of the models behind it; `pause` is in seconds."""
 
-    def __init__(
-        self,
-        board: Board,
-        services: Services,
-        about: About,
-        *,
-        tools: "ToolHosting | None" = None,
-        shared: SharedCounts | None = None,
-        pause: float = PAUSE,
-    ) -> None:
-        self.board = board
-        self.about = about
-        self.tools = tools
-        self._services = services
-        self._shared = shared
-        self._pause = pause
-        self._watchers = 0
-        self._looking: asyncio.Task[None] | None = None
-        self._seen: dict[str, _Look] = {}
+    board: Board
+    services: Services
+    about: About
+    _: KW_ONLY
+    tools: "ToolHosting | None" = None
+    shared: SharedCounts | None = None
+    pause: float = PAUSE
+    _watchers: int = 0
+    _looking: asyncio.Task[None] | None = None
+    _seen: dict[str, _Look] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
         return self._watchers >= MOST_WATCHERS
 
     async def look(self) -> None:
-        await asyncio.gather(*map(self._look_at, self._services))
+        await asyncio.gather(*map(self._look_at, self.services))
 
     def state(self) -> InitialState:
         board = self.board
@@ -109,7 +101,7 @@ class Watching:
             watcher = Watcher(self, state)
             yield _event("state", state)
             while True:
-                await asyncio.sleep(self._pause)
+                await asyncio.sleep(self.pause)
                 if events := watcher.news():
                     yield events
 
@@ -137,20 +129,20 @@ class Watching:
         try:
             async with asyncio.timeout(_PATIENCE):
                 state = await service.condition()
-                found = msgspec.structs.replace(before, state=state.value)
-                if state is Condition.LOADED:
+                found = msgspec.structs.replace(before, state=state)
+                if state == "loaded":
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
-                    found = _Look(state.value, name, service.parallel or known.slots, known.window)
+                    found = _Look(state, name, service.parallel or known.slots, known.window)
         except (TimeoutError, BackendFailed, InvalidRequest):
-            found = msgspec.structs.replace(before, state=Condition.FAILED.value)
+            found = msgspec.structs.replace(before, state="failed")
         self._seen[service.title] = found
 
     def totals(self) -> CountsBySpan:
-        return self.board.totals(self._shared.others() if self._shared is not None else ())
+        return self.board.totals(self.shared.others() if self.shared is not None else ())
 
     def cards(self) -> tuple[ModelCard, ...]:
-        return tuple(map(self._card, self._services))
+        return tuple(map(self._card, self.services))
 
     def tool_cards(self) -> tuple[ToolServerCard, ...]:
         return self.tools.cards(self.board.tool_calls) if self.tools is not None else ()

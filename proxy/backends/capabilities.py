@@ -16,14 +16,14 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Parsing, Question, Request
 from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.dialects.lenient_json import as_object
 from proxy.dialects.openai_chat.thinking import EFFORT, VARIABLES, thinking_fields
 from proxy.errors import BackendRefused
-from proxy.guardrails.contents import plain_message
 from proxy.guardrails.formats.hermes import HermesConvention
-from proxy.guardrails.history_repair.history import fit_roles
+from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.schemas.schema import simplify, simplify_for_grammar
-from proxy.inference.prepared import PromptFormat
+from proxy.inference.prepared import ANSWER_FORM, PromptFormat
 
 logger = logging.getLogger(__name__)
 
@@ -220,15 +220,16 @@ def without(question: Question, lacks: Lacks) -> Question:
 
 
 def _template(lacks: Lacks) -> Template:
-    system = SystemRole.ANYWHERE
+    system: SystemRole = "anywhere"
     if Capability.SYSTEM_ROLE in lacks:
-        system = SystemRole.NOWHERE
+        system = "nowhere"
     elif Capability.LATE_SYSTEM in lacks or Capability.REPEATED_ROLES in lacks:
-        system = SystemRole.FIRST
+        system = "first"
     return Template(
-        has_developer=system is SystemRole.ANYWHERE and Capability.DEVELOPER_ROLE not in lacks,
+        has_developer=system == "anywhere" and Capability.DEVELOPER_ROLE not in lacks,
         system=system,
         alternates=Capability.REPEATED_ROLES in lacks,
+        prefill=Capability.PREFILL not in lacks,
     )
 
 
@@ -236,9 +237,7 @@ def _messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...
     """Fold and merge messages; the user goes on where the model may not."""
     fitted = fit_roles(messages, _template(lacks), [])
     is_unasked = Capability.USERLESS in lacks and all(one.role != "user" for one in fitted)
-    if is_unasked or (Capability.PREFILL in lacks and _ends_with_model(fitted)):
-        return (*fitted, plain_message("user", "Continue."))
-    return fitted
+    return (*fitted, CONTINUE) if is_unasked else fitted
 
 
 def _ends_with_model(messages: tuple[Message, ...]) -> bool:
@@ -265,9 +264,20 @@ def _with_simple_schemas(question: Question, lacks: Lacks) -> Question:
     schema = question.schema
     return replace(
         question,
+        request=_with_simple_form(question.request) if question.checks_answer else question.request,
         tools=tuple(simplify(tool, is_further=True) for tool in question.tools),
         schema=None if schema is None else simplify_for_grammar(schema),
     )
+
+
+def _with_simple_form(request: Request) -> Request:
+    form = as_object(json.parse(request.fields.get(ANSWER_FORM, b"{}")))
+    described = as_object(form.get("json_schema"))
+    if not (schema := as_object(described.get("schema"))):
+        return request
+    simple: JsonObject = {**described, "schema": simplify_for_grammar(schema)}
+    written = json.dump({**form, "json_schema": simple})
+    return replace(request, fields={**request.fields, ANSWER_FORM: written})
 
 
 def in_words(question: Question, lacks: Lacks) -> Question:

@@ -61,7 +61,7 @@ from proxy.errors import (
 MODELS = "/v1/models"
 HEALTH_PATIENCE = 2.0
 
-_MOST_REFUSALS = 3  # that are acted on for one question
+_MOST_REFUSALS = 3  # that are acted on for one request
 
 _LAST = (ReplyFinished, StreamedError)
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
@@ -76,8 +76,7 @@ class OutgoingQuestion:
     """A question as it goes out, which may be put otherwise than the client's.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
-    a time of the event loop, `lacks` what the engine was known to lack by then, and `refused` how
-    many refusals of the same question have taught that.
+    a time of the event loop, `lacks` what the engine was known to lack by then.
     """
 
     path: str
@@ -86,7 +85,6 @@ class OutgoingQuestion:
     may_pause: bool = False
     began_at: float = 0.0
     lacks: Lacks = field(default_factory=dict)
-    refused: int = 0
     has_begun: bool = False
 
 
@@ -244,9 +242,9 @@ class HttpBackend(ABC):
                 return
             attempt = again
 
-    async def _put(self, question: Question, lacks: Lacks, refused: int = 0) -> OutgoingQuestion:
+    async def _put(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
         attempt = await self.prepare(without(question, lacks), lacks)
-        attempt.lacks, attempt.refused = lacks, refused
+        attempt.lacks = lacks
         return attempt
 
     async def _without_refused(
@@ -268,10 +266,12 @@ class HttpBackend(ABC):
             if missing in attempt.lacks:
                 continue
             lacks = {**attempt.lacks, missing: known}
-            again = await self._put(question, lacks, attempt.refused + 1)
+            again = await self._put(question, lacks)
             if again.body != attempt.body:
                 self.learnt.add(question.request.model, missing, known)
-                if not (is_lost or attempt.has_begun or again.refused > _MOST_REFUSALS):
+                question.refusals.acted += 1
+                is_too_late = attempt.has_begun or question.refusals.acted > _MOST_REFUSALS
+                if not (is_lost or is_too_late):
                     return again
                 break
         return ReplyUnreadable(error.message) if is_lost else None

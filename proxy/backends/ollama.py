@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from proxy.backends.capabilities import Lacks, in_words
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading, ReplyDecoder
-from proxy.backends.ollama_models import Fitting, ModelDetails, OllamaModels, complete_name
+from proxy.backends.ollama_models import USUAL, Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -42,7 +42,7 @@ VERSION = "/api/version"
 
 _WITH_EFFORTS = ("gptoss", "gpt-oss")
 _CUT_PROMPT = "no user query found"  # of a prompt that was cut although it must not be
-_USUAL = 4096  # tokens of a window that nobody has chosen
+_CHARACTERS = 3  # bytes of a body for a token of its prompt, or more
 _SMALL = 8192  # tokens; the first request of most agents is longer
 _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 
@@ -100,6 +100,11 @@ class Ollama(HttpBackend):
         if not isinstance(error, BackendRefused):
             raise error
         name = self._meant(attempt.question.request.model)
+        is_cut = _CUT_PROMPT in error.message
+        if is_cut and await self._models.widen(name, len(attempt.body) // _CHARACTERS):
+            wider = await self.prepare(attempt.question, attempt.lacks)
+            wider.lacks = attempt.lacks
+            return wider
         raise await self._cause(error, attempt.question, name) from error
 
     def readdress(self, passage: PassthroughRequest) -> PassthroughRequest:
@@ -156,7 +161,7 @@ class Ollama(HttpBackend):
             param = next((one for one in _THINKING if one in question.request.fields), None)
             return InvalidRequest(f"{refusal.message}. Leave it out, or take another model.", param)
         if _CUT_PROMPT in refusal.message:
-            return ContextOverflow(refusal.message, None, await self._models.window(name) or _USUAL)
+            return ContextOverflow(refusal.message, None, await self._models.window(name) or USUAL)
         if refusal.status != 404:
             return refusal
         try:

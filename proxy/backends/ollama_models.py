@@ -7,7 +7,7 @@ because Ollama reloads a model if a question asks for another window.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from proxy.backends.client import BackendModel
@@ -20,6 +20,8 @@ TAGS = "/api/tags"
 SHOW = "/api/show"
 RUNNING = "/api/ps"
 GENERATE = "/api/generate"
+
+USUAL = 4096  # tokens of a window that nobody has chosen
 
 _DEFAULT_PLACES = ("library/", "registry.ollama.ai/library/")
 _LOOKUP = 10.0  # seconds for a small answer
@@ -51,6 +53,7 @@ class ModelDetails:
         return None if self.capabilities is None else capability in self.capabilities
 
 
+@dataclass(eq=False, slots=True)
 class OllamaModels:
     """Looks at the models of one Ollama.
 
@@ -58,30 +61,22 @@ class OllamaModels:
     `patience` seconds at most.
     """
 
-    def __init__(
-        self,
-        server: HttpBackend,
-        num_ctx: int | None = None,
-        fitting: Fitting | None = None,
-        *,
-        patience: float = _LOOKUP,
-    ) -> None:
-        self._server = server
-        self._num_ctx = num_ctx
-        self._fitting = fitting
-        self._patience = patience
-        self._shown: dict[str, ModelDetails] = {}
-        self._decided: dict[str, int | None] = {}
-        self._ours: set[str] = set()
+    server: HttpBackend
+    num_ctx: int | None = None
+    fitting: Fitting | None = None
+    patience: float = field(default=_LOOKUP, kw_only=True)
+    _shown: dict[str, ModelDetails] = field(default_factory=dict)
+    _decided: dict[str, int | None] = field(default_factory=dict)
+    _ours: set[str] = field(default_factory=set)
 
     async def list_models(self) -> tuple[BackendModel, ...]:
-        return self._server.read_models(await self._server.fetch(TAGS), "models", "name")
+        return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
 
     async def show(self, name: str, *, afresh: bool = False) -> ModelDetails | None:
         """Return what is told of a model, None where nothing is; never raises."""
         if afresh or name not in self._shown:
             try:
-                told = await self._server.submit(SHOW, {"model": name}, self._patience)
+                told = await self.server.submit(SHOW, {"model": name}, self.patience)
                 fits = await self._largest(name, as_object(told.get("model_info")))
                 self._shown[name] = replace(_read_shown(name, told), fitting=fits)
             except (BackendFailed, ContextOverflow):
@@ -115,25 +110,39 @@ class OllamaModels:
                     self._ours.add(name)
                 wanted = self._choose_window(name) or own or self._shown[name].fitting
                 return self._decided.setdefault(name, wanted)
-            return self._num_ctx or own
+            return self.num_ctx or own
         return self._decided[name]
+
+    async def widen(self, name: str, tokens: int) -> bool:
+        """Have a window of so many tokens asked for from now on; reports whether that is more.
+
+        It grows to what the model was made for, or to what fits. What the operator wants stays as
+        it is, and so does a model that somebody else has loaded.
+        """
+        shown, window = self._shown.get(name), await self.window(name) or USUAL
+        most = (shown.fitting or shown.trained or 0) if shown is not None else 0
+        wanted = min(most, max(tokens, 2 * window))
+        if self.num_ctx is not None or name not in self._ours or wanted <= window:
+            return False
+        self._decided[name] = wanted
+        return True
 
     def _choose_window(self, name: str) -> int | None:
         """Return what the operator wants, no more than the model was made for."""
         shown = self._shown.get(name)
-        return _at_most(self._num_ctx, shown.trained if shown is not None else None)
+        return _at_most(self.num_ctx, shown.trained if shown is not None else None)
 
     async def unload(self) -> None:
         """Have the models unloaded that were not there before; never raises."""
         for name in sorted(self._ours):
             with suppress(BackendFailed, ContextOverflow):
                 body: JsonObject = {"model": name, "keep_alive": 0}
-                await self._server.submit(GENERATE, body, min(_FAREWELL, self._patience))
+                await self.server.submit(GENERATE, body, min(_FAREWELL, self.patience))
         self._ours.clear()
 
     async def _largest(self, name: str, told: JsonObject) -> int | None:
         """Find the largest window that fits, if that is wanted: sizes are in the list only."""
-        if self._fitting is None or self._num_ctx is not None:
+        if self.fitting is None or self.num_ctx is not None:
             return None
         try:
             models = await self.list_models()
@@ -142,13 +151,13 @@ class OllamaModels:
         for model in models:
             size = model.details.get("size")
             if model.id == _add_tag(name) and isinstance(size, int):
-                return await asyncio.to_thread(self._fitting, told, size)
+                return await asyncio.to_thread(self.fitting, told, size)
         return None
 
     async def _running(self) -> dict[str, int | None]:
         """Return the windows of the models that are loaded, None where it is not told."""
         try:
-            found = models_in(await self._server.fetch(RUNNING), "models", "name")
+            found = models_in(await self.server.fetch(RUNNING), "models", "name")
         except (BackendFailed, ContextOverflow):
             return {}
         return {

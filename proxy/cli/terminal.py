@@ -61,32 +61,32 @@ class Terminal:
 
     def serve(self, address: "PublicAddress", *, awaits_model: bool) -> None:
         """Print the address for clients, once the model is loaded."""
-        if awaits_model and StartStage.READY not in self._stages.values():
+        if awaits_model and "ready" not in self._stages.values():
             self._address = address
         else:
             self._announce(address, address.backend)
 
     def follow(self, progress: StartProgress) -> None:
-        is_new = self._stages.get(progress.name) is not progress.stage
+        is_new = self._stages.get(progress.name) != progress.stage
         self._stages[progress.name] = progress.stage
-        if progress.stage is StartStage.STARTING:
+        if progress.stage == "starting":
             self._begun[progress.name] = self._clock()
         if self._bar is not None:
             self._draw(self._bar, progress)
         elif is_new:
-            self.say(f"llama-server: {progress.stage.value}")
-        if progress.stage is StartStage.READY:
+            self.say(f"llama-server: {progress.stage}")
+        if progress.stage == "ready":
             self._finish(progress.name)
 
     def _draw(self, bar: Progress, progress: StartProgress) -> None:
         name = progress.name
-        if progress.stage in (StartStage.READY, StartStage.FAILED):
+        if progress.stage in ("ready", "failed"):
             if (task := self._tasks.pop(name, None)) is not None:
                 bar.remove_task(task)
             if not self._tasks:
                 bar.stop()
             return
-        told = escape(self._shorten(f"{progress.stage.value} {name}"))
+        told = escape(self._shorten(f"{progress.stage} {name}"))
         if name not in self._tasks:
             self._tasks[name] = bar.add_task(told, total=None, share="")
             bar.start()

@@ -3,7 +3,7 @@
 The window is that of one slot as the backend reports it, never assumed; a mode may narrow it.
 """
 
-from enum import Enum
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -16,13 +16,8 @@ _ANSWER_SHARE = 0.25
 _MOST_RESERVED = 0.5
 
 
-class BudgetMode(Enum):
-    """Who decides on the window: the backend, the operator, or the hardware: all, or half."""
-
-    BACKEND = "backend"
-    MANUAL = "manual"
-    FULL = "full"
-    FAST = "fast"
+# Who decides on the window: the backend, the operator, or the hardware: all, or half.
+BudgetMode: TypeAlias = Literal["backend", "manual", "full", "fast"]
 
 
 class TokenBudget(msgspec.Struct, frozen=True):
@@ -53,15 +48,15 @@ class Window(msgspec.Struct, frozen=True):
     """
 
     slot: int
-    mode: BudgetMode = BudgetMode.BACKEND
+    mode: BudgetMode = "backend"
     limit: int | None = None
     doubt: float = 1.0
 
     @property
     def size(self) -> int:
         """The window that is used; never more than the slot has."""
-        wanted = self.slot // 2 if self.mode is BudgetMode.FAST else self.slot
-        if self.limit is None or self.mode is BudgetMode.BACKEND:
+        wanted = self.slot // 2 if self.mode == "fast" else self.slot
+        if self.limit is None or self.mode == "backend":
             return wanted
         return min(wanted, self.limit)
 

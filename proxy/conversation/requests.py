@@ -102,6 +102,12 @@ class Parsing(Enum):
     OURS = "ours"
 
 
+class RefusalCount(msgspec.Struct):
+    """How many refusals of engines were acted on for one request."""
+
+    acted: int = 0
+
+
 class Question(msgspec.Struct, frozen=True):
     """One attempt: the request with the messages and tools that are really sent.
 
@@ -110,7 +116,8 @@ class Question(msgspec.Struct, frozen=True):
     model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
     `resets_cache` forbids continuing from a cached prompt, `calls_singly` reports that the model is
     not made for several calls in one reply. At one of the `stops` the reply is to end, as at those
-    that the client has named.
+    that the client has named. With `checks_answer` the answer is held against the client's own
+    form, whatever of that the engine gets. The `refusals` are those of all attempts.
     """
 
     request: Request
@@ -123,6 +130,8 @@ class Question(msgspec.Struct, frozen=True):
     resets_cache: bool = False
     calls_singly: bool = False
     stops: tuple[str, ...] = ()
+    checks_answer: bool = False
+    refusals: RefusalCount = msgspec.field(default_factory=RefusalCount)
 
     @property
     def stop_strings(self) -> tuple[str, ...]:

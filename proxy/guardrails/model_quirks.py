@@ -5,39 +5,32 @@ Profiles fill this in; the guardrails read it and know no model by name.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import Literal, TypeAlias
 
 from proxy.guardrails.offer import TextPolicy
 
-
-class Replay(Enum):
-    """Which earlier thoughts of the model go back to it: none, those since the user spoke, all."""
-
-    NONE = "none"
-    LAST = "last"
-    FULL = "full"
+# Which earlier thoughts of the model go back to it: none, those since the user spoke, all.
+Replay: TypeAlias = Literal["none", "last", "full"]
 
 
-class SystemRole(Enum):
-    """Where a chat template takes system messages."""
-
-    ANYWHERE = "anywhere"
-    FIRST = "first"
-    NOWHERE = "nowhere"
+# Where a chat template takes system messages.
+SystemRole: TypeAlias = Literal["anywhere", "first", "nowhere"]
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     """What a chat template takes.
 
-    With `alternates` it demands user and assistant in turns. `control_tokens` are the strings that
-    structure its prompts and must not come from anywhere else.
+    With `alternates` it demands user and assistant in turns; without `prefill` the last message
+    must not be the model's own. `control_tokens` are the strings that structure its prompts and
+    must not come from anywhere else.
     """
 
     has_developer: bool = True
-    system: SystemRole = SystemRole.ANYWHERE
+    system: SystemRole = "anywhere"
     alternates: bool = False
     control_tokens: tuple[str, ...] = ()
+    prefill: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +47,7 @@ class Quirks:
     syntaxes: tuple[str, ...] = ()
     text_policy: TextPolicy = TextPolicy.AUTO
     convention: str = ""
-    replay: Replay = Replay.FULL
+    replay: Replay = "full"
     template: Template = Template()
     calls_in_parallel: bool = True
     resets_state: bool = False

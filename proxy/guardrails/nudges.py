@@ -58,6 +58,11 @@ def correct_silence(offer: OfferedTools) -> tuple[Message, ...]:
     return (user_message(f"Your reply was empty. {_what_to_do(offer)}"),)
 
 
+def correct_cut_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
+    cut = "Your reply was cut off before the call was complete: make it shorter."
+    return _reply(written, f"{cut} {_what_to_do(offer)}")
+
+
 def correct_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]:
     wrong = f"Your answer has the wrong form: {'; '.join(problems)}."
     return _reply(written, f"{wrong} Answer with valid JSON only.")

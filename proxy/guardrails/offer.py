@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -43,16 +44,10 @@ class Mode(Enum):
     ON = "on"
 
 
-class Part(Enum):
-    """What can be left out of the guardrails, in order to measure what it is worth."""
-
-    RESCUE = "rescue"
-    REPAIR = "repair"
-    NUDGE = "nudge"
-    CONSTRAINED = "constrained"
-    RESPOND = "respond"
-    LOOPS = "loops"
-    COMPACTION = "compaction"
+# What can be left out of the guardrails, in order to measure what it is worth.
+Part: TypeAlias = Literal[
+    "rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction"
+]
 
 
 class OfferedTools(msgspec.Struct, frozen=True):
@@ -65,7 +60,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     `completed` are the calls of the history that have a result; `loop` is the one it ends in.
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
     names the only tools of the client that may be called, where it says so. Unless it `repairs`,
-    names and arguments count as they were written.
+    names and arguments count as they were written; unless it `rescues`, text is never a call.
     """
 
     tools: tuple[Tool, ...]
@@ -84,6 +79,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     allowed: frozenset[str] | None = None
     repairs: bool = True
+    rescues: bool = True
     denied: tuple[WrittenCall, ...] = ()
 
     @property
@@ -97,6 +93,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def readable_syntaxes(self) -> tuple[Syntax, ...]:
+        if not self.rescues:
+            return ()
         if self.answer_schema is not None:
             return tuple(syntax for syntax in self.syntaxes if syntax.is_marked)
         return self.syntaxes

@@ -101,7 +101,8 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     `text` is everything said and responded, in order; `calls` are the wishes to run a client's
     tool, unchecked. `is_cut_off` reports that the model was stopped within a call, `is_botched`
-    that `text` contains a call nobody can read; it contains those `doubted`, too.
+    that `text` contains a call nobody can read; `markup` is its end from such a call on. The text
+    contains those `doubted`, too.
     """
 
     text: str = ""
@@ -112,6 +113,11 @@ class ReadReply(msgspec.Struct, frozen=True):
     is_botched: bool = False
     facts: tuple[Fact, ...] = ()
     doubted: tuple[Doubted, ...] = ()
+    markup: str = ""
+
+    @property
+    def words(self) -> str:
+        return self.text.removesuffix(self.markup)
 
 
 @dataclass(slots=True)
@@ -133,7 +139,8 @@ class ReplyReader:
         self._labels = LabelSplitter() if offer.has_labels else None
         self._syntaxes = offer.readable_syntaxes
         self._names = (*offer.callable_names, *offer.aliases)
-        self._named = () if offer.answer_schema is not None else syntaxes_for(offer.everything)
+        is_plain = offer.answer_schema is not None or not offer.rescues
+        self._named = () if is_plain else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
@@ -152,6 +159,7 @@ class ReplyReader:
         self._is_cut_off = False
         self._refusal: Reason | None = None
         self._is_broken = False
+        self._markup_at: int | None = None  # the pieces of text before a call that is none
         self._goes_on = False
 
     def read(self, event: ReplyEvent) -> list[Heard]:
@@ -206,6 +214,7 @@ class ReplyReader:
             is_botched=self._is_broken,
             facts=tuple(self._facts),
             doubted=tuple(self._doubted),
+            markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
 
     def _hear_split(self, spoken: list[Spoken]) -> list[Heard]:
@@ -257,8 +266,7 @@ class ReplyReader:
             case findings.LeftOut(what):
                 self._facts.append(Dropped(what))
             case findings.EarlierThoughts(is_over):
-                self._end_thoughts()
-                self._is_broken &= not is_over
+                self._end_thoughts(is_over=is_over)
         return []
 
     def _find(self, found: findings.FoundCalls) -> list[Heard]:
@@ -376,8 +384,10 @@ class ReplyReader:
         streamed = decoder.text  # differs from the whole only where a surrogate is broken
         return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
 
-    def _end_thoughts(self) -> None:
+    def _end_thoughts(self, *, is_over: bool) -> None:
         """Set aside the calls found so far as thoughts; refuse them if these went on behind."""
+        if is_over:
+            self._is_broken, self._markup_at = False, None
         rescued = [fact for fact in self._facts if isinstance(fact, Rescued)]
         if self._goes_on:
             self._facts = [fact for fact in self._facts if fact not in rescued]
@@ -428,6 +438,8 @@ class ReplyReader:
             if text.lstrip().startswith(tuple(chain.from_iterable(marked))):
                 self._facts.append(Dropped("cut_off_call"))
                 return []
+        if self._markup_at is None and refusal in (*_BOTCHED, Reason.CUT_OFF):
+            self._markup_at = len(self._text)
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)

@@ -5,8 +5,7 @@ It knows marks only. Backends that split reasoning themselves never need it.
 
 import re
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.rescue.values.cursor import Literals
@@ -14,12 +13,7 @@ from proxy.guardrails.rescue.values.cursor import Literals
 Spoken: TypeAlias = ReasoningDelta | TextDelta
 
 
-class _SplitterPlace(Enum):
-    START = "start"
-    WITHIN = "within"
-    BETWEEN = "between"
-    HEADER = "header"
-    ANSWERING = "answering"
+_SplitterPlace: TypeAlias = Literal["start", "within", "between", "header", "answering"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +89,7 @@ class ReasoningSplitter:
     else leaves at once. A header that addresses a tool is left to the rescue, with all behind it.
     """
 
-    _place: _SplitterPlace = _SplitterPlace.START
+    _place: _SplitterPlace = "start"
     _block: _MarkedBlock = _CHANNELS[_FINAL]
     _partial: str = ""
     _spaces: list[str] = field(default_factory=list)
@@ -105,7 +99,7 @@ class ReasoningSplitter:
     _spoken: list[Spoken] = field(default_factory=list)
 
     def feed(self, text: str) -> list[Spoken]:
-        if self._place is _SplitterPlace.ANSWERING:
+        if self._place == "answering":
             return [TextDelta(text)] if text else []
         while text:
             text = self._read_on(text)
@@ -113,13 +107,13 @@ class ReasoningSplitter:
 
     def take_space(self) -> str:
         """Return the white space that the reply began with: what follows it is no text."""
-        is_first = self._place is _SplitterPlace.START and not self._partial
+        is_first = self._place == "start" and not self._partial
         return self._take_spaces() if is_first else ""
 
     def finish(self) -> list[Spoken]:
         """Return what was held back; a block that was never closed goes on to its end."""
         held, self._partial = self._take_spaces() + self._partial, ""
-        if self._place is not _SplitterPlace.WITHIN:
+        if self._place != "within":
             self._answer(held)
         else:
             is_start = self._block.kind is ReasoningDelta and self._is_block_blank
@@ -128,12 +122,12 @@ class ReasoningSplitter:
 
     def _read_on(self, text: str) -> str:
         """Read before the answer, and return what is left; white space before no mark is text."""
-        if self._place is _SplitterPlace.HEADER:
+        if self._place == "header":
             return self._read_header(text)
-        if self._place is _SplitterPlace.WITHIN:
+        if self._place == "within":
             return self._read_block(text)
         head = self._partial + text if self._partial else text.lstrip()
-        if not self._partial and self._place is _SplitterPlace.START:
+        if not self._partial and self._place == "start":
             self._spaces.append(text[: len(text) - len(head)])
         mark = _MARKS.at(head, 0, is_finished=False) if self._patience else ""
         self._partial = head if mark is None else ""
@@ -143,7 +137,7 @@ class ReasoningSplitter:
             return self._answer(self._take_spaces() + head)
         self._patience -= 1
         if mark in _HEADER_STARTS:
-            self._place = _SplitterPlace.HEADER
+            self._place = "header"
             return head
         self._enter(_BLOCKS.get(mark))
         return head[len(mark) :]
@@ -176,7 +170,7 @@ class ReasoningSplitter:
 
     def _enter(self, block: _MarkedBlock | None) -> None:
         """Begin a block, or end the one before; either swallows white space."""
-        self._place = _SplitterPlace.WITHIN if block else _SplitterPlace.BETWEEN
+        self._place = "within" if block else "between"
         self._spaces = []
         if block is not None:
             self._block, self._is_block_blank = block, True
@@ -202,7 +196,7 @@ class ReasoningSplitter:
 
     def _answer(self, text: str) -> str:
         """Emit what stands outside of any block; from there on, everything does."""
-        self._place = _SplitterPlace.ANSWERING if text else self._place
+        self._place = "answering" if text else self._place
         self._emit(TextDelta, text)
         return ""
 

@@ -20,10 +20,10 @@ def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
 
     `LAST` keeps those behind the last message of the user. Messages without thoughts stay the same.
     """
-    if replay is Replay.FULL:
+    if replay == "full":
         return messages
     spoken = [place for place, message in enumerate(messages) if message.role == "user"]
-    end = len(messages) if replay is Replay.NONE else max(spoken, default=0)
+    end = len(messages) if replay == "none" else max(spoken, default=0)
     return tuple(
         _drop_thoughts(message) if place < end and message.role == "assistant" else message
         for place, message in enumerate(messages)

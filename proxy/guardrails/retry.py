@@ -55,6 +55,7 @@ class Failure:
 
     attempt: Attempt
     defect: Defect
+    objection: str = ""
 
 
 def next_attempt(

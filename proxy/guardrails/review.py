@@ -24,6 +24,7 @@ from proxy.guardrails.rescue.copies import is_same
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_answer
+from proxy.guardrails.schemas.coercion import unescape_values
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import is_asked_about, looks_like_call
@@ -34,6 +35,7 @@ NewId: TypeAlias = Callable[[], str]
 
 _NO_FUNCTION = "no_function"
 _CUT_OFF = ("length", "content_filter")
+_WHOLE = ("stop", "tool_calls", "function_call")
 
 
 class _JudgedCall(msgspec.Struct, frozen=True):
@@ -43,6 +45,7 @@ class _JudgedCall(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
     defect: Defect | None = None
     problem: str | None = None
+    objection: str = ""
 
 
 def review(
@@ -63,7 +66,7 @@ def review(
     facts = reply.facts
     if not reply.is_botched and _declines(whole, offer):
         answer = reply.text if reply.text.strip() else nudges.NO_TOOL_FITS
-        reason = _finish_reason(reply.reason, ())
+        reason = _finish_reason(reply, ())
         return Accepted(answer, (), reason, (*facts, Dropped("no_function")))
     if len(whole) < len(reply.calls):
         facts += (Refused("cut_off"),)
@@ -112,21 +115,23 @@ def _judge_all(
     # later calls were to follow the one with a defect
     before = takewhile(lambda one: one.defect is None, judged)
     good = tuple(one.call for one in before if one.call is not None)
-    answer = Accepted(reply.text, good, _finish_reason(reply.reason, good), reply.facts)
-    bad = [(one.defect, one.problem or "") for one in judged if one.defect is not None]
+    answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
+    bad = next((one for one in judged if one.defect is not None), None)
     if reply.is_botched:
-        bad, judged = [(Defect.BROKEN_ARGUMENTS, "its JSON is broken")], [_JudgedCall(None)]
-    if not bad:
+        answer = replace(answer, text=reply.words)
+        named, problem = _find_name(reply.markup, offer), "its JSON is broken"
+        bad = _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem, named)
+        judged = [bad]
+    if bad is None or bad.defect is None:
         return answer
-    defect, problem = bad[0]
-    if defect is Defect.LOOP:
+    if bad.defect is Defect.LOOP:
         nudge = nudges.report_withheld_call(reply.text, offer)
     elif any(one.call is None for one in judged):
-        nudge = nudges.correct_broken_call(reply.text, problem, offer)
+        nudge = nudges.correct_broken_call(reply.text, bad.problem or "", offer)
     else:
         answers = [(one.call, one.problem) for one in judged if one.call is not None]
         nudge = nudges.correct_calls(reply.text, answers, taken)
-    return Rejected(defect, nudge, answer, reply.facts)
+    return Rejected(bad.defect, nudge, answer, reply.facts, bad.objection)
 
 
 def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
@@ -156,44 +161,54 @@ def _judge_call(
         defect, describe = Defect.UNKNOWN_TOOL, nudges.describe_unknown_tool
         if tool is not None:
             defect, describe = Defect.WRONG_TOOL, nudges.describe_wrong_tool
-        return _JudgedCall(named, (), defect, describe(written.name, offer))
+        return _JudgedCall(named, (), defect, describe(written.name, offer), written.name)
     renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)
-    checked = arguments.check(tool, written.arguments, may_close=may_close)
+    values = written.arguments
+    if isinstance(values, dict) and "\\_" in written.name:  # what escapes names escapes values
+        values = unescape_values(values)
+    checked = arguments.check(tool, values, may_close=may_close)
     if isinstance(checked, arguments.BrokenArguments):
-        return _JudgedCall(None, renamed, Defect.BROKEN_ARGUMENTS, checked.problem)
+        objection = f"{tool.name}: {checked.problem}"
+        return _JudgedCall(None, renamed, Defect.BROKEN_ARGUMENTS, checked.problem, objection)
     facts = (*renamed, *checked.facts)
     if isinstance(checked, arguments.InvalidArguments):
         problem = nudges.describe_invalid_arguments(checked.violations, offer)
         call = ToolCall(call_id, tool.name, json.dump_text(checked.value))
-        return _JudgedCall(call, facts, Defect.INVALID_ARGUMENTS, problem)
+        objection = f"{tool.name}: {'; '.join(map(str, checked.violations))}"
+        return _JudgedCall(call, facts, Defect.INVALID_ARGUMENTS, problem, objection)
     call = ToolCall(call_id, tool.name, checked.text)
     is_mended = any(isinstance(fact, Repaired | Coerced) for fact in checked.facts)
     if is_mended and not offer.repairs:
         return _object_to_repair(call, checked.facts, offer)
-    objection = object_to(call.name, checked.value, offer, insistence=insistence)
-    return _JudgedCall(call, facts, *(objection or ()))
+    found = object_to(call.name, checked.value, offer, insistence=insistence)
+    return _JudgedCall(call, facts, *found, tool.name) if found else _JudgedCall(call, facts)
 
 
 def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _JudgedCall:
     places = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(places) < len(facts):
         problem = "The arguments are not valid JSON"
-        return _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem)
+        return _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem, call.name)
     wrong = [Violation(place, "another type") for place in places]
     problem = nudges.describe_invalid_arguments(wrong, offer)
-    return _JudgedCall(call, (), Defect.INVALID_ARGUMENTS, problem)
+    return _JudgedCall(call, (), Defect.INVALID_ARGUMENTS, problem, call.name)
 
 
 def _judge_text(
     reply: ReadReply, offer: OfferedTools, facts: tuple[Fact, ...], insistence: int
 ) -> Verdict:
     cut_off = reply.is_cut_off or bool(reply.calls)
-    reason = _finish_reason(reply.reason, ())
+    reason = _finish_reason(reply, ())
     reason = "length" if cut_off and reason == "stop" else reason
     answer = Accepted(reply.text, (), reason, facts)
     demands_call = offer.text_policy is TextPolicy.REQUIRE
     if not demands_call and reason in _CUT_OFF:
         return answer
+    if cut_off or (reason == "length" and not reply.text.strip()):
+        nudge = nudges.correct_cut_call(reply.words, offer)
+        objection = reply.calls[-1].name if reply.calls else _find_name(reply.markup, offer)
+        fallback = replace(answer, text=reply.words)
+        return Rejected(Defect.CUT_OFF, nudge, fallback, facts, objection)
     if steps := offer.missing_steps:
         nudge = nudges.correct_early_answer(reply.text, steps, insistence)
         return Rejected(Defect.STEP_MISSING, nudge, answer, facts)
@@ -201,20 +216,19 @@ def _judge_text(
         return _judge_announcement(answer, offer)
     if insistence and not demands_call and nudges.is_done(reply.text):
         return replace(answer, text="")
-    if _is_doubtful(reply, offer):
-        nudge = nudges.correct_doubtful_call(_said_beside(reply), offer)
-        denied = tuple(call for one in reply.doubted if one.is_denied for call in one.calls)
-        return Rejected(Defect.DOUBTFUL, nudge, answer, facts, denied)
-    return _judge_prose(answer, offer)
+    return _judge_doubted(reply, answer, offer) or _judge_prose(answer, offer)
 
 
-def _is_doubtful(reply: ReadReply, offer: OfferedTools) -> bool:
-    """Return whether to ask if a call is meant: never about what the user asked to be shown."""
-    if offer.text_policy is TextPolicy.ACCEPT or offer.answer_schema is not None:
-        return False
+def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
+    """Ask whether calls are meant, but for what the user asked to be shown."""
     calls = [call for one in reply.doubted for call in one.calls]
+    may_ask = offer.text_policy is not TextPolicy.ACCEPT and offer.answer_schema is None
     shown = any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
-    return bool(calls) and not shown
+    if not (calls and may_ask) or shown:
+        return None
+    denied = tuple(call for one in reply.doubted if one.is_denied for call in one.calls)
+    nudge = nudges.correct_doubtful_call(_said_beside(reply), offer)
+    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, denied=denied)
 
 
 def _said_beside(reply: ReadReply) -> str:
@@ -223,6 +237,11 @@ def _said_beside(reply: ReadReply) -> str:
     for one in reply.doubted:
         text = text.replace(one.source, "")
     return text
+
+
+def _find_name(text: str, offer: OfferedTools) -> str:
+    """Find the tool that a text names; "" where it names none."""
+    return next((one for one in offer.callable_names if one in text), "")
 
 
 def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
@@ -239,7 +258,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
     is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
     if not is_told and looks_like_call(text, offer.tools, offer.quotable):
         nudge = nudges.correct_unknown_syntax(offer)
-        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts)
+        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, _find_name(text, offer))
     return _judge_announcement(answer, offer)
 
 
@@ -262,8 +281,12 @@ def _judge_answer(answer: Accepted, schema: JsonSchema) -> Verdict:
             return Rejected(Defect.INVALID_ANSWER, nudge, answer, answer.facts)
 
 
-def _finish_reason(written: str, calls: Sequence[ToolCall]) -> str:
-    """Make the finish reason agree with what the client gets; `length` and others stay."""
-    if written in ("stop", "tool_calls", "function_call"):
+def _finish_reason(reply: ReadReply, calls: Sequence[ToolCall]) -> str:
+    """Make the finish reason agree with what the client gets; `length` stays where a call is cut.
+
+    vLLM says it beside whole calls as well.
+    """
+    is_cut = reply.is_cut_off or Refused("cut_off") in reply.facts
+    if reply.reason in _WHOLE or (calls and reply.reason == "length" and not is_cut):
         return "tool_calls" if calls else "stop"
-    return written
+    return reply.reason

@@ -26,6 +26,7 @@ class Defect(Enum):
     INVALID_ANSWER = "invalid_answer"
     LOOP = "loop"
     STEP_MISSING = "step_missing"
+    CUT_OFF = "cut_off"
     NOT_CONTINUED = "not_continued"
 
 
@@ -42,13 +43,15 @@ class Rejected(msgspec.Struct, frozen=True):
     """A reply worth another attempt.
 
     `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
-    that can be made of it, in case there is no further attempt. Those `denied` are not to be made.
+    that can be made of it, in case there is no further attempt. `objection` tells people the tool,
+    and what is wrong with the call. Calls that are `denied` are not to be made.
     """
 
     defect: Defect
     nudge: Messages
     fallback: Accepted
     facts: tuple[Fact, ...] = ()
+    objection: str = ""
     denied: tuple[WrittenCall, ...] = ()
 
 

@@ -29,7 +29,7 @@ from proxy.guardrails.tool_prompts.conventions import find_convention
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
-_KINDS = {Part.NUDGE: AttemptKind.NUDGED, Part.CONSTRAINED: AttemptKind.CONSTRAINED}
+_KINDS = {"nudge": AttemptKind.NUDGED, "constrained": AttemptKind.CONSTRAINED}
 
 # conventions with a form for answers, which stands for the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
@@ -39,7 +39,8 @@ class Policy(msgspec.Struct, frozen=True):
     """What the operator, or one request, decided about the guardrails.
 
     The `text_policy` is that of the model's `quirks` where it is None. `attempts` bounds the
-    generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
+    generations per request; `is_strict` turns an exhausted ladder into an error, and if it
+    `explains` a sentence stands where there would be no answer. A model that has
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
     last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
     a row that failed it is told so. `workflow` are the operator's rules of order for the model.
@@ -60,6 +61,7 @@ class Policy(msgspec.Struct, frozen=True):
     most_failures: int = transcript.MOST_FAILURES
     without: frozenset[Part] = frozenset()
     shows_pieces: bool = False
+    explains: bool = True
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
@@ -150,12 +152,19 @@ def begin(
         quirks=policy.quirks if is_touched else GENERIC,
         is_observed=plan.is_untouchable,
         # a call that is shown is shown repaired
-        streams_calls=policy.streams_calls and request.stream and Part.REPAIR not in policy.without,
+        streams_calls=policy.streams_calls and request.stream and "repair" not in policy.without,
         left_out=policy.left_out,
         shows_pieces=request.stream or policy.shows_pieces,
     )
     is_strict = policy.is_strict and is_touched
-    return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
+    return Turn(
+        prepared,
+        new_id,
+        may_retry,
+        attempts=policy.attempts,
+        is_strict=is_strict,
+        explains=policy.explains,
+    )
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
@@ -163,7 +172,7 @@ def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     if is_last:
         notes = (nudges.demand_last_answer(rounds.made),) if rounds.made else ()
         return notes, (RoundsExceeded(rounds.made),), True
-    is_left_out = Part.LOOPS in plan.policy.without
+    is_left_out = "loops" in plan.policy.without
     if offer is None or offer.choice is not ToolUse.AUTO or is_left_out:
         return _NO_ENDING
     if transcript.is_stuck(rounds, plan.policy.most_rounds):
@@ -186,7 +195,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     offer = OfferedTools(
         request.tools,
         text_policy,
-        () if Part.RESCUE in policy.without else _syntaxes(policy.quirks, respond),
+        _syntaxes(policy.quirks, respond),
         respond,
         request.tool_choice,
         request.parallel_tool_calls,
@@ -196,12 +205,11 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
-        None
-        if Part.LOOPS in policy.without
-        else transcript.find_loop(completed, policy.most_repeats),
+        None if "loops" in policy.without else transcript.find_loop(completed, policy.most_repeats),
         policy.quirks.aliases,
         request.allowed_tools,
-        Part.REPAIR not in policy.without,
+        "repair" not in policy.without,
+        "rescue" not in policy.without,
     )
     is_none = request.tool_choice is ToolUse.NONE
     return _without_tools(offer, policy.quirks) if is_none else offer
@@ -215,7 +223,7 @@ def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools |
 
 
 def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool | None:
-    is_left_out = Part.RESPOND in policy.without
+    is_left_out = "respond" in policy.without
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
         return None
     is_due = policy.quirks.offers_respond and text_policy is TextPolicy.AUTO

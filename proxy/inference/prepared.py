@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Messages
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Question, RefusalCount, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.facts import Fact
 from proxy.guardrails.history_repair.history import fit_roles
@@ -79,6 +79,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     streams_calls: bool = False
     left_out: frozenset[AttemptKind] = frozenset()
     shows_pieces: bool = False
+    refusals: RefusalCount = msgspec.field(default_factory=RefusalCount)
 
     def question(
         self,
@@ -88,7 +89,8 @@ class PreparedTurn(msgspec.Struct, frozen=True):
         most_tokens: int | None = None,
     ) -> Question:
         """Word an attempt; a reply may have `most_tokens`, None leaves that to the client."""
-        omits = self.omits - {ANSWER_FORM} if attempt.kind is AttemptKind.ANSWER else self.omits
+        is_answer = attempt.kind is AttemptKind.ANSWER
+        omits = self.omits - {ANSWER_FORM} if is_answer else self.omits
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         messages = self.messages + nudges
         return replace(
@@ -97,4 +99,6 @@ class PreparedTurn(msgspec.Struct, frozen=True):
             schema=schema,
             resets_cache=self.quirks.resets_state and attempt.kind is not AttemptKind.AS_ASKED,
             calls_singly=not self.quirks.calls_in_parallel,
+            checks_answer=is_answer,
+            refusals=self.refusals,
         )

@@ -60,11 +60,15 @@ from proxy.inference.sent_answer import SentAnswer
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An answer, with the `listening` that can show it and what its reply cost."""
+    """An answer, with the `listening` that can show it and what its reply cost.
+
+    `is_markup` says that the text is probably a call that no reader knows.
+    """
 
     answer: Accepted
     listening: reply_reader.TurnReader
     usage: UsageReported | None
+    is_markup: bool = False
 
 
 class BestCandidate:
@@ -73,18 +77,15 @@ class BestCandidate:
     def __init__(self) -> None:
         self.found: Candidate | None = None
 
-    def offer(self, candidate: Candidate, *, is_meant: bool, is_resumed: bool) -> None:
+    def offer(self, candidate: Candidate, *, is_resumed: bool) -> None:
         """Take the candidate if it is better.
 
         What the client has seen the beginning of is not replaced by text that was rejected later
-        (`is_resumed`), and no text by that of a constrained attempt, which nobody was meant to see.
+        (`is_resumed`).
         """
-        if self.found is None or candidate.answer.calls:
-            self.found = candidate
-            return
-        best = self.found.answer
-        is_said = bool(candidate.answer.text.strip()) and not (is_resumed or best.calls)
-        if is_said and (is_meant or not best.text.strip()):
+        best = self.found
+        is_said = bool(candidate.answer.text.strip()) and not is_resumed
+        if best is None or candidate.answer.calls or (is_said and not best.answer.calls):
             self.found = candidate
 
 
@@ -92,25 +93,23 @@ _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 class UsageTotals:
-    """Adds up what backends report; `first_reply` is the first one's length in tokens, if known."""
+    """What the backend has `reported` of each attempt."""
 
     def __init__(self) -> None:
-        self.first_reply: int | None = None
-        self._attempts = 0
-        self._sums: dict[str, int] = {}
+        self.reported: list[UsageReported] = []
 
-    def add(self, reported: UsageReported) -> None:
-        if not self._attempts:
-            self.first_reply = _count(reported.usage, "completion_tokens")
-        self._attempts += 1
-        for name in _COUNTED:
-            self._sums[name] = self._sums.get(name, 0) + (_count(reported.usage, name) or 0)
+    @property
+    def first_reply(self) -> int | None:
+        """The length of the first reply in tokens, if known."""
+        return _count(self.reported[0].usage, "completion_tokens") if self.reported else None
 
     def annotate(self, usage: UsageReported) -> UsageReported:
         """Return the usage with a member `temper` for all attempts, if there were several."""
-        if self._attempts < 2:
+        if len(self.reported) < 2:
             return usage
-        sums: JsonObject = {"attempts": self._attempts, **self._sums}
+        sums: JsonObject = {"attempts": len(self.reported)}
+        for name in _COUNTED:
+            sums[name] = sum(_count(one.usage, name) or 0 for one in self.reported)
         return replace(usage, usage={**usage.usage, "temper": sums})
 
 
@@ -123,6 +122,14 @@ MayRetry: TypeAlias = Callable[[], bool]
 
 CUT_OFF = "length"
 _MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
+_SAID = (
+    Defect.PROSE,
+    Defect.ANNOUNCED,
+    Defect.DOUBTFUL,
+    Defect.INVALID_ANSWER,
+    Defect.STEP_MISSING,
+    Defect.EMPTY,
+)
 _WHOLE = ("stop", "tool_calls")
 _LEAST_TOKENS = 512
 
@@ -157,12 +164,14 @@ class Turn:
         *,
         attempts: int,
         is_strict: bool,
+        explains: bool = True,
     ) -> None:
         self._prepared = prepared
         self._new_id = new_id
         self._may_retry = may_retry
         self._attempts = attempts
         self._is_strict = is_strict
+        self.explains = explains
         self.state = TurnState.ASKING
         self._attempt = FIRST
         self._failures: list[Failure] = []
@@ -171,7 +180,7 @@ class Turn:
         self.facts: tuple[facts.Fact, ...] = prepared.facts
         self._has_started = False
         self._usage: UsageReported | None = None
-        self._spent = UsageTotals()
+        self.spent = UsageTotals()
         self._best = BestCandidate()
         self._sent = SentAnswer()
         self._shown_by: reply_reader.TurnReader | None = None
@@ -193,8 +202,8 @@ class Turn:
         self._move(TurnState.LISTENING if self._shown_by is None else TurnState.COMMITTED)
         is_constrained = self._attempt.kind is AttemptKind.CONSTRAINED
         most = None
-        if is_constrained and self._spent.first_reply:  # without a call it would have no end
-            most = max(_LEAST_TOKENS, 2 * self._spent.first_reply)
+        if is_constrained and self.spent.first_reply:  # without a call it would have no end
+            most = max(_LEAST_TOKENS, 2 * self.spent.first_reply)
         schema = self._schema() if is_constrained else None
         return self._prepared.question(self._attempt, self._nudges, schema, most)
 
@@ -212,7 +221,7 @@ class Turn:
                 return (event,) if is_first else ()
             case UsageReported():
                 self._usage = event
-                self._spent.add(event)
+                self.spent.reported.append(event)
                 return ()
             case ReplyFinished(reason):
                 return self._judge(reason)
@@ -270,7 +279,8 @@ class Turn:
         if self._prepared.is_observed:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind is AttemptKind.CONSTRAINED:
-            offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
+            policy = TextPolicy.REQUIRE  # the call that was asked for as text is read as one
+            offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
         if self._denied:
             offer = replace(offer, denied=self._denied)
         return reply_reader.GuardedReader(
@@ -348,9 +358,9 @@ class Turn:
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
-        self._failures.append(Failure(self._attempt, rejected.defect))
+        self._failures.append(Failure(self._attempt, rejected.defect, rejected.objection))
         self._denied += rejected.denied
-        self._remember(rejected.fallback)
+        self._remember(rejected)
         self._move(TurnState.ASKING)
         left_out = self._prepared.left_out
         attempt = next_attempt(self._failures, self._text_policy, self._attempts, left_out)
@@ -373,12 +383,15 @@ class Turn:
         offer = self._prepared.offer
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
-    def _remember(self, answer: Accepted) -> None:
+    def _remember(self, rejected: Rejected) -> None:
         """Keep an answer in case nothing better comes; it has to go on where the client stands."""
+        answer = rejected.fallback
+        if self._attempt.kind is AttemptKind.CONSTRAINED:  # whose text nobody was meant to see
+            answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
+            is_markup = rejected.defect is Defect.UNKNOWN_SYNTAX
             self._best.offer(
-                Candidate(answer, self._listening, self._usage),
-                is_meant=self._attempt.kind is not AttemptKind.CONSTRAINED,
+                Candidate(answer, self._listening, self._usage, is_markup),
                 is_resumed=self._shown_by not in (None, self._listening),
             )
 
@@ -387,25 +400,41 @@ class Turn:
         # it was asked for a call, or for anything at all, and gave none
         is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
         is_answer = is_an_answer(failure, self._text_policy)
-        if is_narrated or not is_answer:
+        is_over = is_narrated or not is_answer
+        if is_over:
             self.facts += (facts.LadderEnded(failure.defect.value),)
         if self._is_strict and not is_answer:
             self._move(TurnState.DONE)
-            raise GuardrailsExhausted(len(self._failures), failure.defect.value)
+            raise GuardrailsExhausted(len(defects), failure.defect.value, failure.objection)
         best, open_call = self._best.found, self._sent.open_call
         if open_call and not (best and self._sent.admits(best.answer.calls)):
             self.facts += (facts.BrokeOff(open_call.name),)
             self._move(TurnState.DONE)
             raise CallBrokeOff(len(self._failures), failure.defect.value, open_call.name)
         assert best is not None  # noqa: S101 - every rejection leaves one, unless a call is open
-        return self._complete(best)
+        return self._complete(self._put_in_words(best) if is_over else best)
+
+    def _put_in_words(self, best: Candidate) -> Candidate:
+        """Leave markup out of the last resort, and say what went wrong where the model did not."""
+        text = self._sent.text if best.is_markup else best.answer.text
+        is_said = bool(text.strip()) and all(one.defect in _SAID for one in self._failures)
+        if self.explains and not (is_said or best.answer.calls or self._sent.has_calls):
+            told = self.explanation
+            text = f"{text}\n\n{told}" if text.strip() else text + told
+        return replace(best, answer=replace(best.answer, text=text))
+
+    @property
+    def explanation(self) -> str:
+        """Why no reply was fit, in a sentence: the last objection to a call, if there was one."""
+        found = next((one for one in reversed(self._failures) if one.objection), self._failures[-1])
+        return facts.explain_end(len(self._failures), found.defect.value, found.objection)
 
     def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""
         is_own = self._shown_by in (None, best.listening)
         self._move(TurnState.DONE)
         rest = best.listening.complete(best.answer, is_own=is_own)
-        usage = [self._spent.annotate(best.usage)] if best.usage is not None else []
+        usage = [self.spent.annotate(best.usage)] if best.usage is not None else []
         has_calls = bool(self._sent.calls) and not self._sent.open_call
         reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
         return [*rest, *usage, ReplyFinished(reason)]

@@ -2,21 +2,16 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 from proxy.conversation.tools import Tool, WantedTools
 from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import ToolSource
 
-
-class Offering(Enum):
-    """To whom tools are offered: requests that ask, also those without tools, or all."""
-
-    ASKED = "asked"
-    TOOLLESS = "toolless"
-    ALWAYS = "always"
+# To whom tools are offered: requests that ask, also those without tools, or all.
+Offering: TypeAlias = Literal["asked", "toolless", "always"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +21,7 @@ class OfferPolicy:
     `hosted` are the tools that clients declare as hosted, by the server and tool that do it.
     """
 
-    offering: Offering = Offering.ASKED
+    offering: Offering = "asked"
     owners: frozenset[str] = frozenset()
     hosted: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -58,7 +53,7 @@ class ToolOffer:
             return ()
         offering = self.policy.offering
         is_alone = not own and not wanted
-        is_for_all = offering is Offering.ALWAYS or (offering is Offering.TOOLLESS and is_alone)
+        is_for_all = offering == "always" or (offering == "toolless" and is_alone)
         asked = {(one.server, one.own_name) for each in wanted for one in self._select_wanted(each)}
         known = self._ready_tools()
         named = [one for one in known if (one.server, one.own_name) in asked]

@@ -147,6 +147,7 @@ class RecordedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     workflow: Workflow | None = None
     streams_calls: bool = True
     most_failures: int = MOST_FAILURES
+    explains: bool = False
 
 
 class RecordedCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

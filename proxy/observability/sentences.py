@@ -42,7 +42,7 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
     "clean": ("clean", "Nothing had to be done."),
     "repaired": ("repaired", "Repaired without asking the model again."),
     "retried": ("retried", "The model was asked again, and then it was right."),
-    "exhausted": ("gave up", "No attempt was good; the client got the most faithful reply."),
+    "exhausted": ("gave up", "No attempt was good; the client got what could be used."),
     "failed": ("failed", "The client got an error."),
     "left": ("client left", "The client left before the end, or was cancelled."),
 }

@@ -5,8 +5,7 @@ import logging
 from collections.abc import Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import RestartState
@@ -31,13 +30,8 @@ class StartableServer(Protocol):
     async def stop(self) -> None: ...
 
 
-class Condition(Enum):
-    """How far a model is from answering, as clients see it."""
-
-    LOADED = "loaded"
-    LOADING = "loading"
-    UNLOADED = "unloaded"
-    FAILED = "failed"
+# How far a model is from answering, as clients see it.
+Condition: TypeAlias = Literal["loaded", "loading", "unloaded", "failed"]
 
 
 @dataclass(eq=False, slots=True)
@@ -132,19 +126,19 @@ class Fleet:
         state = self._servers[name].status.state
         match self._swapping.presence(name):
             case Presence.LOADED if state is RestartState.READY:
-                return Condition.LOADED
+                return "loaded"
             case Presence.LOADED if state is RestartState.DOWN:
-                return Condition.FAILED
+                return "failed"
             case Presence.LOADED | Presence.LOADING:
-                return Condition.LOADING
+                return "loading"
             case _:
                 has_failed = self._swapping.has_failed(name, now())
-                return Condition.FAILED if has_failed else Condition.UNLOADED
+                return "failed" if has_failed else "unloaded"
 
     def problem(self, name: str) -> str:
         """Return why a model could not be loaded, "" if it could or nobody has tried."""
         failure = self._failures.get(name)
-        has_failed = failure is not None and self.condition(name) is Condition.FAILED
+        has_failed = failure is not None and self.condition(name) == "failed"
         return str(failure) if has_failed else ""
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ from proxy.errors import LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes import launch
 from proxy.processes.failures import explain_failure
 from proxy.processes.process import LineListener, Process, RunningServer
-from proxy.processes.start_progress import StageListener, StartLog, StartProgress, StartStage
+from proxy.processes.start_progress import StageListener, StartLog, StartProgress
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +71,12 @@ async def start_llama_server(
             base_url = await _wait_until_ready(process, becoming, log, ready_seconds)
             is_ready = True
             await _read_back(plan, server := RunningServer(base_url, api_key, process))
-            on_stage(StartProgress(log.progress.name, StartStage.READY))
+            on_stage(StartProgress(log.progress.name, "ready"))
             yield server
         finally:
             await process.stop()
     except ProcessFailed:
-        on_stage(StartProgress(log.progress.name, StartStage.FAILED))
+        on_stage(StartProgress(log.progress.name, "failed"))
         raise
 
 
@@ -98,7 +98,7 @@ async def _wait_until_ready(
             before = log.progress
             either = asyncio.FIRST_COMPLETED
             await asyncio.wait({ready, exited}, timeout=ready_seconds, return_when=either)
-            downloads = StartStage.DOWNLOADING in (before.stage, log.progress.stage)
+            downloads = "downloading" in (before.stage, log.progress.stage)
             is_over = ready.done() or exited.done()
             goes_on = downloads and log.progress != before and not is_over
         if exited.done():

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Protocol, TypeAlias
 
 from proxy.backends.client import BackendModel, Description, Health, LateBackend, Part, Put
@@ -34,6 +34,7 @@ class Supervised(Protocol):
         """Return where it answers, as soon as it does; raises `ProcessFailed` if it is down."""
 
 
+@dataclass(eq=False)
 class Managed(LateBackend):
     """A backend for a managed server, wherever that is after its latest start.
 
@@ -43,40 +44,32 @@ class Managed(LateBackend):
     seconds, or it lives.
     """
 
-    def __init__(
-        self,
-        server: Supervised,
-        planned: Description,
-        connect: Connect,
-        *,
-        load_wait: float,
-        notice_wait: float = _NOTICED_SECONDS,
-    ) -> None:
-        self._server = server
-        self._planned = planned
-        self._connect = connect
-        self._load_wait = load_wait
-        self._notice_wait = notice_wait
-        self._connected: tuple[ServerAddress, LlamaServer] | None = None
+    server: Supervised
+    planned: Description
+    connect: Connect
+    _: KW_ONLY
+    load_wait: float
+    notice_wait: float = _NOTICED_SECONDS
+    _connected: tuple[ServerAddress, LlamaServer] | None = None
 
     @property
     def name(self) -> str:
-        return self._server.name
+        return self.server.name
 
     @property
     def restarts(self) -> int:
-        return self._server.status.restarts
+        return self.server.status.restarts
 
     @property
     def problem(self) -> str:
         """Why the server does not run, "" while it does or is only being started."""
-        status = self._server.status
+        status = self.server.status
         return status.reason if status.state in (RestartState.WAITING, RestartState.DOWN) else ""
 
     @property
     def is_down(self) -> bool:
         """Whether the server was given up: it is not started again."""
-        return self._server.status.state is RestartState.DOWN
+        return self.server.status.state is RestartState.DOWN
 
     async def close(self) -> None:
         """Close every connection; the server is somebody else's."""
@@ -89,7 +82,7 @@ class Managed(LateBackend):
 
     @property
     def is_granted(self) -> bool:
-        return self._server.status.state in (RestartState.READY, RestartState.DOWN)
+        return self.server.status.state in (RestartState.READY, RestartState.DOWN)
 
     @property
     def news(self) -> str:
@@ -102,25 +95,25 @@ class Managed(LateBackend):
         """Wait until a moment of the loop's clock; raises `BackendUnavailable` then and if down."""
         try:
             async with asyncio.timeout_at(patience):
-                return await self._server.ready()
+                return await self.server.ready()
         except TimeoutError as error:
             raise self.late() from error
         except ProcessFailed as failure:
-            problem = f"is down: {self._server.status.reason or failure}"
+            problem = f"is down: {self.server.status.reason or failure}"
             raise BackendUnavailable(self.name, problem, is_managed=True) from failure
 
     def late(self) -> BackendUnavailable:
         if not self._is_restarting:
             return BackendUnavailable(self.name, "is loading its model", loading=True)
-        return self._fails(f"is being restarted: {self._server.status.reason}")
+        return self._fails(f"is being restarted: {self.server.status.reason}")
 
     @property
     def _is_restarting(self) -> bool:
-        return self._server.status.state is RestartState.WAITING
+        return self.server.status.state is RestartState.WAITING
 
     async def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
         """Ask the server as soon as it is ready, and its successor if it could not be reached."""
-        patience = asyncio.get_running_loop().time() + self._load_wait
+        patience = asyncio.get_running_loop().time() + self.load_wait
         while True:
             address = await self.until_ready(patience)
             server = await self._at(address)
@@ -142,7 +135,7 @@ class Managed(LateBackend):
                 return await backend.models()
             except BackendFailed:  # it has just ended
                 pass
-        return (BackendModel(self._planned.names[0], {}),)
+        return (BackendModel(self.planned.names[0], {}),)
 
     async def describe(self, model: str) -> Description:
         backend = await self._present()
@@ -150,7 +143,7 @@ class Managed(LateBackend):
             described = await backend.describe(model)
             if not described.is_provisional:
                 return described
-        return replace(self._planned, is_provisional=True)
+        return replace(self.planned, is_provisional=True)
 
     async def health(self) -> Health:
         if self.is_down:
@@ -162,16 +155,16 @@ class Managed(LateBackend):
     async def _is_gone(self, address: ServerAddress) -> bool:
         """Wait for the owner to notice the end of a server, which takes milliseconds."""
         clock = asyncio.get_running_loop().time
-        late = clock() + self._notice_wait
+        late = clock() + self.notice_wait
         # each start has a key of its own
-        while (found := self._server.status.address) and found.api_key == address.api_key:
+        while (found := self.server.status.address) and found.api_key == address.api_key:
             if clock() >= late:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)
         return True
 
     async def _present(self) -> LlamaServer | None:
-        address = self._server.status.address
+        address = self.server.status.address
         return None if address is None else await self._at(address)
 
     async def _at(self, address: ServerAddress) -> LlamaServer:
@@ -179,7 +172,7 @@ class Managed(LateBackend):
         before = self._connected
         if before is not None and before[0].api_key == address.api_key:
             return before[1]
-        backend = self._connect(address)
+        backend = self.connect(address)
         self._connected = (address, backend)
         if before is not None:
             await before[1].close()
@@ -190,10 +183,10 @@ class Managed(LateBackend):
         if error.loading:
             return error
         if self.is_down:
-            problem = f"{error.problem} and stays down: {self._server.status.reason}"
+            problem = f"{error.problem} and stays down: {self.server.status.reason}"
             return BackendUnavailable(self.name, problem, is_managed=True)
         return self._fails(f"{error.problem}; it is started again")
 
     def _fails(self, problem: str) -> BackendUnavailable:
-        wait = max(1, math.ceil(self._server.status.retry_after or 0))
+        wait = max(1, math.ceil(self.server.status.retry_after or 0))
         return BackendUnavailable(self.name, problem, is_managed=True, retry_after=wait)

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 _DOTS = 100  # that llama.cpp writes while it loads, in builds that tell at all
 _DOWNLOAD = re.compile(r"Downloading (?P<file>\S+).*?(?P<percent>\d{1,3})%")
@@ -13,14 +12,8 @@ _CURL = re.compile(r"\s*(?P<percent>\d{1,3})\s+[\d.]+[kMGT]?\s+\d{1,3}\s+[\d.]+[
 _LOADING = re.compile(r"loading model(?: '(?P<path>.+)')?")
 
 
-class StartStage(Enum):
-    """How far a start has come; it may fail at any of them."""
-
-    STARTING = "starting"
-    DOWNLOADING = "downloading"
-    LOADING = "loading"
-    READY = "ready"
-    FAILED = "failed"
+# How far a start has come; it may fail at any of them
+StartStage: TypeAlias = Literal["starting", "downloading", "loading", "ready", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +32,7 @@ class StartLog:
     """Follows what a server writes, from its first line until it is ready."""
 
     def __init__(self, name: str) -> None:
-        self.progress = StartProgress(name, StartStage.STARTING)
+        self.progress = StartProgress(name, "starting")
         self.path = ""
 
     def read(self, line: str) -> StartProgress | None:
@@ -49,12 +42,12 @@ class StartLog:
         """
         stage, share = self.progress.stage, self.progress.share
         if said := _DOWNLOAD.search(line) or _CURL.match(line):
-            stage, share = StartStage.DOWNLOADING, min(1.0, int(said["percent"]) / 100)
+            stage, share = "downloading", min(1.0, int(said["percent"]) / 100)
         elif loading := _LOADING.search(line):
-            stage, share = StartStage.LOADING, None
+            stage, share = "loading", None
             self.path = loading["path"] or self.path
         elif line and line.strip(".") == "":
-            stage, share = StartStage.LOADING, min(1.0, len(line) / _DOTS)
+            stage, share = "loading", min(1.0, len(line) / _DOTS)
         found = StartProgress(self.progress.name, stage, share)
         if found == self.progress:
             return None

@@ -94,12 +94,12 @@ def _code(template: str) -> Iterator[str]:
 
 def _system_role(template: str, refusals: str, believed: SystemRole) -> SystemRole:
     if _NO_SYSTEM.search(refusals):
-        return SystemRole.NOWHERE
+        return "nowhere"
     if _ALTERNATION.search(refusals):
         # where the turns are counted, anything but a first system message spoils the count
-        return SystemRole.FIRST if "system" in template else SystemRole.NOWHERE
-    if _SYSTEM_FIRST.search(refusals) or believed is SystemRole.NOWHERE:
-        return SystemRole.FIRST
+        return "first" if "system" in template else "nowhere"
+    if _SYSTEM_FIRST.search(refusals) or believed == "nowhere":
+        return "first"
     return believed
 
 

@@ -64,13 +64,14 @@ class _Answers(_ProfileSection):
 
 
 class _ReasoningSection(_ProfileSection):
-    replay: Replay = Replay.FULL  # the earlier thoughts it wants back; last: since the user spoke
+    replay: Replay = "full"  # the earlier thoughts it wants back; last: since the user spoke
 
 
 class _TemplateSection(_ProfileSection):
     developer: bool = True  # whether it knows the role developer
-    system: SystemRole = SystemRole.ANYWHERE  # where system messages have an effect
+    system: SystemRole = "anywhere"  # where system messages have an effect
     alternates: bool = False  # whether it demands user and assistant in turns
+    prefill: bool = True  # whether the last message may be the model's own
     control_tokens: Texts = ()  # strings that structure its prompts
 
 
@@ -176,7 +177,11 @@ def _profile(read: _File) -> Profile:
         convention="" if convention == "template" else convention,
         replay=read.reasoning.replay,
         template=Template(
-            template.developer, template.system, template.alternates, template.control_tokens
+            template.developer,
+            template.system,
+            template.alternates,
+            template.control_tokens,
+            template.prefill,
         ),
         calls_in_parallel=read.calls.parallel,
         resets_state=read.state.resets,

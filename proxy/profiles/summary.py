@@ -18,7 +18,7 @@ def summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
         "calls": _calls(quirks),
         "tools": f"described {describer or 'by the chat template'}",
         "prose": f"{quirks.text_policy.value}{respond}",
-        "thoughts": f"replayed: {quirks.replay.value}",
+        "thoughts": f"replayed: {quirks.replay}",
         "template": _template(quirks.template),
         "sampling": _sampling(profile.sampling),
         "launch": " ".join(profile.launch_flags),
@@ -39,13 +39,14 @@ def document(recognition: Recognition, quirks: Quirks) -> JsonObject:
         "tools_in_prompt": quirks.convention or None,
         "text_policy": quirks.text_policy.value,
         "offers_respond": quirks.offers_respond,
-        "replay": quirks.replay.value,
+        "replay": quirks.replay,
         "resets_state": quirks.resets_state,
         "aliases": {**quirks.aliases},
         "template": {
             "developer": template.has_developer,
-            "system": template.system.value,
+            "system": template.system,
             "alternates": template.alternates,
+            "prefill": template.prefill,
             "control_tokens": [*template.control_tokens],
         },
         "launch_flags": [*profile.launch_flags],
@@ -61,7 +62,7 @@ def _calls(quirks: Quirks) -> str:
 
 
 def _template(template: Template) -> str:
-    told = [f"system messages {template.system.value}"]
+    told = [f"system messages {template.system}"]
     if template.alternates:
         told.append("user and assistant in turns")
     if not template.has_developer:

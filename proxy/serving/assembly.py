@@ -2,19 +2,17 @@
 
 import difflib
 
-from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.temper_options import workflow_of
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.model_quirks import Replay
-from proxy.guardrails.offer import Mode, Part, TextPolicy
+from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC, Profile
-from proxy.serving.context_fitting import ContextPolicy, FittingMode, Strategy
+from proxy.serving.context_fitting import ContextPolicy, FittingMode
 from proxy.serving.services import ServiceOptions
 from proxy.settings import Settings
 from proxy.settings.sections import Profile as ProfileSettings
@@ -39,7 +37,7 @@ def overrides_of(
     return Overrides(
         known[settings.name] if settings.name is not None else None,
         None if convention == "auto" else "" if convention == "never" else convention,
-        None if replay == "auto" else Replay(replay),
+        None if replay == "auto" else replay,
         setting,
         _SWITCH[settings.thinking],
     )
@@ -67,12 +65,13 @@ def policy_of(settings: Settings) -> Policy:
         # None leaves it to the profile, as nobody said anything
         text_policy=TextPolicy(guardrails.text_policy) if is_decided else None,
         attempts=guardrails.max_attempts,
-        is_strict=guardrails.strict,
+        is_strict=guardrails.strict or guardrails.exhausted == "error",
+        explains=guardrails.exhausted == "explain",
         most_repeats=guardrails.max_repeats,
         most_rounds=guardrails.max_tool_rounds,
         streams_calls=guardrails.stream_calls,
         most_failures=guardrails.max_failed_rounds,
-        without=frozenset(map(Part, guardrails.without)),
+        without=frozenset(guardrails.without),
     )
 
 
@@ -84,7 +83,7 @@ def workflows_of(settings: Settings) -> dict[str, Workflow]:
 def _context(everything: Settings) -> ContextPolicy:
     settings = everything.context
     is_ours = everything.model.source is not None
-    is_left_out = Part.COMPACTION.value in everything.guardrails.without
+    is_left_out = "compaction" in everything.guardrails.without
     rules = Rules(
         has_failed,
         never_clear=frozenset(settings.never_clear),
@@ -94,9 +93,9 @@ def _context(everything: Settings) -> ContextPolicy:
     )
     return ContextPolicy(
         FittingMode.OFF if is_left_out else FittingMode(settings.compaction),
-        Strategy(settings.strategy),
+        settings.strategy,
         settings.window_tokens or None,
         rules,
         # a running server's window counts in part; one that we start is given what it gets
-        BudgetMode.BACKEND if is_ours else BudgetMode(settings.budget),
+        "backend" if is_ours else settings.budget,
     )

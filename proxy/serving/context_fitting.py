@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pin
@@ -64,12 +64,8 @@ class FittingMode(Enum):
     AUTO = "auto"
 
 
-class Strategy(Enum):
-    """How a conversation is shortened."""
-
-    TIERED = "tiered"
-    SLIDING = "sliding"
-    NONE = "none"
+# How a conversation is shortened.
+Strategy: TypeAlias = Literal["tiered", "sliding", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +76,24 @@ class ContextPolicy:
     """
 
     mode: FittingMode = FittingMode.AUTO
-    strategy: Strategy = Strategy.TIERED
+    strategy: Strategy = "tiered"
     limit: int | None = None
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
-    budget: BudgetMode = BudgetMode.BACKEND
+    budget: BudgetMode = "backend"
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
         """Tell how much is used of a slot of so many tokens."""
-        is_plain = self.budget is BudgetMode.BACKEND and self.limit is not None
-        return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit, doubt)
+        is_plain = self.budget == "backend" and self.limit is not None
+        return Window(slot, "manual" if is_plain else self.budget, self.limit, doubt)
 
     def compaction(self, book: TokenBook, window: Window) -> Compaction:
         match self.strategy:
-            case Strategy.TIERED:
+            case "tiered":
                 return Tiered(book, window, self.rules, self.texts)
-            case Strategy.SLIDING:
+            case "sliding":
                 return Sliding(book, window)
-            case Strategy.NONE:
+            case "none":
                 return Reported(Tiered(book, window, self.rules, self.texts))
 
 

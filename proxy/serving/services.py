@@ -113,7 +113,7 @@ class Service:
         if self.name:
             told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
             condition = await self.condition()
-            told["status"] = {"value": condition.value, "failed": condition is Condition.FAILED}
+            told["status"] = {"value": condition, "failed": condition == "failed"}
             return (BackendModel(self.name, {**told, **await self.describe()}),)
         served = await self.backend.models()
         if len(served) != 1:  # a catalogue, in which every entry would cost a question
@@ -130,7 +130,7 @@ class Service:
         """Return whether a request would be answered, be it after a load."""
         if self.fleet is None:
             return await self.backend.health()
-        has_failed = self.fleet.condition(self.name) is Condition.FAILED
+        has_failed = self.fleet.condition(self.name) == "failed"
         return Health.UNREACHABLE if has_failed else Health.READY
 
     async def healths(self) -> dict[str, Health]:
@@ -153,10 +153,10 @@ class Service:
         return told
 
 
-_CONDITIONS = {
-    Health.READY: Condition.LOADED,
-    Health.LOADING: Condition.LOADING,
-    Health.UNREACHABLE: Condition.FAILED,
+_CONDITIONS: dict[Health, Condition] = {
+    Health.READY: "loaded",
+    Health.LOADING: "loading",
+    Health.UNREACHABLE: "failed",
 }
 
 

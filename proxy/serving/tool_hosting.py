@@ -11,7 +11,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import ToolSource
-from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
+from proxy.mcp.offer import OfferPolicy, ToolOffer
 from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
@@ -73,7 +73,7 @@ def hosting_of(
     """Translate who gets which tools, and how far; who waits in `confirmations` goes on."""
     targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
     hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
-    policy = OfferPolicy(Offering(settings.offer), frozenset(settings.owners), hosted)
+    policy = OfferPolicy(settings.offer, frozenset(settings.owners), hosted)
     limits = CallLimits(settings.parallel, settings.call_seconds, settings.result_chars)
     return ToolHosting(
         ToolOffer(policy, source),

@@ -172,7 +172,12 @@ class Guardrails(Section):
     stream_calls: bool = setting(
         True, "show calls while they are written, as far as they are valid"
     )
-    strict: bool = setting(False, "502 instead of the most faithful reply when no attempt was good")
+    exhausted: Literal["explain", "error", "empty"] = setting(
+        "explain",
+        "what stands in place of an answer when no attempt was good: explain (one sentence), error "
+        "(502), empty",
+    )
+    strict: bool = setting(False, 'the same as exhausted = "error"')
     max_attempts: Count = setting(3, "generations that one request may cost, 1 to 3", ge=1, le=3)
     max_repeats: Count = setting(
         3, "times a call may be repeated with the same result before it is withheld", ge=2, le=100

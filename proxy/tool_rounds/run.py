@@ -206,8 +206,9 @@ class Run:
         failed = f"Tools failed {self._failed_rounds} times in a row."
         return self._end_with(Stop.FAILURES, f"{failed} The last result: {last}")
 
-    def fail(self, defect: str) -> None:
-        self.defect = defect
+    def fail(self, defect: str, words: str = "") -> None:
+        """End it as no reply was fit; `words` stand in place of one."""
+        self.defect, self._reply = defect, Reply(words)
         self._end(Stop.EXHAUSTED)
 
     def cancel(self) -> None:

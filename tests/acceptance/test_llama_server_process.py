@@ -17,7 +17,7 @@ from proxy.errors import LaunchFailed, NeverBecameReady
 from proxy.processes.launch import sampling_flags
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import RunningServer
-from proxy.processes.start_progress import StartProgress, StartStage
+from proxy.processes.start_progress import StartProgress
 from proxy.profiles.profile import Sampling
 from tests.fakes.llama import SLOTS, build_model, plan_for, serving
 from tests.patience import PATIENCE_SECONDS
@@ -106,9 +106,9 @@ def test_a_start_is_told_in_stages_and_a_stop_leaves_nothing(scripted_model: Pat
 
     server = asyncio.run(start_and_stop())
     assert [one.stage for one in told] == [
-        StartStage.STARTING,
-        StartStage.LOADING,
-        StartStage.READY,
+        "starting",
+        "loading",
+        "ready",
     ]
     assert any(server.base_url in line for line in lines)
     assert not is_listening(server.base_url)

@@ -5,9 +5,9 @@ answered although the engine refuses it, and the second does not fail first.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -20,6 +20,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
 from tests.fakes.front import Front, in_front_of
+from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, as_object, ask, objects_in, post
 from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening
@@ -28,181 +29,11 @@ pytestmark = pytest.mark.anyio
 
 CITY: JsonObject = {"city": "Paris"}
 WRITTEN = run_on_call(json.dump_text(CITY))
-RICH: JsonObject = {
-    "type": "object",
-    "properties": {
-        "city": {"type": "string", "pattern": "(?!x)[A-Z].*", "maxLength": 20000},
-        "note": "string",
-    },
-    "required": ["city"],
-}
-PICTURE = "iVBORw0KGgo="
 
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@dataclass(frozen=True)
-class Chat:
-    """A conversation, told to Temper in any language of clients.
-
-    `messages` are pairs of a role and words. With `has_tools` the tool of `parameters` is offered;
-    `effort` is what the client says of thoughts.
-    """
-
-    messages: tuple[tuple[str, str], ...] = (("user", "How is the weather in Paris?"),)
-    has_tools: bool = False
-    parameters: JsonObject = field(default_factory=lambda: RICH)
-    effort: str = ""
-    has_picture: bool = False
-
-    def chat(self) -> JsonObject:
-        return {"messages": self._said("image_url"), **self._told("function")} | (
-            {"reasoning_effort": self.effort} if self.effort else {}
-        )
-
-    def responses(self) -> JsonObject:
-        return {"input": self._said("input_image"), "store": False, **self._told("flat")} | (
-            {"reasoning": {"effort": self.effort}} if self.effort else {}
-        )
-
-    def anthropic(self) -> JsonObject:
-        said: JsonObject = {"messages": self._said("image"), "max_tokens": 500}
-        if system := [words for role, words in self.messages if role == "system"]:
-            said["system"] = system[0]
-        if self.effort:
-            said["output_config"] = {"effort": self.effort}
-        return {**said, **self._told("anthropic")}
-
-    def _said(self, kind: str) -> list[JsonValue]:
-        is_kept = (lambda role: role != "system") if kind == "image" else (lambda role: bool(role))
-        said: list[JsonValue] = [
-            {"role": role, "content": words} for role, words in self.messages if is_kept(role)
-        ]
-        if self.has_picture:
-            url = f"data:image/png;base64,{PICTURE}"
-            source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
-            pictures: dict[str, JsonObject] = {
-                "image_url": {"type": "image_url", "image_url": {"url": url}},
-                "input_image": {"type": "input_image", "image_url": url},
-                "image": {"type": "image", "source": {**source}},
-            }
-            said.append({"role": "user", "content": [pictures[kind]]})
-        return said
-
-    def _told(self, kind: str) -> JsonObject:
-        if not self.has_tools:
-            return {}
-        tool: JsonObject = {"name": "get_weather", "description": "Tell the weather."}
-        if kind == "anthropic":
-            return {"tools": [{**tool, "input_schema": self.parameters}]}
-        function: JsonObject = {**tool, "parameters": self.parameters}
-        if kind == "flat":
-            return {"tools": [{"type": "function", "strict": False, **function}]}
-        return {"tools": [{"type": "function", "function": function}]}
-
-
-@dataclass
-class Got:
-    """What a client got; names of calls and words."""
-
-    status: int
-    text: str = ""
-    called: tuple[tuple[JsonValue, JsonValue], ...] = ()
-    error: str = ""
-
-
-PATHS: dict[str, tuple[str, Callable[[Chat], JsonObject]]] = {
-    "chat": ("/v1/chat/completions", Chat.chat),
-    "messages": ("/v1/messages", Chat.anthropic),
-    "responses": ("/v1/responses", Chat.responses),
-}
-EVERYWHERE = tuple((name, stream) for name in PATHS for stream in (False, True))
-
-
-async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> Got:
-    """Ask in a language; the answer is read from the whole body or from the events."""
-    path, write = PATHS[language]
-    body: JsonObject = {"model": "m", "stream": stream, **write(chat)}
-    return await post(front, path, body)
-
-
-async def post(front: Front, path: str, body: JsonObject) -> Got:
-    answer = await front.client.post(path, content=json.dump(body))
-    if not answer.headers["content-type"].startswith("text/event-stream"):
-        return _read(answer.status_code, [answer.json()])
-    said = [line.removeprefix("data: ") for line in answer.text.splitlines()]
-    events = [json.parse(line.encode()) for line in said if line.startswith("{")]
-    return _read(answer.status_code, _objects(events))
-
-
-def _read(status: int, documents: list[JsonObject]) -> Got:
-    """Read a whole answer, or the events of a stream."""
-    got, found = Got(status), Found()
-    for document in documents:
-        if document.get("error"):
-            got.error = f"{document['error']}"
-        for choice in _objects(document.get("choices")):
-            found.add_chat(_object(choice.get("message") or choice.get("delta")))
-        for block in [
-            *_objects(document.get("content")),
-            *_objects([document.get("content_block")]),
-        ]:
-            found.add_block(block)
-        delta = _object(document.get("delta"))
-        found.text += f"{delta.get('text') or ''}"
-        found.extend(f"{delta.get('partial_json') or ''}")
-        is_whole = document.get("object") == "response"
-        if document.get("type") == "response.completed":
-            document, is_whole = _object(document["response"]), True
-        for item in _objects(document.get("output") if is_whole else None):
-            found.add_item(item)
-    got.text = found.text
-    got.called = tuple((name, json.parse(said or "{}")) for name, said in found.calls)
-    return got
-
-
-@dataclass
-class Found:
-    """The words and calls found so far."""
-
-    text: str = ""
-    calls: list[tuple[JsonValue, str]] = field(default_factory=list)
-
-    def extend(self, arguments: str) -> None:
-        if arguments:
-            name, before = self.calls.pop()
-            self.calls.append((name, before + arguments))
-
-    def add_chat(self, message: JsonObject) -> None:
-        self.text += f"{message.get('content') or ''}"
-        for call in _objects(message.get("tool_calls")):
-            function = _object(call["function"])
-            if "name" in function:
-                self.calls.append((function["name"], ""))
-            self.extend(f"{function.get('arguments') or ''}")
-
-    def add_block(self, block: JsonObject) -> None:
-        self.text += f"{block.get('text') or ''}"
-        if block.get("type") == "tool_use":
-            given = block.get("input")
-            self.calls.append((block["name"], json.dump_text(given) if given else ""))
-
-    def add_item(self, item: JsonObject) -> None:
-        if item["type"] == "function_call":
-            self.calls.append((item["name"], f"{item['arguments']}"))
-        for part in _objects(item.get("content")):
-            self.text += f"{part.get('text') or ''}"
-
-
-def _object(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 ENGINES: dict[str, type[HttpBackend]] = {
@@ -214,7 +45,7 @@ ENGINES: dict[str, type[HttpBackend]] = {
 
 @asynccontextmanager
 async def before(
-    engine: str, *scripts: Script | bytes
+    engine: str, *scripts: Script | bytes, documents: Mapping[str, JsonValue] | None = None
 ) -> AsyncGenerator[tuple[Front, HttpBackend], None]:
     """Run Temper before an engine that plays `scripts`."""
     backend = ScriptedBackend(*scripts)
@@ -222,6 +53,7 @@ async def before(
     backend.documents["/api/version"] = {"version": "1"}
     backend.documents["/api/show"] = {"capabilities": ["completion", "tools", "thinking", "vision"]}
     backend.documents["/api/ps"] = {"models": [{"name": "m:latest", "context_length": 4096}]}
+    backend.documents |= documents or {}
     async with listening(backend) as behind:
         adapter = ENGINES[engine](BackendClient(behind.url))
         async with in_front_of(adapter, None, backend) as front:
@@ -556,6 +388,80 @@ async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
+    language: str,
+    stream: bool,
+) -> None:
+    chat = Chat((("user", "word " * 4000),))
+    message = "HTTP 500: no user query found in messages"
+    scripts: list[Script | bytes] = [refused("ollama", 500, message), *[lines("Fine.")] * 2]
+    trained: JsonObject = {"general.architecture": "a", "a.context_length": 32768}
+    documents: dict[str, JsonValue] = {
+        "/api/show": {"capabilities": ["completion"], "model_info": trained},
+        "/api/ps": {"models": []},
+    }
+    async with before("ollama", *scripts, documents=documents) as (front, _):
+        for _ in range(2):
+            got = await ask(front, language, chat, stream=stream)
+            assert (got.error, got.text) == ("", "Fine.")
+        first, *others = front.backend.questions
+    assert "num_ctx" not in first.body.decode()
+    for one in others:
+        assert one.fields["messages"] == first.fields["messages"]
+        assert as_object(one.fields["options"])["num_ctx"] == 8192
+
+
+FORM: JsonObject = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "place",
+        "schema": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(stream: bool) -> None:
+    said = [says("llama-server", f'{{"city": "{one}"}}') for one in ("paris", "PARIS")]
+    refusal = refused("llama-server", 400, PATTERN)
+    scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *said]
+    async with before("llama-server", *scripts) as (front, _):
+        body: JsonObject = {"model": "m", "stream": stream, "response_format": FORM, **TOOLS.chat()}
+        got = await post(front, "/v1/chat/completions", body)
+        asked = front.backend.questions
+    assert (got.error, got.text) == ("", '{"city": "PARIS"}')
+    forms = [json.dump_text(one.fields.get("response_format", "")) for one in asked]
+    assert [("pattern" in form, "city" in form) for form in forms] == [
+        (False, False),
+        (True, True),
+        (False, True),
+        (False, True),
+    ]
+
+
+async def test_r1_a_form_that_nobody_would_check_is_refused_with_the_reason() -> None:
+    async with before("llama-server", refused("llama-server", 400, PATTERN)) as (front, _):
+        body: JsonObject = {"model": "m", "response_format": FORM, **SYSTEM.chat()}
+        got = await post(front, "/v1/chat/completions", body)
+    assert got.status == 400
+    assert "Pattern must start" in got.error
+
+
+async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
+    chat = Chat((("system", "a"), ("user", "b"), ("system", "c")), True, effort="high")
+    first = [refused("openai", 400, one) for one in (QWEN, FIRST)]
+    again = [refused("openai", 400, one) for one in (GRAMMAR, GRAMMAR)]
+    wrong = says("openai", "<tool_call>{broken")
+    async with before("openai", *first, wrong, *again) as (front, _):
+        await ask(front, "chat", chat, stream=False)
+        assert len(front.backend.questions) == 5
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 @pytest.mark.parametrize("engine", ["openai", "llama-server"])
 async def test_r9_a_refused_picture_is_a_named_error(
     engine: str,
@@ -585,9 +491,9 @@ async def test_r10_broken_calls_of_the_history_are_healed(
         got = await _ask_on(front, language, broken, stream=stream)
         (asked,) = front.backend.questions
     assert got.text == "Fine."
-    messages = _objects(asked.fields["messages"])
-    (call,) = [call for one in messages for call in _objects(one.get("tool_calls"))]
-    arguments = _object(call["function"])["arguments"]
+    messages = objects_in(asked.fields["messages"])
+    (call,) = [call for one in messages for call in objects_in(one.get("tool_calls"))]
+    arguments = as_object(call["function"])["arguments"]
     parsed = arguments if engine == "ollama" else json.parse(f"{arguments}".encode())
     assert isinstance(parsed, dict)
 

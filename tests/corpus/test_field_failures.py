@@ -7,6 +7,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Dropped, RejectedReply
+from proxy.guardrails.offer import TextPolicy
 from tests.corpus.cases import STRING, Case, Outcome, ask, make_tool, outcome
 from tests.corpus.spellings import Call
 from tests.fakes.arrivals import chunkings
@@ -96,6 +97,48 @@ def test_an_escaped_underscore_in_a_name_is_one(reply: str, call: Call) -> None:
     ],
 )
 def test_one_that_is_quoted_or_means_no_tool_is_text(reply: str) -> None:
+    found = played(reply)
+    assert (found.calls, found.text) == ((), reply)
+
+
+@pytest.mark.parametrize(
+    ("reply", "call"),
+    [
+        (r"[sports.find\_team(team_name='A\_B')]", ("sports.find_team", {"team_name": "A_B"})),
+        (r"get\_weather(location='A\_B')", ("get_weather", {"location": "A_B"})),
+        (
+            r'<tool_call>{"name": "get\_weather", "arguments": {"location": "A\_B"}}</tool_call>',
+            ("get_weather", {"location": "A_B"}),
+        ),
+    ],
+)
+def test_what_escapes_a_name_escapes_the_values(reply: str, call: Call) -> None:
+    assert calls_of(reply) == [call]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        r"sports.find\_team(team\_name='Real')",  # Mixtral
+        "sports_find_team(team_name='Real')",
+        "sports.findTeam(team_name='Real')",
+        r"[sports\_find\_team(team\_name='Real')]",
+    ],
+)
+def test_a_name_may_be_put_together_otherwise(reply: str) -> None:
+    assert calls_of(reply) == [TEAM]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "sports.find a team(team_name='Real')",
+        "sports.",
+        "calculate(time=5)",
+        "sports: team = 'Real'",
+    ],
+)
+def test_a_part_of_a_name_alone_is_a_word(reply: str) -> None:
     found = played(reply)
     assert (found.calls, found.text) == ((), reply)
 
@@ -247,6 +290,99 @@ def test_a_reply_of_calls_in_python_and_nothing_else_is_read() -> None:
         assert played(reply).calls == ()
 
 
+LONG = ("get_weather", {"location": "it's [here], (there)", "unit": "c"})
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls"),
+    [
+        ("['calculate_final_speed(time=5)']", [FIVE]),  # Arctic
+        ("""['sports.find_team(team_name="Real")']""", [TEAM]),
+        ("""['get_weather(location="Paris")', "calculate_final_speed(time=5)"]""", [RAIN, FIVE]),
+        ("""['get_weather(location="Paris"), calculate_final_speed(time=5)']""", [RAIN, FIVE]),
+        ("""['get_weather(location="Paris"), calculate_final_speed(time=5)]""", [RAIN, FIVE]),
+        ("""["get_weather(location='it\\'s [here], (there)', unit='c')"]""", [LONG]),
+        (r"""["get_weather(location=\"Paris\")"]""", [RAIN]),
+        (
+            """[ 'get_weather({"location": "Paris"})',\n'calculate_final_speed(time=5)' ]""",
+            [RAIN, FIVE],
+        ),
+        (r"['calculate\_final\_speed(time=5)']", [FIVE]),
+        ("```python\n['calculate_final_speed(time=5)']\n```", [FIVE]),
+        ("<|tool_call_start|>['calculate_final_speed(time=5)']<|tool_call_end|>", [FIVE]),
+        ("<tool_call>['calculate_final_speed(time=5)']</tool_call>", [FIVE]),
+        ("[calculate_final_speed(time=5)]\n```", [FIVE]),  # Gemma
+        ("calculate_final_speed(time=5)\n```\n", [FIVE]),
+        ('{"name": "calculate_final_speed", "arguments": {"time": 5}}\n```', [FIVE]),
+    ],
+)
+def test_quotation_marks_and_half_a_fence_around_calls_belong_to_them(
+    reply: str, calls: list[Call]
+) -> None:
+    assert calls_of(reply) == calls
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "['calculate_top_speed(time=5)']",
+        "['calculate_final_speed(time=5)', 'and then']",
+        "['calculate_final_speed(5)']",
+        "The list ['calculate_final_speed(time=5)'] has one.",
+        "Write `['calculate_final_speed(time=5)']`.",
+        "['calculate_final_speed(time=5)', hello",
+    ],
+)
+def test_a_list_of_other_strings_is_an_answer(reply: str) -> None:
+    found = played(reply)
+    assert (found.calls, found.text) == ((), reply)
+
+
+def is_asked_again(reply: str) -> bool:
+    """Play a reply in every chunking; return whether the model is asked for a call instead."""
+    case = Case(reply, reply, ask(tools=TOOLS), policy=TextPolicy.AUTO)
+    found = [outcome(case, pieces) for pieces in chunkings(reply)]
+    assert not any(one.calls for one in found)
+    asked = {any(isinstance(fact, RejectedReply) for fact in one.facts) for one in found}
+    assert len(asked) == 1
+    return asked.pop()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<command_Bash>\n cat TASKS.md</command_Bash>",  # ollama#15573
+        "<Bash_command>cat TASKS.md</Bash_command>",
+        "<Bash:command>cat TASKS.md</Bash:command>",
+        "[get_weather(location=place), calculate_final_speed(time=t)]",  # Mistral Nemo
+        "[get_weather(location=places['x']), calculate_final_speed(time=10/2)]",
+        "['get_weather(location=Paris)', 'calculate_final_speed(time=5)']",  # Arctic
+        "['get_weather(location=Paris), calculate_final_speed(time=5)']",
+        r"[calculate\_final\_speed(time=t)]",  # Mixtral
+        r"calculate\_final\_speed(initial\_speed=v)",
+    ],
+)
+def test_a_call_that_nobody_can_read_is_asked_about(reply: str) -> None:
+    assert is_asked_again(reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<command_line>\n cat TASKS.md</command_line>",
+        "<Bash_output>\n nothing</Bash_output>",
+        "Write <command_Bash>cat</command_Bash> for it.",
+        "`<command_Bash>cat</command_Bash>` is how.",
+        "[get_weather(location=place), and so on]",
+        "['get_news(location=Paris)', 'get_events(time=5)']",
+        "The list ['get_weather(location=Paris)'] has one item.",
+        r"calculate\_top\_speed(initial\_speed=v)",
+    ],
+)
+def test_what_only_resembles_one_is_an_answer(reply: str) -> None:
+    assert not is_asked_again(reply)
+
+
 CSS = ".coin-flip-container {\n  color: red;\n}"
 
 
@@ -363,7 +499,7 @@ def test_it_is_a_call_where_the_tool_exists_and_none_where_one_is_required() -> 
     case = Case("offered", DECLINED, ask(tools=tools))
     assert outcome(case, [DECLINED]).calls == (("no_function", {}),)
     json = Case("JSON", DECLINED, ask(tools=TOOLS, response_format=OBJECT))
-    assert outcome(json, [DECLINED]).text == ""
+    assert "(no_function)" in outcome(json, [DECLINED]).text
     required = Case("required", DECLINED, ask(tools=TOOLS, tool_choice="required"))
     facts = outcome(required, [DECLINED]).facts
     assert any(isinstance(fact, RejectedReply) for fact in facts)

@@ -82,16 +82,21 @@ class ScriptedBackend:
     """The server; the n-th question gets the n-th script, and there must be no further one."""
 
     def __init__(self, *scripts: Script | bytes) -> None:
-        self.questions: list[Asked] = []
+        self.questions: list[Asked]
         self.health = 200
         self.models: JsonValue = {"object": "list", "data": []}
         self.properties: JsonObject | None = None
         self.documents: dict[str, JsonValue] = {}
+        self.play(*scripts)
+        self._arrivals: asyncio.Queue[Asked] = asyncio.Queue()
+        self._probes: asyncio.Queue[int] = asyncio.Queue()
+
+    def play(self, *scripts: Script | bytes) -> None:
+        """Begin anew, with these."""
+        self.questions = []
         self._scripts = [
             Script((script,)) if isinstance(script, bytes) else script for script in scripts
         ]
-        self._arrivals: asyncio.Queue[Asked] = asyncio.Queue()
-        self._probes: asyncio.Queue[int] = asyncio.Queue()
 
     async def asked(self) -> Asked:
         """Wait for the next question that nobody has waited for yet."""

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -76,7 +77,7 @@ class Hosted:
 async def hosting(
     spec: ServerSpec,
     *scripts: bytes,
-    offering: Offering = Offering.ASKED,
+    offering: Offering = "asked",
     owners: frozenset[str] = frozenset(),
     serving: ServerOptions | None = None,
     settles: bool = True,
@@ -327,7 +328,7 @@ async def test_no_address_of_a_clients_choice_is_called(path: str, member: str) 
 
 
 @STRANGER
-@pytest.mark.parametrize("offering", [*Offering])
+@pytest.mark.parametrize("offering", get_args(Offering))
 async def test_a_stranger_gets_no_tool_and_has_none_run(
     tmp_path: Path, offering: Offering, *, stream: bool
 ) -> None:

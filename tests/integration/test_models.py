@@ -137,7 +137,7 @@ async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool)
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
         assert answer.error is not None
         assert answer.error["code"] == "model_loading"
-        assert two.fleet.condition("a").value == "loading"
+        assert two.fleet.condition("a") == "loading"
 
 
 async def test_a_wait_in_vain_that_has_begun_ends_with_an_error_event() -> None:

@@ -49,7 +49,7 @@ class Records:
 def hosting(
     source: FakeSource | None = None,
     *,
-    offering: Offering = Offering.ASKED,
+    offering: Offering = "asked",
     owners: frozenset[str] = frozenset(),
     rounds: int = 10,
     narrates: bool = False,
@@ -109,7 +109,7 @@ async def test_who_does_not_ask_goes_the_usual_way(*, stream: bool) -> None:
     assert "tools" not in answer.report
 
 
-@pytest.mark.parametrize("offering", [Offering.TOOLLESS, Offering.ALWAYS])
+@pytest.mark.parametrize("offering", ["toolless", "always"])
 async def test_requests_without_tools_may_get_some(offering: Offering, *, stream: bool) -> None:
     async with with_tools(FIND, SAYS, tools=hosting(offering=offering)) as front:
         answer = await front.ask({"model": "m", "messages": QUESTION}, stream=stream)
@@ -118,7 +118,7 @@ async def test_requests_without_tools_may_get_some(offering: Offering, *, stream
 
 async def test_a_clients_call_is_its_own_business(*, stream: bool) -> None:
     own = calls("get_weather", '{"city": "Paris"}')
-    async with with_tools(own, tools=hosting(offering=Offering.ALWAYS)) as front:
+    async with with_tools(own, tools=hosting(offering="always")) as front:
         answer = await front.ask(request(), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert offered(front) == ["get_weather", "get_time", "find", "open"]
@@ -132,7 +132,7 @@ async def test_mixed_calls_run_ours_first_and_never_the_clients(*, stream: bool)
         + spoken.end("tool_calls")
     )
     own = calls("get_weather", '{"city": "Paris"}')
-    async with with_tools(mixed, own, tools=hosting(offering=Offering.ALWAYS)) as front:
+    async with with_tools(mixed, own, tools=hosting(offering="always")) as front:
         answer = await front.ask(request(), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
     _, ours, theirs = sent_messages(front, 1)[1:]

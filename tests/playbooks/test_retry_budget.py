@@ -23,7 +23,9 @@ def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
 def test_a_broken_call_is_left_out_where_nobody_may_ask_again() -> None:
     book = refused()
     call(book, "get_weather", "{}")
-    book.expect(ReplyFinished("stop"))
+    problem = "get_weather: /city: is required but missing"
+    told = f"The model gave no usable reply in 1 attempt: invalid arguments ({problem})."
+    book.expect(TextDelta(told), ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
     assert repairs(book.turn.facts) == "rejected=invalid_arguments;withheld=1"

@@ -254,7 +254,7 @@ def test_a_call_that_is_whole_is_closed_although_the_reply_was_cut_off() -> None
     book = begin(streamed(), "get_weather", PARIS)
     book.receive(ReplyFinished("length"))
     assert arguments(book.shown) == PARIS
-    assert book.shown[-1] == ReplyFinished("length")
+    assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
 def test_a_reply_without_an_end_is_cut_off_in_its_call() -> None:

@@ -85,7 +85,10 @@ def test_an_answer_that_begins_with_the_word_is_shown_from_its_beginning() -> No
 def test_it_is_asked_for_only_once(again: str) -> None:
     book = asked_again()
     write(book, again)
-    assert shown_text(book) == again
+    told = "The model gave no usable reply in 2 attempts: a call in an unknown syntax"
+    said = shown_text(book)
+    assert said.startswith(told if again in (HARMONY, HELD[2]) else again)
+    assert said.count(again) == (again not in (HARMONY, HELD[2]))
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
     book.end()

@@ -143,9 +143,9 @@ class Chat:
         room = (known.window or 0) * (known.slots or 1)
         terms = SlotTerms(backend, slot, known.window, room, load, shorter)
         if self.tools is None or not context.owned:
-            answering, headers = prepared.answering, prepared.headers
+            answering, upstream = prepared.answering, prepared.headers
             return SingleTurn(
-                turn, terms, live, answering, headers=headers, recorder=context.recorder
+                turn, terms, live, answering, upstream=upstream, recorder=context.recorder
             )
         # nothing of it is imported where no tool server is configured
         from proxy.api.tool_run import ToolRun

@@ -151,7 +151,8 @@ class _AnswerEncoder:
                 return []
             case ReplyFinished(reason):
                 self._reason = reason
-                return self._blocks.finish()
+                rest = self._blocks.finish()
+                return rest if self._terms.shows_nothing else rest + self._blocks.fill()
             case _:
                 return [] if self._terms.shows_nothing else self._blocks.feed(event)
 

@@ -9,9 +9,9 @@ a script without spaces, for a few characters. `,` and `:` cannot be part of a p
 import tomllib
 import unicodedata
 from dataclasses import dataclass
-from enum import Enum
 from importlib import resources
 from importlib.resources.abc import Traversable
+from typing import Literal, TypeAlias
 
 # Arabic vowel marks may be left out; a Hindi nasal is written with either of two marks.
 _FOLDED = str.maketrans(
@@ -19,16 +19,8 @@ _FOLDED = str.maketrans(
 )
 
 
-class Script(Enum):
-    """What a language is written in; only tables of the script of a sentence are asked."""
-
-    LATIN = "latin"
-    CYRILLIC = "cyrillic"
-    ARABIC = "arabic"
-    DEVANAGARI = "devanagari"
-    HAN = "han"
-    KANA = "kana"
-    HANGUL = "hangul"
+# What a language is written in; only tables of the script of a sentence are asked.
+Script: TypeAlias = Literal["latin", "cyrillic", "arabic", "devanagari", "han", "kana", "hangul"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +90,7 @@ def _find_shipped_folder(package: Traversable) -> Traversable:
 
 
 def _read(file: Traversable) -> Cues:
-    fields = tomllib.loads(file.read_text(encoding="utf-8"))
-    return Cues(script=Script(fields.pop("script")), **fields)
+    return Cues(**tomllib.loads(file.read_text(encoding="utf-8")))
 
 
 def fold(text: str) -> str:

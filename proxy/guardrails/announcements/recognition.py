@@ -24,14 +24,14 @@ _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
 _MOST_SENTENCES = 3
 _ENDS = frozenset(".!?…।؟۔。！？")
-_LETTERS = {
-    Script.LATIN: "a-zà-ɏḀ-ỿ",
-    Script.CYRILLIC: "Ѐ-ӿ",
-    Script.ARABIC: "\u0600-\u06ff",
-    Script.DEVANAGARI: "\u0900-\u097f",
-    Script.HANGUL: "가-힣",
-    Script.KANA: "ぁ-ヿ",
-    Script.HAN: "一-鿿",
+_LETTERS: dict[Script, str] = {
+    "latin": "a-zà-ɏḀ-ỿ",
+    "cyrillic": "Ѐ-ӿ",
+    "arabic": "\u0600-\u06ff",
+    "devanagari": "\u0900-\u097f",
+    "hangul": "가-힣",
+    "kana": "ぁ-ヿ",
+    "han": "一-鿿",
 }
 _LETTER = {script: re.compile(f"[{letters}]") for script, letters in _LETTERS.items()}
 
@@ -85,10 +85,10 @@ def _shows(written: str, *, may_report: bool) -> bool:
 def matchers_for(sentence: str) -> tuple[Matcher, ...]:
     """Return the languages that a sentence may be written in, told by its script."""
     if sentence.isascii():
-        return _matchers()[Script.LATIN]
+        return _matchers()["latin"]
     scripts = [one for one, letter in _LETTER.items() if letter.search(sentence)]
-    if Script.KANA in scripts and Script.HAN in scripts:
-        scripts.remove(Script.HAN)
+    if "kana" in scripts and "han" in scripts:
+        scripts.remove("han")
     return tuple(matcher for one in scripts for matcher in _matchers()[one])
 
 
@@ -102,4 +102,4 @@ def prepare() -> None:
 @cache
 def _matchers() -> Mapping[Script, tuple[Matcher, ...]]:
     matchers = [Matcher(cues) for cues in load_languages()]
-    return {script: tuple(one for one in matchers if one.script is script) for script in Script}
+    return {script: tuple(one for one in matchers if one.script == script) for script in _LETTER}

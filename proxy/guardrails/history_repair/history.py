@@ -6,7 +6,7 @@ one goes out: a late result takes the place of its note, a system message joins 
 and a neighbour of the same role joins the message before it where a template demands turns.
 
 `Healed` names what was mended: `arguments`, `type`, `content`, `call_id`, `result_id`,
-`unanswered_call`, `orphan_result`, `developer_role`, `system_role`, `alternation`,
+`unanswered_call`, `orphan_result`, `developer_role`, `system_role`, `alternation`, `prefill`,
 `control_token`; for tools `description`.
 """
 
@@ -25,6 +25,8 @@ from proxy.guardrails import contents
 from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, pair_calls
 from proxy.guardrails.model_quirks import GENERIC, SystemRole, Template
 from proxy.guardrails.rescue.values.cursor import Literals, literals_of
+
+CONTINUE = contents.plain_message("user", "Continue.")
 
 # Within JSON strings quotes are escaped, so these are found in the structure of a message only.
 _CONTENT = re.compile(rb'"content"\s*:\s*["\[]')
@@ -149,8 +151,11 @@ def _wedge(text: str, literals: Literals) -> str:
 def fit_roles(messages: Messages, template: Template, facts: list[Fact]) -> Messages:
     if not template.has_developer:
         messages = tuple(_as_system(message, facts) for message in messages)
-    if template.system is not SystemRole.ANYWHERE:
+    if template.system != "anywhere":
         messages = _place_system(messages, template.system, facts)
+    if not template.prefill and messages and messages[-1].role == "assistant":
+        facts.append(Healed("prefill"))
+        messages = (*messages, CONTINUE)
     return _alternate(messages, facts) if template.alternates else messages
 
 
@@ -167,9 +172,9 @@ def _place_system(messages: Messages, allowed: SystemRole, facts: list[Fact]) ->
     start = tuple(takewhile(lambda message: message.role == "system", messages))
     rest = messages[len(start) :]
     healed = Healed("system_role")
-    if start and (allowed is SystemRole.NOWHERE or len(start) > 1):
+    if start and (allowed == "nowhere" or len(start) > 1):
         facts.append(healed)
-        if allowed is SystemRole.NOWHERE:
+        if allowed == "nowhere":
             start = tuple(map(contents.say_as_user, start))
             if rest and rest[0].role == "user":
                 start, rest = (*start, rest[0]), rest[1:]

@@ -98,9 +98,10 @@ CONTROL_BEGINNINGS = (
     *("<minimax:tool_call>", "<seed:tool_call>", "<longcat_tool_call>", "<start_function_call>"),
 )
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
-# A control token that no family here is known to write, alone at the end.
-_TOKEN = re.compile(r"<[|｜][^\s<>|｜]+[|｜]>\s*")
-_TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?")
+_FENCE = "```"
+# A control token that no family here is known to write, or half a fence, alone at the end.
+_TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
+_TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")
 # What models write when they invent the result of their own call, with its end.
 INVENTED_RESULTS = {
     "<tool_response>": Literals(("</tool_response>",)),
@@ -120,12 +121,13 @@ INVENTED_RESULTS = {
 def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
     """Return the stray closing mark that was found, or what ends the reply instead of one.
 
-    That is the half of a mark, or a control token that nobody knows: no sentence ends with it.
+    That is the half of a mark, a control token that nobody knows, or the end of a fence: no
+    sentence ends with it.
     None where more text is needed; `is_all` if as much of the `rest` is there as is looked at.
     """
     if literal is None or literal in THOUGHT_ENDS:
         return None if literal is None else ""
-    if literal:
+    if literal and literal != _FENCE:
         return literal if literal in STRAY_CLOSERS else ""
     if is_all and len(rest) > 1 and any(closer.startswith(rest) for closer in STRAY_CLOSERS):
         return rest

@@ -7,8 +7,8 @@ later one is taken alone. Behind a call that broke, nobody can tell what still b
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_name
@@ -149,12 +149,8 @@ _CONJUNCTIONS = frozenset(
 _OTHER_WORDS = frozenset(("this", "thus", "yes", "always", "perhaps", "less", "results", "thanks"))
 
 
-class Sequel(Enum):
-    """How a line goes on behind a call: `OPEN` where the words do not tell."""
-
-    APART = "apart"
-    WORDS = "words"
-    OPEN = "open"
+# How a line goes on behind a call: `open` where the words do not tell.
+Sequel: TypeAlias = Literal["apart", "words", "open"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +174,14 @@ class Ahead:
         if found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip():
             is_in_words = beginning.is_apart and not beginning.is_sentence_start and not is_sentence
             is_mentioned = _is_verb(word) or self.text[0] in CLOSING_QUOTES
-            return Sequel.WORDS if is_in_words or is_mentioned else Sequel.APART
+            return "words" if is_in_words or is_mentioned else "apart"
         if not beginning.is_sentence_start:
-            return Sequel.WORDS
+            return "words"
         if is_sentence:
-            return Sequel.APART
+            return "apart"
         if self._is_line_open:
             return None
-        return Sequel.OPEN
+        return "open"
 
     def may_stand_apart(self, found: FoundCalls, beginning: Beginning) -> bool:
         """Return whether a call may begin the reply although the words behind it may go with it.

@@ -32,7 +32,7 @@ from proxy.guardrails.rescue.modes import (
     OpeningAttempt,
     SkippingInventedResult,
 )
-from proxy.guardrails.rescue.neighbours import SIGHT, Ahead, Sequel
+from proxy.guardrails.rescue.neighbours import SIGHT, Ahead
 from proxy.guardrails.rescue.openings import openings_of
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.rows import FENCE
@@ -341,7 +341,7 @@ class Scanner:
         ahead = Ahead(*self._cursor.glimpse(SIGHT))
         sequel = ahead.find_sequel(found, self._record.beginning)
         mark: str | None = ""
-        if sequel is Sequel.OPEN and (joint := ahead.joint):
+        if sequel == "open" and (joint := ahead.joint):
             mark = self._cursor.here(self._openings.in_prose, len(joint))
         if sequel is None or mark is None:
             return False
@@ -350,7 +350,7 @@ class Scanner:
             self._cursor.advance(len(joint))
             self._record.join(found, gap + joint, joint)
             self._state = Listening()
-        elif sequel is Sequel.APART or (sequel is Sequel.OPEN and self._is_apart(found, ahead)):
+        elif sequel == "apart" or (sequel == "open" and self._is_apart(found, ahead)):
             self._record.accept(found)
             state.pending = None
         else:

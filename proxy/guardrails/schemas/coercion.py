@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from enum import Enum
 from itertools import pairwise
 from math import isinf
+from typing import Literal, TypeAlias
 
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
@@ -117,13 +117,8 @@ class Coercion:
     drops: int = 0
 
 
-class _Kept(Enum):
-    """Until which error a change is kept."""
-
-    IF_GOOD_TYPE = "one of the kind that a conversion answers, at its place"
-    IF_GOOD_INSIDE = "any at or below its place"
-    IF_NOT_REQUIRED = "the dropped member is missing"
-    IF_GOOD_AROUND = "any of the object it was dropped from"
+# Until which error a change is kept.
+_Kept: TypeAlias = Literal["if_good_type", "if_good_inside", "if_not_required", "if_good_around"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +135,7 @@ class _Coercion:
     @property
     def watched(self) -> Path:
         """The place at which errors speak against it."""
-        return self.place[:-1] if self.kept is _Kept.IF_GOOD_AROUND else self.place
+        return self.place[:-1] if self.kept == "if_good_around" else self.place
 
 
 def coerce(schema: Schema, value: JsonValue) -> Coercion:
@@ -189,9 +184,15 @@ def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
     is_clear = meant and len({*meant.values()}) == len(meant)
     if not is_clear:
         return arguments
+    plainly = unescape_values(arguments)
+    return {meant.get(name, name): plainly[name] for name in arguments}
+
+
+def unescape_values(arguments: JsonObject) -> JsonObject:
+    """Return arguments without a backslash before any `_` in their values."""
     values = json.parse(json.dump_text([*arguments.values()]).replace(r"\\_", "_"))
     assert isinstance(values, list)  # noqa: S101 - as it was written
-    return dict(zip((meant.get(name, name) for name in arguments), values, strict=True))
+    return dict(zip(arguments, values, strict=True))
 
 
 class _Piece:
@@ -224,14 +225,14 @@ class _Piece:
         """Undo the changes that these errors speak against; tell whether there were any."""
         exact = {_place(error) for error in errors}
         against: dict[_Kept, set[Path]] = {
-            _Kept.IF_GOOD_TYPE: {_place(one) for one in errors if isinstance(one.kind, _MISTYPED)},
-            _Kept.IF_GOOD_INSIDE: {prefix for place in exact for prefix in _prefixes(place)},
-            _Kept.IF_NOT_REQUIRED: {
+            "if_good_type": {_place(one) for one in errors if isinstance(one.kind, _MISTYPED)},
+            "if_good_inside": {prefix for place in exact for prefix in _prefixes(place)},
+            "if_not_required": {
                 (*_place(one), one.kind.property)
                 for one in errors
                 if isinstance(one.kind, Kind.Required)
             },
-            _Kept.IF_GOOD_AROUND: exact,
+            "if_good_around": exact,
         }
         undone: dict[Path, int] = {}
         for number, (change, previous) in reversed(list(enumerate(self._changes))):
@@ -293,10 +294,10 @@ class _Coercer:
     ) -> Iterator[_Coercion]:
         """Propose what could mend one error; several changes only to drop several members."""
         if (value is None or _says_none(error, value)) and _is_member(error, place):
-            yield _drop(place, _Kept.IF_NOT_REQUIRED)
+            yield _drop(place, "if_not_required")
         elif isinstance(value, dict) and (unknown := _unknown_members(error, value)):
             for name in unknown:
-                yield _drop((*place, name), _Kept.IF_GOOD_AROUND)
+                yield _drop((*place, name), "if_good_around")
         elif change := self._mend(error, place, value) or _unwrap(error, place, value):
             yield change
 
@@ -305,7 +306,7 @@ class _Coercer:
             case Kind.Type(types=types):
                 new = to_type(value, types)
                 item = None if new is not None else to_list(value, types)
-                return _replace(place, new) or _replace(place, item, _Kept.IF_GOOD_INSIDE)
+                return _replace(place, new) or _replace(place, item, "if_good_inside")
             case Kind.Enum() | Kind.Constant():
                 return _replace(place, to_option(value, list_allowed_values(error)))
             case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
@@ -327,7 +328,7 @@ class _Coercer:
         best = min(fits, key=lambda fit: fit.drops)
         place = _place(error)
         paths = tuple((*place, *path) for path in best.paths)
-        return _Coercion(place, best.value, _Kept.IF_GOOD_INSIDE, paths, best.drops)
+        return _Coercion(place, best.value, "if_good_inside", paths, best.drops)
 
     def _try_branch(self, branch: Path, value: JsonValue) -> Coercion | None:
         if self.depth == _UNION_DEPTH or not self.trials[0]:
@@ -348,14 +349,14 @@ def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Coercion 
             inner = value[str(name)]
         case _:
             return None
-    return _replace(place, copy_value(inner), _Kept.IF_GOOD_INSIDE)
+    return _replace(place, copy_value(inner), "if_good_inside")
 
 
 def _due_types(error: ValidationError) -> Sequence[str]:
     return error.kind.types if isinstance(error.kind, Kind.Type) else ()
 
 
-def _replace(place: Path, value: JsonValue, kept: _Kept = _Kept.IF_GOOD_TYPE) -> _Coercion | None:
+def _replace(place: Path, value: JsonValue, kept: _Kept = "if_good_type") -> _Coercion | None:
     return None if value is None else _Coercion(place, value, kept, (place,))
 
 

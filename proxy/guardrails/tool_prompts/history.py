@@ -11,7 +11,7 @@ from itertools import groupby
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.guardrails import contents
-from proxy.guardrails.model_quirks import SystemRole, Template
+from proxy.guardrails.model_quirks import Template
 from proxy.guardrails.tool_prompts.fragments import Convention
 
 _LINE = "\n"
@@ -75,7 +75,7 @@ def _result(message: Message, names: dict[str, str], convention: Convention) -> 
 def _add_description(messages: list[Message], text: str, template: Template) -> list[Message]:
     """Put the description where it stays however the history goes on."""
     first = messages[0] if messages else None
-    if template.system is SystemRole.NOWHERE:
+    if template.system == "nowhere":
         if first is not None and first.role == "user":
             return [contents.prepend_text(first, text, _PARAGRAPH), *messages[1:]]
         return [contents.plain_message("user", text), *messages]

@@ -75,6 +75,7 @@ _LONGEST_HEAD = 160  # before the name of the tool
 _MOST_WORDS = 8  # in a value that nothing encloses
 _MOST_SAID = 2_000  # of one value
 _SIGHT = 20
+_JOINTS = re.compile(r"[_.:-]")
 _OPENING, _CLOSING = "([{", ")]}"
 _FENCE = "```"
 _CONTROL = ("<|", "<\uff5c")
@@ -190,7 +191,8 @@ class Reading:
 
     def _word(self, token: Token) -> bool:
         word = token.text
-        if self._meets(word):
+        is_listed = self._depth > 0 and self._text.startswith("(", token.end)
+        if self._meets(word, is_listed=is_listed):
             return True
         is_key = value_place(self._text, token.end) >= 0
         if word in self._keys:
@@ -223,10 +225,10 @@ class Reading:
             return self._key(Token(token.kind, content, token.end))
         return words.is_marker(content)
 
-    def _meets(self, word: str) -> bool:
-        """Take note of a tool's name; behind the first one there has to be a mark before it."""
+    def _meets(self, word: str, *, is_listed: bool = False) -> bool:
+        """Take note of a tool's name; a later one stands behind a mark, or in a list of calls."""
         tool = self._tools.get(self._without_namespace(word))
-        if tool is None or (self.tool is not None and not self.is_marked):
+        if tool is None or (self.tool is not None and not (self.is_marked or is_listed)):
             return False
         self.tool = tool
         self._keys = keys_of(tool)
@@ -306,10 +308,24 @@ class Reading:
     def _tag_word(self, word: str) -> bool:
         if self._meets(word):
             return True
-        if word in self._keys:
+        if word in self._keys or (word := self._key_beside_name(word)) in self._keys:
             return self._introduce(word)
         self.is_marked |= words.is_about_calls(word, is_tag=True)
         return words.is_marker(word)
+
+    def _key_beside_name(self, word: str) -> str:
+        """Meet a tool whose name stands in a tag with one of its keys; return that, or the word.
+
+        It is the mark of no family: `<command_bash>`.
+        """
+        for place in _JOINTS.finditer(word):
+            halves = word[: place.start()], word[place.end() :]
+            for name, key in (halves, halves[::-1]):
+                tool = self._tools.get(name)
+                if tool is not None and key in keys_of(tool) and self._meets(name):
+                    self.is_marked = True
+                    return key
+        return word
 
     def _attribute(self, word: str, value: str) -> bool:
         """Pass `name="city"` or `parameter=city`, `city="Paris"`, or an `id`."""

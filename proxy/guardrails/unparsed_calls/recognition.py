@@ -23,6 +23,9 @@ _ASKED = re.compile(
     r"\b(?:how|example|syntax|format|snippet|usage|explain|describe|document|would|looks?\slike)\b",
     re.IGNORECASE,
 )
+_ESCAPED = re.compile(r"\\(?=_|\Z)")
+# What opens and closes the quotation marks around a call.
+_QUOTED_CALL = re.compile(r"(?<=[\[,\s])[\"'](?=[\w.]*(?:\(|\Z))|(?<=\))[\"'](?=\s*(?:[,\]]|\Z))")
 _JSON = re.compile(r"json", re.IGNORECASE)
 _MOST_QUOTED = 10_000
 _SIGHT = 80
@@ -34,7 +37,7 @@ def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = 
 
     The texts that are `quotable` were given to the model to read.
     """
-    written = text.strip()
+    written = _as_code(text.strip())
     if not written.endswith(_ENDS) or not _may_begin(written):
         return False
     reading = Reading(written, {tool.name: tool for tool in tools})
@@ -50,13 +53,23 @@ def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
 
     Of what looks like a call every beginning does, unless that is a capital letter.
     """
-    written = text.lstrip()
+    written = _as_code(text.lstrip())
     if not written:
         return True
     if written[0].isupper() or not _may_begin(written):
         return False
     reading = Reading(written, {tool.name: tool for tool in tools})
     return reading.is_through() or reading.is_open()
+
+
+def _as_code(text: str) -> str:
+    """Return a text without what a list of calls may have around and in their names.
+
+    These are quotation marks, and backslashes as Markdown wants them.
+    """
+    if text.startswith("[") or _ESCAPED.search(text) is not None:
+        text = _QUOTED_CALL.sub("", _ESCAPED.sub("", text))
+    return text
 
 
 def _may_begin(written: str) -> bool:

@@ -306,6 +306,20 @@ async def test_calls_that_cannot_be_repaired_are_not_run() -> None:
     async with scripted(wrong, wrong, wrong) as (model, _):
         result = await Agent(model, [get_weather]).run("How is Paris?")
     assert (result.stop, result.rounds) == (Stop.EXHAUSTED, ())
+    told = "The model gave no usable reply in 3 attempts: invalid arguments (get_weather: "
+    assert result.text.startswith(told)
+    assert (result.usage.requests, result.usage.prompt_tokens) == (3, 33)
+
+
+async def test_what_was_asked_for_again_is_told_before_what_came_of_it_and_counted() -> None:
+    wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
+    async with scripted(wrong, WEATHER_CALLED, FINE) as (model, _):
+        async with Agent(model, [get_weather]).stream("How is Paris?") as run:
+            seen = [event async for event in run]
+        usage = run.result.usage
+    kinds = [type(event).__name__ for event in seen]
+    assert kinds[:2] == ["AskedAgain", "ToolStarted"]
+    assert (usage.requests, usage.prompt_tokens) == (3, 33)
 
 
 OTHER = Model("http://127.0.0.1:9")

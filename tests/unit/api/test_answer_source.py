@@ -64,7 +64,7 @@ async def answer(backend: Offering, wire: HandMadeWire) -> list[list[ReplyEvent]
     stream = AnswerStream(ClientConnection(scope, client.receive, client.send), StreamTimeouts())
     answering = ChatAnswering(request, STAMP)
     await stream.begin(answering.begin(None), {})
-    source = SingleTurn(turn, SlotTerms(backend), LiveRequest(""), answering, headers={})
+    source = SingleTurn(turn, SlotTerms(backend), LiveRequest(""), answering, upstream={})
     return [[*batch] async for batch in source.events(stream)]
 
 
@@ -126,7 +126,7 @@ def exchange(
     turn = prepare(asked, Policy(), CountedIds())
     live = LiveRequest("req_1")
     live.asked = RequestTarget("test", "default", backend.name, is_stream)
-    one = SingleTurn(turn, SlotTerms(backend), live, ChatAnswering(asked, STAMP), headers={})
+    one = SingleTurn(turn, SlotTerms(backend), live, ChatAnswering(asked, STAMP), upstream={})
     patience = timeouts or StreamTimeouts()
     connection = client.connection
 
@@ -251,7 +251,7 @@ def test_nothing_but_the_end_mark_follows_the_finish_reason() -> None:
     turn = prepare(request, Policy(), CountedIds())
     answering = ChatAnswering(request, STAMP)
     live = LiveRequest("")
-    one = SingleTurn(turn, SlotTerms(SlowToEnd(client.pause)), live, answering, headers={})
+    one = SingleTurn(turn, SlotTerms(SlowToEnd(client.pause)), live, answering, upstream={})
     timeouts = StreamTimeouts(keep_alive=0.01)
 
     async def run() -> None:

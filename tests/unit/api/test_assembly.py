@@ -6,7 +6,7 @@ from proxy.api.assembly import server_options_of
 from proxy.context.budget import BudgetMode
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.offer import Part, TextPolicy
+from proxy.guardrails.offer import TextPolicy
 from proxy.profiles.known_model import Overrides
 from proxy.serving.context_fitting import FittingMode
 from proxy.settings import Settings, load_settings
@@ -108,9 +108,7 @@ def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
         settings_of(server={"cors_origins": [origin]})
 
 
-@pytest.mark.parametrize(
-    ("model", "budget"), [(None, BudgetMode.FAST), ("some.gguf", BudgetMode.BACKEND)]
-)
+@pytest.mark.parametrize(("model", "budget"), [(None, "fast"), ("some.gguf", "backend")])
 def test_a_server_that_we_start_has_got_its_budget_with_its_window(
     model: str | None, budget: BudgetMode
 ) -> None:
@@ -120,6 +118,6 @@ def test_a_server_that_we_start_has_got_its_budget_with_its_window(
 
 def test_parts_can_be_left_out_for_measuring() -> None:
     made = server_options_of(settings_of(guardrails={"without": ["rescue", "compaction"]}))
-    assert made.policy.without == {Part.RESCUE, Part.COMPACTION}
+    assert made.policy.without == {"rescue", "compaction"}
     assert made.context.mode is FittingMode.OFF
     assert server_options_of(Settings()).context.mode is FittingMode.AUTO

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from proxy.api.server import PublicAddress
 from proxy.cli.terminal import Terminal
-from proxy.processes.start_progress import StartProgress, StartStage
+from proxy.processes.start_progress import StartProgress
 
 ADDRESS = PublicAddress("http://127.0.0.1:8367", "llama-server/qwen3")
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -32,8 +32,8 @@ def told_by(one: Console) -> str:
 
 
 def start(terminal: Terminal, name: str = "qwen3") -> None:
-    terminal.follow(StartProgress(name, StartStage.STARTING))
-    terminal.follow(StartProgress(name, StartStage.LOADING))
+    terminal.follow(StartProgress(name, "starting"))
+    terminal.follow(StartProgress(name, "loading"))
 
 
 def ticking() -> float:
@@ -50,8 +50,8 @@ def test_a_load_ends_with_one_line_that_says_where(columns: int) -> None:
         start(terminal)
         terminal.serve(ADDRESS, awaits_model=True)
         assert "ready" not in told_by(shown)
-        terminal.follow(StartProgress("qwen3", StartStage.LOADING, 0.42))
-        terminal.follow(StartProgress("qwen3", StartStage.READY))
+        terminal.follow(StartProgress("qwen3", "loading", 0.42))
+        terminal.follow(StartProgress("qwen3", "ready"))
     lines = told_by(shown).splitlines()
     assert lines[-1].endswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in 1.0 s)")
 
@@ -61,7 +61,7 @@ def test_the_line_that_moves_fits_the_terminal(columns: int) -> None:
     shown = console(columns)
     with Terminal(shown) as terminal:
         start(terminal, "a-model-with-a-long-name-" * 5)
-        terminal.follow(StartProgress("a-model-with-a-long-name-" * 5, StartStage.LOADING, 0.42))
+        terminal.follow(StartProgress("a-model-with-a-long-name-" * 5, "loading", 0.42))
     frames = [line for line in re.split(r"[\r\n]", told_by(shown)) if line.strip()]
     assert frames
     assert all(len(frame) <= columns for frame in frames)
@@ -73,7 +73,7 @@ def test_a_model_that_is_ready_before_clients_are_welcome_is_not_waited_for() ->
     shown = console(80)
     with Terminal(shown) as terminal:
         start(terminal)
-        terminal.follow(StartProgress("qwen3", StartStage.READY))
+        terminal.follow(StartProgress("qwen3", "ready"))
         terminal.serve(ADDRESS, awaits_model=True)
     assert told_by(shown).endswith("ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n")
 
@@ -90,8 +90,8 @@ def test_several_models_that_load_have_a_line_each_and_a_failed_one_has_none() -
     with Terminal(shown) as terminal:
         start(terminal, "first")
         start(terminal, "second")
-        terminal.follow(StartProgress("first", StartStage.FAILED))
-        terminal.follow(StartProgress("second", StartStage.READY))
+        terminal.follow(StartProgress("first", "failed"))
+        terminal.follow(StartProgress("second", "ready"))
     assert "second, loaded in" in told_by(shown).splitlines()[-1]
     assert "first, loaded" not in told_by(shown)
 
@@ -110,8 +110,8 @@ def test_a_pipe_gets_a_sentence_for_each_stage_and_nothing_that_moves() -> None:
     with Terminal(shown) as terminal:
         terminal.serve(ADDRESS, awaits_model=True)
         start(terminal)
-        terminal.follow(StartProgress("qwen3", StartStage.LOADING, 0.5))
-        terminal.follow(StartProgress("qwen3", StartStage.READY))
+        terminal.follow(StartProgress("qwen3", "loading", 0.5))
+        terminal.follow(StartProgress("qwen3", "ready"))
     assert isinstance(shown.file, StringIO)
     told = shown.file.getvalue().splitlines()
     assert told[:-1] == [

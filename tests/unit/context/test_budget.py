@@ -23,15 +23,15 @@ def test_a_window_may_be_too_small_for_any_prompt() -> None:
 @pytest.mark.parametrize(
     ("mode", "limit", "size"),
     [
-        (BudgetMode.BACKEND, 100, 8_192),
-        (BudgetMode.MANUAL, 4_000, 4_000),
-        (BudgetMode.MANUAL, 9_000, 8_192),
-        (BudgetMode.MANUAL, None, 8_192),
-        (BudgetMode.FULL, 6_000, 6_000),
-        (BudgetMode.FULL, None, 8_192),
-        (BudgetMode.FAST, 3_000, 3_000),
-        (BudgetMode.FAST, 6_000, 4_096),
-        (BudgetMode.FAST, None, 4_096),
+        ("backend", 100, 8_192),
+        ("manual", 4_000, 4_000),
+        ("manual", 9_000, 8_192),
+        ("manual", None, 8_192),
+        ("full", 6_000, 6_000),
+        ("full", None, 8_192),
+        ("fast", 3_000, 3_000),
+        ("fast", 6_000, 4_096),
+        ("fast", None, 4_096),
     ],
 )
 def test_a_mode_narrows_the_window_and_never_widens_it(

@@ -1,7 +1,6 @@
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.replay import replay_thoughts
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, written
@@ -50,13 +49,13 @@ INTACT: list[JsonObject] = [
 
 @pytest.mark.parametrize(("came", "went"), PLAYBOOK)
 def test_thoughts_are_taken_out(came: JsonObject, went: JsonObject) -> None:
-    assert written(replay_thoughts(history(came), Replay.NONE)) == [went]
+    assert written(replay_thoughts(history(came), "none")) == [went]
 
 
 @pytest.mark.parametrize("message", INTACT)
 def test_a_message_without_thoughts_stays_the_very_same(message: JsonObject) -> None:
     (given,) = history(message)
-    (replayed,) = replay_thoughts((given,), Replay.NONE)
+    (replayed,) = replay_thoughts((given,), "none")
     assert replayed is given
 
 
@@ -74,19 +73,19 @@ PLAIN = said("assistant", "a")
     ],
 )
 def test_the_latest_thoughts_may_stay(came: list[JsonObject], went: list[JsonObject]) -> None:
-    assert written(replay_thoughts(history(*came), Replay.LAST)) == went
+    assert written(replay_thoughts(history(*came), "last")) == went
 
 
 def test_all_thoughts_may_stay() -> None:
     messages = history(THOUGHTFUL, HI)
-    assert replay_thoughts(messages, Replay.FULL) is messages
+    assert replay_thoughts(messages, "full") is messages
 
 
 @pytest.mark.parametrize("message", [THOUGHTFUL, said("assistant", "<think>x</think>a")])
 def test_the_work_is_linear_in_the_history(message: JsonObject) -> None:
     messages = history(message)
     assert is_linear(
-        lambda words: replay_thoughts(messages * len(words), Replay.NONE),
+        lambda words: replay_thoughts(messages * len(words), "none"),
         lambda size: "x" * size,
         500,
     )

@@ -212,12 +212,12 @@ def test_missing_brackets_are_closed_only_where_the_model_stopped_itself() -> No
     assert not accepted(ReadReply(calls=(call,)), replace(RESPOND, stop_strings=True)).calls
 
 
-def test_a_botched_call_is_rejected_and_shown_only_if_all_else_fails() -> None:
-    reply = ReadReply("Hm. <tool_call>{", (TIME,), is_botched=True)
+def test_a_botched_call_is_rejected_and_never_shown() -> None:
+    reply = ReadReply("Hm. <tool_call>{", (TIME,), is_botched=True, markup="<tool_call>{")
     verdict = rejected(reply, ACCEPT)
     assert verdict.defect is Defect.BROKEN_ARGUMENTS
     assert [message.role for message in verdict.nudge] == ["assistant", "user"]
-    assert verdict.fallback.text == reply.text
+    assert verdict.fallback.text == "Hm. "
     assert [call.id for call in verdict.fallback.calls] == ["a"]
     assert rejected(ReadReply("<tool_call>{", is_botched=True)).fallback.calls == ()
 

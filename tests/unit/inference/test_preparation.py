@@ -10,7 +10,7 @@ from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
-from proxy.guardrails.model_quirks import Quirks, Replay, Template
+from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.retry import AttemptKind
 from proxy.inference.preparation import Policy, begin, fit, plan_request
@@ -119,7 +119,7 @@ def test_earlier_thoughts_go_back_as_the_model_likes_it() -> None:
     request = make_request(user_message("one"), thought, user_message("two"))
     kept = question_of(request).messages[1]
     assert kept is thought
-    stripped = question_of(request, Policy(quirks=Quirks(replay=Replay.NONE))).messages[1]
+    stripped = question_of(request, Policy(quirks=Quirks(replay="none"))).messages[1]
     assert stripped.source == b'{"role":"assistant","content":"Hi"}'
 
 
@@ -231,10 +231,10 @@ def test_what_is_to_be_measured_can_be_left_out() -> None:
 
     whole = offer_without()
     assert (whole.respond is not None, bool(whole.syntaxes), whole.repairs) == (True, True, True)
-    assert offer_without(Part.RESPOND).respond is None
-    assert offer_without(Part.RESCUE).syntaxes == ()
-    assert not offer_without(Part.REPAIR).repairs
-    both = Policy(without=frozenset({Part.NUDGE, Part.CONSTRAINED, Part.LOOPS}))
+    assert offer_without("respond").respond is None
+    assert offer_without("rescue").readable_syntaxes == ()
+    assert not offer_without("repair").repairs
+    both = Policy(without=frozenset({"nudge", "constrained", "loops"}))
     assert both.left_out == {AttemptKind.NUDGED, AttemptKind.CONSTRAINED}
 
 
@@ -243,5 +243,5 @@ def test_a_model_in_a_circle_is_left_alone_where_loops_are_left_out() -> None:
     history = (assistant_message("", (call,)), result) * 3
     request = replace(make_request(), messages=(*make_request().messages, *history))
     circling = question_of(request)
-    left_alone = question_of(request, Policy(without=frozenset({Part.LOOPS})))
+    left_alone = question_of(request, Policy(without=frozenset({"loops"})))
     assert len(circling.messages) == len(left_alone.messages) + 1

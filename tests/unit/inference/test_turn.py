@@ -4,6 +4,7 @@ from msgspec.structs import replace
 from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
+    ReplyEvent,
     ReplyFinished,
     ReplyStarted,
     ReplyUnreadable,
@@ -37,13 +38,12 @@ NOTHING, ONE, TWO = Accepted(" "), Accepted("One."), Accepted("Two.")
 CALL = Accepted("", (ToolCall("a", "get_time", "{}"),))
 
 
-def best_of(*answers: Accepted, is_meant: bool = True, is_resumed: bool = False) -> Accepted:
+def best_of(*answers: Accepted, is_resumed: bool = False) -> Accepted:
     """Offer a first answer, then the others on these terms."""
     best = BestCandidate()
     for number, answer in enumerate(answers):
         candidate = Candidate(answer, PassthroughReader(CountedIds()), None)
-        is_first = number == 0
-        best.offer(candidate, is_meant=is_meant or is_first, is_resumed=is_resumed and not is_first)
+        best.offer(candidate, is_resumed=is_resumed and number > 0)
     assert best.found is not None
     return best.found.answer
 
@@ -65,11 +65,6 @@ def test_calls_are_better_than_text_and_later_than_earlier(
     assert best_of(*answers) is best
 
 
-def test_the_text_of_a_constrained_attempt_is_better_than_nothing_only() -> None:
-    assert best_of(ONE, TWO, is_meant=False) is ONE
-    assert best_of(NOTHING, TWO, is_meant=False) is TWO
-
-
 def test_what_the_client_has_seen_is_not_replaced_by_text() -> None:
     assert best_of(ONE, TWO, is_resumed=True) is ONE
     assert best_of(ONE, CALL, is_resumed=True) is CALL
@@ -81,7 +76,7 @@ SECOND = UsageReported({"prompt_tokens": 20, "completion_tokens": 7, "total_toke
 
 def test_one_attempt_is_told_as_it_came() -> None:
     spending = UsageTotals()
-    spending.add(FIRST)
+    spending.reported.append(FIRST)
     assert spending.annotate(FIRST) is FIRST
     assert spending.first_reply == 5
 
@@ -89,7 +84,7 @@ def test_one_attempt_is_told_as_it_came() -> None:
 def test_several_attempts_are_added_up_beside_the_usage_of_the_one_that_counts() -> None:
     spending = UsageTotals()
     for one in (FIRST, SECOND):
-        spending.add(one)
+        spending.reported.append(one)
     told = spending.annotate(SECOND)
     assert told.timings == {"x": 1}
     assert told.usage == {
@@ -107,7 +102,7 @@ def test_several_attempts_are_added_up_beside_the_usage_of_the_one_that_counts()
 def test_what_a_backend_does_not_count_counts_nothing() -> None:
     spending = UsageTotals()
     for usage in ({}, {"completion_tokens": None}, {"completion_tokens": "7"}):
-        spending.add(UsageReported({**usage}))
+        spending.reported.append(UsageReported({**usage}))
     assert spending.first_reply is None
     assert spending.annotate(FIRST).usage["temper"] == {
         "attempts": 3,
@@ -239,7 +234,9 @@ def test_an_empty_reply_is_asked_about_once() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ReplyFinished("stop"))
     book.ask()
-    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
+    book.receive(ReplyFinished("stop"))
+    told = "The model gave no usable reply in 2 attempts: an empty reply."
+    book.expect(TextDelta(told), ReplyFinished("stop"))
     book.end()
 
 
@@ -323,10 +320,79 @@ def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
     book.ask()
     book.receive(TextDelta("Sorry."))
     call(book, "get_weather", BAD_UNIT)
-    book.expect(TextDelta("Sorry."), ReplyFinished("stop"))
+    told = (
+        "The model gave no usable reply in 3 attempts: invalid arguments (get_weather: "
+        '/unit: expected one of "c", "f", got "kelvin").'
+    )
+    book.expect(TextDelta(told), ReplyFinished("stop"))
     book.end()
     assert LadderEnded("invalid_arguments") in book.turn.facts
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
+
+
+CUT = '{"name": "get_weather", "arguments": {"ci'
+BROKEN = "<tool_call>" + CUT
+MARKUP = f"commentary to=functions.get_weather json{PARIS}"
+
+
+@pytest.mark.parametrize(
+    ("replies", "told"),
+    [
+        ([BROKEN, BROKEN, CUT], "broken arguments (get_weather)"),
+        ([f"One moment. {BROKEN}", BROKEN, CUT], "broken arguments (get_weather)"),
+        ([MARKUP, MARKUP], "a call in an unknown syntax (get_weather)"),
+        (["", ""], "an empty reply"),
+    ],
+)
+@pytest.mark.parametrize("explains", [True, False])
+def test_no_markup_is_ever_the_answer(replies: list[str], told: str, explains: bool) -> None:
+    book = Playbook.of(make_request(), Policy(explains=explains)).ask()
+    shown: list[ReplyEvent] = []
+    for number, reply in enumerate(replies):
+        if number:
+            book.ask()
+        write(book, reply)
+        shown += book.shown
+        book.shown.clear()
+    book.end()
+    said = "".join(one.text for one in shown if isinstance(one, TextDelta))
+    assert shown[-1] == ReplyFinished("stop")
+    before = "One moment." if "One" in replies[0] else ""
+    expected = f"The model gave no usable reply in {len(replies)} attempts: {told}."
+    assert said.strip() == f"{before}\n\n{expected * explains}".strip()
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
+
+
+FENCED = f'```json\n{{"name": "get_weather", "arguments": {PARIS}}}\n```'
+
+
+def test_without_rescue_no_text_becomes_a_call_but_where_it_was_asked_for() -> None:
+    policy = Policy(without=frozenset({"rescue"}), text_policy=TextPolicy.REQUIRE)
+    book = Playbook.of(make_request(), policy).ask()
+    for reply in (FENCED, f"<tool_call>{FENCED[8:-4]}</tool_call>"):
+        write(book, reply)
+        assert RejectedReply("prose") in book.turn.facts
+        book.ask()
+    assert not any(isinstance(fact, Rescued) for fact in book.turn.facts)
+    assert book.schema() is not None
+    write(book, FENCED[8:-4])
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_weather", PARIS.replace(": ", ":"))))
+    book.expect(ReplyFinished("tool_calls"))
+    book.end()
+
+
+def test_a_call_that_was_cut_off_is_called_so() -> None:
+    book = Playbook.of(make_request(), REQUIRE).ask()
+    write(book, BROKEN, "length")
+    book.ask()
+    assert "cut off before the call was complete" in str(book.last_message["content"])
+    book.receive(ToolCallStarted(0, "a", "get_weather"), ToolCallArgumentsDelta(0, '{"city": '))
+    book.receive(ReplyFinished("length"))
+    book.ask()
+    write(book, CUT, "length")
+    told = "The model gave no usable reply in 3 attempts: a reply that was cut off (get_weather)."
+    book.expect(TextDelta(told), ReplyFinished("length"))
+    book.end()
 
 
 def test_a_strict_turn_ends_an_exhausted_ladder_with_an_error() -> None:
@@ -441,7 +507,7 @@ def test_the_text_of_a_constrained_attempt_replaces_no_answer() -> None:
     book.ask()
     write(book, "I cannot.")
     book.ask()
-    write(book, " " * 100, "length")
+    write(book, "It is noon.")
     book.expect(TextDelta("I cannot."), ReplyFinished("stop"))
     book.end()
 

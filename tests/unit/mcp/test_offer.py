@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.tools import WantedTools
 from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
-from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
+from proxy.mcp.offer import OfferPolicy, ToolOffer
 from tests.fakes.tool_servers import FakeSource, served
 
 SEARCH = (served("find", "search"), served("s_open", "search", "open"))
@@ -36,7 +36,7 @@ def test_who_asks_gets_what_the_server_offers_in_the_order_of_the_settings() -> 
 
 
 def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() -> None:
-    for policy in (OfferPolicy(), OfferPolicy(Offering.ALWAYS)):
+    for policy in (OfferPolicy(), OfferPolicy("always")):
         found = ToolOffer(policy, SOURCE).tools_for((), [asks("files")], "")
         assert FILES[1] in found
         assert SEARCH[0] not in found
@@ -45,14 +45,14 @@ def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() 
 
 
 def test_toolless_is_for_those_who_bring_no_tools_and_ask_for_none() -> None:
-    offer = ToolOffer(OfferPolicy(Offering.TOOLLESS), SOURCE)
+    offer = ToolOffer(OfferPolicy("toolless"), SOURCE)
     assert names(offer, own=False) == ["find", "s_open", "read"]
     assert names(offer) == []
     assert names(offer, asks("files", "read"), own=False) == ["read"]
 
 
 def test_always_is_for_all_and_adds_to_the_clients_tools() -> None:
-    offer = ToolOffer(OfferPolicy(Offering.ALWAYS), SOURCE)
+    offer = ToolOffer(OfferPolicy("always"), SOURCE)
     assert names(offer) == ["find", "s_open", "read"]
     assert names(offer, asks("search")) == ["find", "s_open", "read"]
     assert names(offer, asks("files")) == ["s_open", "read", "find"]
@@ -89,11 +89,11 @@ def test_what_there_is_not_is_refused(wanted: WantedTools, param: str, words: st
 def test_a_server_that_is_not_there_is_unavailable_to_those_who_name_it() -> None:
     with pytest.raises(ToolServerUnavailable, match="'late' is not available"):
         names(ASKED, asks("late"))
-    assert names(ToolOffer(OfferPolicy(Offering.ALWAYS), SOURCE)) == ["find", "s_open", "read"]
+    assert names(ToolOffer(OfferPolicy("always"), SOURCE)) == ["find", "s_open", "read"]
 
 
 def test_tools_are_for_their_owners_only() -> None:
-    policy = OfferPolicy(Offering.ALWAYS, frozenset({"me"}), HOSTED.hosted)
+    policy = OfferPolicy("always", frozenset({"me"}), HOSTED.hosted)
     offer = ToolOffer(policy, SOURCE)
     assert names(offer, owner="me") == ["find", "s_open", "read"]
     assert names(offer, owner="you") == []

@@ -88,7 +88,7 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     ),
     (
         facts.LadderEnded("empty"),
-        "No further attempt was allowed: the client got the most faithful reply.",
+        "No further attempt was allowed: the client got what could be used of the replies.",
     ),
     (facts.WindowFilled(256), "The answer ended because the window of 256 tokens was full."),
     (

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from proxy.errors import ExitedUnexpectedly, LaunchFailed, QueueFull
-from proxy.processes.fleet import Condition, Fleet, Lease
+from proxy.processes.fleet import Fleet, Lease
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
@@ -55,11 +55,11 @@ def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
         first, second = world.lease("a", "1"), world.lease("a", "2")
         assert not first.is_granted
         assert (first.ahead, second.ahead) == (0, 1)
-        assert world.fleet.condition("a") is Condition.LOADING
+        assert world.fleet.condition("a") == "loading"
         world.servers["a"].finish()
         await first.wait_until_granted()
         await second.wait_until_granted()
-        assert world.fleet.condition("a") is Condition.LOADED
+        assert world.fleet.condition("a") == "loaded"
         assert world.lease("a", "3").is_granted
         assert world.servers["a"].starts == 1
 
@@ -72,12 +72,12 @@ def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
         world.servers["b"].finish()
         await world.lease("a").wait_until_granted()
         newcomer = world.lease("b")
-        assert world.fleet.condition("b") is Condition.UNLOADED
+        assert world.fleet.condition("b") == "unloaded"
         assert world.servers["a"].stops == 0
         world.release("a")
         await newcomer.wait_until_granted()
         assert (world.servers["a"].stops, world.servers["b"].starts) == (1, 1)
-        assert world.fleet.condition("a") is Condition.UNLOADED
+        assert world.fleet.condition("a") == "unloaded"
 
     run(scene)
 
@@ -88,7 +88,7 @@ def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
         world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         with pytest.raises(LaunchFailed, match="is out of memory"):
             await hold.wait_until_granted()
-        assert world.fleet.condition("a") is Condition.FAILED
+        assert world.fleet.condition("a") == "failed"
         assert "is out of memory" in world.fleet.problem("a")
         assert world.fleet.problem("b") == ""
         with pytest.raises(LaunchFailed):
@@ -117,7 +117,7 @@ def test_an_idle_model_is_stopped_after_its_ttl() -> None:
         await world.lease("a").wait_until_granted()
         world.release("a")
         await world.servers["a"].stopped.wait()
-        assert world.fleet.condition("a") is Condition.UNLOADED
+        assert world.fleet.condition("a") == "unloaded"
 
     run(scene, ttl=0.01)
 
@@ -129,9 +129,9 @@ def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
         await world.lease("a").wait_until_granted()
         world.release("a")
         server.status = ServerStatus(RestartState.WAITING)
-        assert world.fleet.condition("a") is Condition.LOADING
+        assert world.fleet.condition("a") == "loading"
         server.status = ServerStatus(RestartState.DOWN, reason="it crashed")
-        assert world.fleet.condition("a") is Condition.FAILED
+        assert world.fleet.condition("a") == "failed"
         with pytest.raises(ExitedUnexpectedly, match=r"The server of a stays down.*it crashed"):
             await world.lease("a").wait_until_granted()
         await server.stopped.wait()
@@ -179,7 +179,7 @@ def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
     async def scene(world: World) -> None:
         world.fleet.preload("a")
         await world.servers["a"].wanted.wait()
-        assert world.fleet.condition("a") is Condition.LOADING
+        assert world.fleet.condition("a") == "loading"
         world.servers["a"].finish()
         hold = world.lease("a")
         await hold.wait_until_granted()
@@ -199,6 +199,6 @@ def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
         with pytest.raises(LaunchFailed):
             await asking.wait_until_granted()
         assert "a was not loaded: llama-server is out of memory" in caplog.text
-        assert world.fleet.condition("a") is Condition.FAILED
+        assert world.fleet.condition("a") == "failed"
 
     run(scene)

@@ -7,7 +7,7 @@ import pytest
 from proxy.errors import LaunchFailed
 from proxy.processes.launch import LaunchPlan, embedded_program
 from proxy.processes.llama_server import download, start_llama_server
-from proxy.processes.start_progress import StartProgress, StartStage
+from proxy.processes.start_progress import StartProgress
 from tests.fakes.downloading_server import downloading_server
 from tests.patience import PATIENCE_SECONDS
 
@@ -74,7 +74,7 @@ def test_a_download_tells_how_far_it_is_and_where_the_model_lies(tmp_path: Path)
     program = downloading_server(tmp_path, source)
     path = asyncio.run(downloaded(program, "owner/name", told))
     assert path == tmp_path / "m.gguf"
-    shares = [one.share for one in told if one.stage is StartStage.DOWNLOADING]
+    shares = [one.share for one in told if one.stage == "downloading"]
     assert shares == [0.0, 0.37, 1.0]
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.processes.start_progress import StartLog, StartProgress, StartStage
+from proxy.processes.start_progress import StartLog, StartProgress
 
 
 def told(*lines: str) -> list[StartProgress]:
@@ -17,7 +17,7 @@ def told(*lines: str) -> list[StartProgress]:
     ],
 )
 def test_a_server_that_loads_its_model_says_so(line: str) -> None:
-    assert told(line) == [StartProgress("m", StartStage.LOADING)]
+    assert told(line) == [StartProgress("m", "loading")]
 
 
 def test_a_row_of_dots_grows_to_a_hundred() -> None:
@@ -33,7 +33,7 @@ def test_a_row_of_dots_grows_to_a_hundred() -> None:
     ],
 )
 def test_a_download_tells_its_percentage(line: str) -> None:
-    assert told(line) == [StartProgress("m", StartStage.DOWNLOADING, 0.42)]
+    assert told(line) == [StartProgress("m", "downloading", 0.42)]
 
 
 def test_nothing_new_is_not_told_again() -> None:

@@ -1,14 +1,17 @@
 """What is read from the text of chat templates; the clauses are those of official ones."""
 
 import time
+from typing import Final
 
 import pytest
 
-from proxy.guardrails.model_quirks import Quirks, SystemRole, Template
+from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.profiles.chat_templates import quirks_for, renders_tools, template_quirks
 from proxy.profiles.profile import Profile
 
-ANYWHERE, FIRST, NOWHERE = SystemRole.ANYWHERE, SystemRole.FIRST, SystemRole.NOWHERE
+ANYWHERE: Final = "anywhere"
+FIRST: Final = "first"
+NOWHERE: Final = "nowhere"
 ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
 
 GEMMA2 = (

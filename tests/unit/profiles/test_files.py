@@ -9,7 +9,7 @@ import pytest
 
 import proxy
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
+from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
@@ -54,6 +54,7 @@ replay = "last"
 developer = false
 system = "first"
 alternates = true
+prefill = false
 control_tokens = ["<|mine|>"]
 
 [launch]
@@ -149,8 +150,8 @@ def test_a_profile_keeps_everything_that_its_file_says(tmp_path: Path) -> None:
             syntaxes=("mistral", "hermes"),
             text_policy=TextPolicy.ACCEPT,
             convention="json",
-            replay=Replay.LAST,
-            template=Template(False, SystemRole.FIRST, True, ("<|mine|>",)),
+            replay="last",
+            template=Template(False, "first", True, ("<|mine|>",), False),
             calls_in_parallel=False,
             resets_state=True,
             aliases={"shell": "bash"},

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.guardrails.model_quirks import Quirks, Replay
+from proxy.guardrails.model_quirks import Quirks
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Matching, Profile
 from proxy.profiles.recognition import Evidence, Recognition
 
 FALCON = Profile(
-    "falcon", "Falcon", Quirks(replay=Replay.NONE, syntaxes=("hermes",)), Matching(("falcon*",))
+    "falcon", "Falcon", Quirks(replay="none", syntaxes=("hermes",)), Matching(("falcon*",))
 )
 HERON = Profile("heron", "Heron", Quirks(convention="mistral"), Matching(("heron*",)))
 PROFILES = (FALCON, HERON)
@@ -23,8 +23,8 @@ def test_the_operators_wishes_win() -> None:
         HERON,
         "chosen by profile.name",
     )
-    wished = introduce("m", evidence, PROFILES, Overrides(convention="json", replay=Replay.LAST))
-    assert wished.quirks == replace(FALCON.quirks, convention="json", replay=Replay.LAST)
+    wished = introduce("m", evidence, PROFILES, Overrides(convention="json", replay="last"))
+    assert wished.quirks == replace(FALCON.quirks, convention="json", replay="last")
     assert introduce("m", evidence, (), Overrides()).recognition.profile is GENERIC
 
 

@@ -1,4 +1,4 @@
-from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
+from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.profiles.profile import GENERIC, Profile, Sampling
 from proxy.profiles.recognition import Recognition
@@ -8,8 +8,8 @@ QUIRKS = Quirks(
     ("mistral", "hermes"),
     TextPolicy.ACCEPT,
     "mistral",
-    Replay.LAST,
-    Template(False, SystemRole.FIRST, True, ("[INST]",)),
+    "last",
+    Template(False, "first", True, ("[INST]",)),
     False,
     True,
     {"python": "run_code"},
@@ -73,6 +73,7 @@ def test_programs_read_the_same_as_json() -> None:
             "developer": False,
             "system": "first",
             "alternates": True,
+            "prefill": True,
             "control_tokens": ["[INST]"],
         },
         "launch_flags": ["--swa-full"],

@@ -63,9 +63,9 @@ def account(fitted: Fitted) -> tuple[int, bool, bool]:
 @pytest.mark.parametrize(
     ("strategy", "found"),
     [
-        (Strategy.TIERED, (2, True, True)),
-        (Strategy.SLIDING, (2, True, False)),
-        (Strategy.NONE, (2, False, False)),
+        ("tiered", (2, True, True)),
+        ("sliding", (2, True, False)),
+        ("none", (2, False, False)),
     ],
 )
 def test_the_operator_chooses_the_strategy(
@@ -114,12 +114,12 @@ def test_a_backend_that_hides_its_window_is_sent_everything() -> None:
 @pytest.mark.parametrize(
     ("budget", "limit", "size"),
     [
-        (BudgetMode.BACKEND, None, 2000),
-        (BudgetMode.BACKEND, 900, 900),
-        (BudgetMode.MANUAL, 900, 900),
-        (BudgetMode.FULL, 900, 900),
-        (BudgetMode.FAST, None, 1000),
-        (BudgetMode.FAST, 900, 900),
+        ("backend", None, 2000),
+        ("backend", 900, 900),
+        ("manual", 900, 900),
+        ("full", 900, 900),
+        ("fast", None, 1000),
+        ("fast", 900, 900),
     ],
 )
 def test_the_budget_decides_how_much_of_a_slot_is_used(

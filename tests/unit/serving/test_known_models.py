@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.backends.client import Description
-from proxy.guardrails.model_quirks import Quirks, Replay
+from proxy.guardrails.model_quirks import Quirks
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Matching, Profile
 from proxy.serving.known_models import KnownModels
 from tests.fakes.backend import ScriptedBackend
 
 FALCON = Profile(
-    "falcon", "Falcon", Quirks(replay=Replay.NONE, syntaxes=("hermes",)), Matching(("falcon*",))
+    "falcon", "Falcon", Quirks(replay="none", syntaxes=("hermes",)), Matching(("falcon*",))
 )
 HERON = Profile("heron", "Heron", Quirks(convention="mistral"), Matching(("heron*",)))
 PROFILES = (FALCON, HERON)

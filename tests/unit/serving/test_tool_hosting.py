@@ -8,7 +8,6 @@ from proxy.conversation.tools import WantedTools
 from proxy.dialects.front import Decoded
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.errors import InvalidConfiguration
-from proxy.mcp.offer import Offering
 from proxy.mcp.specification import CallLimits
 from proxy.observability.record import RequestRecord, ToolRecord
 from proxy.observability.rows import ToolCalls, ToolServerCard
@@ -59,7 +58,7 @@ def test_a_missing_sdk_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) 
 def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
-    assert hosting.offer.policy.offering is Offering.ALWAYS
+    assert hosting.offer.policy.offering == "always"
     assert (hosting.rounds, hosting.narrates, [*hosting.hosted]) == (3, False, ["web_search"])
     assert (hosting.limits, hosting.source) == (CallLimits(), source)
     request = Request("m", (), {})

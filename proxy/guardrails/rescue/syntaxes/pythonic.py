@@ -1,11 +1,12 @@
 """Calls written as Python: `f(a=1, b="x")`, alone or in a list."""
 
 import re
+from dataclasses import replace
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Place, Reading, Reason, Syntax
-from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import PYTHON, Style
 
@@ -18,8 +19,9 @@ _SIGHT = 128
 _LANGUAGE = re.compile(r"[a-z_]+")
 _CALL = re.compile(r"(?:[\w.-]|\\_)+\(")
 _CALL_BEGINS = re.compile(r"(?:[\w.-]|\\_)*\\?")
-_LIST = re.compile(r"\[\s*[A-Za-z_](?:[\w.-]|\\_)*\(")
-_LIST_BEGINS = re.compile(r"\[\s*(?:[A-Za-z_](?:[\w.-]|\\_)*\\?)?")
+_LIST = re.compile(r"\[\s*[\"']?[A-Za-z_](?:[\w.-]|\\_)*\(")
+_LIST_BEGINS = re.compile(r"\[\s*[\"']?(?:[A-Za-z_](?:[\w.-]|\\_)*\\?)?")
+_QUOTES = literals_of('"', "'")
 
 
 def read_python_call(cursor: Cursor, style: Style = PYTHON) -> Reading:
@@ -43,7 +45,7 @@ def read_python_arguments(cursor: Cursor, name: str, style: Style = PYTHON) -> R
     """
     is_object = yield from cursor.is_next("({")
     cursor.advance(is_object)
-    value = yield from read_value(cursor, None, style)
+    value = yield from read_value(cursor, None, replace(style, outer="") if is_object else style)
     if is_object:
         yield from cursor.whitespace()
     if (is_object and not (yield from cursor.literal(")"))) or not isinstance(value.value, dict):
@@ -56,24 +58,31 @@ def read_python_calls(
 ) -> Reading:
     """Read a list of calls, or calls one behind the other, and the white space behind them.
 
-    `may_be_open` allows the last parenthesis to be missing at the end of the reply.
+    `may_be_open` allows the last parenthesis to be missing at the end of the reply. In a list there
+    may be quotation marks around each call, or around several.
     """
     yield from cursor.whitespace()
     is_list = yield from begins_list(cursor)
     if is_list:
         cursor.advance(1)
         yield from cursor.whitespace()
+    quote = (yield from cursor.one_of(_QUOTES)) if is_list else ""
     found = Calls(())
     while len(found.calls) <= MOST_CALLS and (yield from cursor.match(_CALL, _CALL_BEGINS, _SIGHT)):
-        found += yield from read_python_call(cursor, style)
+        found += yield from read_python_call(cursor, replace(style, outer=quote))
         if not found.closed and not may_be_open:
             raise NoCall(Reason.BROKEN)
         if not found.closed:
             return found
+        is_quoted = bool(quote) and not (yield from cursor.literal(quote))
         yield from cursor.take(_SEPARATORS)
+        if quote and not is_quoted:
+            quote = yield from cursor.one_of(_QUOTES)
     if not found.calls:
         raise NoCall
     is_closed = not is_list or (yield from cursor.literal("]"))
+    if quote and not is_closed:
+        raise NoCall(Reason.BROKEN)
     yield from cursor.whitespace()
     return Calls(found.calls, is_closed)
 

@@ -76,6 +76,8 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
 
 _INVOCATIONS = Literals(INVOKE.openings)
 _REST_OF_NAME = re.compile(r"[\w.:/-]+")  # `NAME.NAME`
+_REST_IN_PYTHON = re.compile(r"[\w.\\-]+")
+_HEAD = re.compile(r"[^\W_]+")
 
 
 def _read_headed(cursor: Cursor, opening: str) -> Reading:
@@ -240,13 +242,17 @@ def tool_words(names: Sequence[str]) -> Syntax:
     in older versions a mark behind the name.
     """
     known = Literals(names)
-    escaped = (name.replace("_", "\\_") for name in names)  # as Markdown wants it
+    # In Python the rest may be put together otherwise: `get.time`, or `get\_time` for Markdown.
+    heads = (found[0] for name in names if (found := _HEAD.match(name)))
 
     def read(cursor: Cursor, opening: str) -> Reading:
+        rest = yield from cursor.take(_REST_IN_PYTHON)
         if (yield from cursor.is_next("(")):
             cursor.rewind()
             return (yield from read_python_calls(cursor))
-        name = opening
+        name = opening + rest
+        if name not in names:
+            raise NoCall
 
         def passes_next(cursor: Cursor) -> Waiting[str]:
             nonlocal name
@@ -258,7 +264,7 @@ def tool_words(names: Sequence[str]) -> Syntax:
             yield from read_row(cursor, lambda cursor: _read_behind_name(cursor, name), passes_next)
         )
 
-    openings = tuple(dict.fromkeys((*names, *escaped)))
+    openings = tuple(dict.fromkeys((*names, *heads)))
     return Syntax("tool_words", openings, read, Place.REPLY_START, is_marked=False)
 
 

@@ -50,7 +50,7 @@ class Style:
 
     Where one of `ends` stands, the last closing bracket may be missing. `is_python` allows tuples,
     sets and keyword arguments in parentheses, `has_bare_text` strings without quotation marks.
-    `outer` is the bracket that closes what stands around the value.
+    `outer` is the bracket or quotation mark that closes what stands around the value.
     """
 
     ends: tuple[str, ...] = ()

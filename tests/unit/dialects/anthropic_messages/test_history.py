@@ -13,7 +13,6 @@ from proxy.dialects.anthropic_messages.decode import decode_request
 from proxy.dialects.foreign_history import sign
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
-from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.transcript import list_completed_calls, rounds_since_user
 from tests.examples import examples
@@ -196,7 +195,7 @@ def _judged(messages: tuple[Message, ...]) -> list[tuple[str, bool, int]]:
 
 
 def _thinking(messages: tuple[Message, ...]) -> list[bool]:
-    return [b"reasoning" in one.source for one in replay_thoughts(messages, Replay.LAST)]
+    return [b"reasoning" in one.source for one in replay_thoughts(messages, "last")]
 
 
 class TestResults:

@@ -15,7 +15,6 @@ from proxy.dialects.openai_responses.items import remains_of
 from proxy.dialects.raw_json import nodes_in
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
-from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.transcript import rounds_since_user
 from tests.fakes.responses import (
@@ -357,7 +356,7 @@ def test_remarks_of_the_system_change_nothing_about_the_turns(turns: list[Turn])
     plain, reminded = of(None), of("Be brief.")
     assert [message.role for message in plain] == [message.role for message in reminded]
     assert rounds_since_user(plain) == rounds_since_user(reminded)
-    last = [replay_thoughts(messages, Replay.LAST) for messages in (plain, reminded)]
+    last = [replay_thoughts(messages, "last") for messages in (plain, reminded)]
     kept = [[b"reasoning_content" in message.source for message in messages] for messages in last]
     assert kept[0] == kept[1]
 

@@ -1,12 +1,13 @@
 # ruff: noqa: RUF001 - letters of many scripts look alike
 from dataclasses import fields as fields_of
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import proxy
 from proxy.guardrails.announcements import cues
-from proxy.guardrails.announcements.cues import fold, load_languages, split_phrases
+from proxy.guardrails.announcements.cues import Script, fold, load_languages, split_phrases
 from tests.test_repository import REPOSITORY
 
 
@@ -49,3 +50,4 @@ def test_every_file_is_a_language_whose_phrases_keep_to_the_notation() -> None:
     fields = [getattr(one, field.name) for one in languages for field in fields_of(one)]
     written = [one for one in fields if isinstance(one, str)]
     assert [one for one in written if ":" in one or '"' in one] == []
+    assert {one.script for one in languages} <= {*get_args(Script)}

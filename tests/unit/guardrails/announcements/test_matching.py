@@ -3,14 +3,14 @@ from functools import cached_property
 
 import pytest
 
-from proxy.guardrails.announcements.cues import Cues, Script
+from proxy.guardrails.announcements.cues import Cues
 from proxy.guardrails.announcements.endings import normalise
 from proxy.guardrails.announcements.matching import CueFinding, Matcher
 
 # A language of its own, so that each field is seen at work.
 CUES = Cues(
     language="test",
-    script=Script.LATIN,
+    script="latin",
     openings="ego will",
     fillers="now, now then",
     acts="look, run the test*",
@@ -37,9 +37,7 @@ CUES = Cues(
     afterthoughts="this takes",
 )
 GAP = replace(CUES, gap=3, acts="prove", bars_inside="not")
-UNSPACED = Cues(
-    language="unspaced", script=Script.HAN, is_spaced=False, openings="ab", acts="xy", gap=2
-)
+UNSPACED = Cues(language="unspaced", script="han", is_spaced=False, openings="ab", acts="xy", gap=2)
 
 
 def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep",)) -> CueFinding:

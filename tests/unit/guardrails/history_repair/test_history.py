@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, assistant_message, user_message
 from proxy.conversation.tools import Tool
 from proxy.facts import Fact, Healed
 from proxy.guardrails.history_repair.history import (
@@ -15,7 +15,7 @@ from proxy.guardrails.history_repair.history import (
     neutralise,
 )
 from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, UNANSWERED, introduce_orphan
-from proxy.guardrails.model_quirks import SystemRole, Template
+from proxy.guardrails.model_quirks import Template
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, unpaired, written
 
@@ -185,10 +185,10 @@ def test_the_work_is_linear_in_the_text(unit: str) -> None:
 
 
 NO_DEVELOPER = Template(has_developer=False)
-FIRST = Template(system=SystemRole.FIRST)
-NOWHERE = Template(system=SystemRole.NOWHERE)
+FIRST = Template(system="first")
+NOWHERE = Template(system="nowhere")
 TURNS = Template(alternates=True)
-STRICT = Template(has_developer=False, system=SystemRole.NOWHERE, alternates=True)
+STRICT = Template(has_developer=False, system="nowhere", alternates=True)
 
 S, D = said("system", "s"), said("developer", "d")
 D_AS_S = said("system", "d")
@@ -280,14 +280,14 @@ def test_other_tools_stay_as_they_are(function: JsonValue) -> None:
 
 STRICT_TEMPLATE = Template(
     has_developer=False,
-    system=SystemRole.FIRST,
+    system="first",
     alternates=True,
     control_tokens=("<|im_end|>", "ab"),
 )
 TEMPLATES = (
     Template(),
     STRICT_TEMPLATE,
-    Template(system=SystemRole.NOWHERE, control_tokens=("ab",)),
+    Template(system="nowhere", control_tokens=("ab",)),
 )
 
 HEALTHY = history(
@@ -404,3 +404,14 @@ def test_all_the_work_is_linear_in_the_history(template: Template) -> None:
         return heal_messages(unit * len(text), template)[0]
 
     assert is_linear(work, lambda size: "x" * size, 30)
+
+
+def test_where_a_template_takes_no_prefill_the_user_says_to_go_on() -> None:
+    ends = (user_message("Hi"), assistant_message("Red,"))
+    template = Template(prefill=False)
+    healed, facts = heal_messages(ends, template)
+    assert [message.role for message in healed] == ["user", "assistant", "user"]
+    assert healed[-1].text == "Continue."
+    assert Healed("prefill") in facts
+    assert heal_messages(ends[:1], template) == heal_messages(ends[:1])
+    assert heal_messages((), template) == ((), ())

@@ -1,3 +1,5 @@
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, texts
 HERMES = find_convention("hermes")
 DESCRIPTION = HERMES.describe([SEND], RESPOND)
 FREE = Template()
-HOMELESS = Template(system=SystemRole.NOWHERE)
+HOMELESS = Template(system="nowhere")
 STRICT = Template(alternates=True)
 IMAGE: JsonObject = {"type": "image_url", "image_url": {"url": "data:,"}}
 RESULT = b'{"role":"tool","content":"x"}'
@@ -204,7 +206,9 @@ messages_of = st.lists(
     min_size=1,
     max_size=5,
 )
-templates = st.builds(Template, system=st.sampled_from(SystemRole), alternates=st.booleans())
+templates = st.builds(
+    Template, system=st.sampled_from(get_args(SystemRole)), alternates=st.booleans()
+)
 
 
 @given(

@@ -1,0 +1,304 @@
+"""What models were seen to write, verbatim, and what clients of every language get for it.
+
+A scripted engine says it over HTTP; one application answers the whole module. What becomes of the
+neighbours of each text, in every chunking, stands in `tests/corpus/test_field_failures.py`.
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.corpus.cases import STRING
+from tests.fakes import spoken
+from tests.fakes.front import Front, temper
+from tests.fakes.languages import EVERYWHERE, Chat, as_object, ask, objects_in
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def front() -> AsyncGenerator[Front, None]:
+    async with temper() as shared:
+        yield shared
+
+
+def function(name: str, required: str, **properties: JsonValue) -> JsonObject:
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {**properties},
+        "required": [required],
+    }
+    return {"name": name, "description": f"Do {name}.", "parameters": parameters}
+
+
+INTEGER: JsonObject = {"type": "integer"}
+CHAT = Chat(
+    functions=(
+        function("calculate_final_speed", "time", time=INTEGER),
+        function("read", "filepath", filepath=STRING),
+        function("Bash", "command", command=STRING),
+        function("tool_search", "query", query=STRING),
+        function("get_weather", "location", location=STRING, unit=STRING),
+        function("ha_config_set_script", "script", script=STRING),
+        function("edit", "newString", newString=STRING),
+        function("todo", "items", items={"type": "array", "items": STRING}),
+    )
+)
+Call = tuple[str, JsonObject]
+READ: Call = ("read", {"filepath": "/home/abc/ck/tests/test_ck.py"})
+A: Call = ("read", {"filepath": "/a"})
+LS: Call = ("Bash", {"command": "ls"})
+SEARCH: Call = ("tool_search", {"query": "x"})
+PARIS: Call = ("get_weather", {"location": "Paris"})
+BEIJING: Call = ("get_weather", {"location": "Beijing"})
+SUN: Call = ("get_weather", {"location": "San Francisco", "unit": "celsius"})
+CSS = ".coin-flip-container {\n  color: red;\n}"
+CODE = "<tool_call>\n<function=read>\n<parameter=filepath>\n"
+INVOKED = (
+    '<atem:function_calls>\n<atem:invoke name="ha_config_set_script">\n'
+    '<atem:parameter name="script">x</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+)
+SOLAR = (
+    "<|tool_call:start|>get_weather\n<|tool_arg:start|>location<|tool_arg:value|>Beijing"
+    "<|tool_arg:end|>\n<|tool_call:end|>"
+)
+DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'
+
+
+def named(name: str, arguments: str, index: int = 0, call_id: str | None = "call_a") -> JsonObject:
+    """Make a piece of a structured call."""
+    head: JsonObject = {"name": name, "arguments": arguments}
+    piece: JsonObject = {"index": index, "type": "function", "function": head}
+    return piece if call_id is None else {**piece, "id": call_id}
+
+
+def structured(*pieces: JsonObject) -> bytes:
+    said = b"".join(spoken.delta({"tool_calls": [piece]}) for piece in pieces)
+    return spoken.START + said + spoken.end("tool_calls")
+
+
+def call_of(call: Call) -> bytes:
+    name, arguments = call
+    return structured(named(name, json.dump_text(arguments)))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a model wrote, reply after reply, and what it comes to.
+
+    Text is said a few characters at a time. Where a model is to be asked again `replies` are
+    several; all have to be asked for.
+    """
+
+    name: str
+    replies: tuple[str | bytes, ...]
+    calls: tuple[Call, ...] = ()
+    text: str = ""
+
+    @property
+    def scripts(self) -> list[bytes]:
+        return [
+            spoken.says(*(one[at : at + 9] for at in range(0, len(one), 9)))
+            if isinstance(one, str)
+            else one
+            for one in self.replies
+        ]
+
+
+ROWS = [
+    Row(
+        "S1 llama-swap#856",
+        (
+            "<tool_call>\n<function=read>\n<parameter=filepath>\n/home/abc/ck/tests/test_ck.py\n"
+            "</parameter>\n</parameter>\n</function>\n</tool_call>",
+        ),
+        (READ,),
+    ),
+    Row(
+        "S2 Qwen3.8#178",
+        (f"{CODE}/a\n</parameter>\n</function>\n</function>\n</function_invocation>",),
+        (A,),
+    ),
+    Row(
+        "S3 llama.cpp#24658",
+        (
+            "<|tool_call_begin|>functions_Bash_2<|tool_call_argument_begin|>"
+            '{"command": "ls"}<|tool_call_end|>',
+        ),
+        (LS,),
+    ),
+    Row(
+        "S4 omlx#1830",
+        ('<|tool_call>call:google:mcp:read{filepath:<|"|>/a<|"|>}<tool_call|>',),
+        (A,),
+    ),
+    Row(
+        "S5 hermes-agent#8993",
+        (structured(named("tool_search<|channel|>json", '{"query": "x"}')),),
+        (SEARCH,),
+    ),
+    Row(
+        "S6 llama.cpp#29240",
+        (f" to=ha_config_set_script<|message|>{INVOKED}",),
+        (("ha_config_set_script", {"script": "x"}),),
+    ),
+    Row(
+        "S8 vllm#43116",
+        ('get_weather(location="San Francisco", unit="celsius")',),
+        (SUN,),
+    ),
+    Row(
+        "S8 vllm#43116, two",
+        (
+            'get_weather(location="San Francisco", unit="celsius")\n'
+            'get_weather(location="Paris")',
+        ),
+        (SUN, PARIS),
+    ),
+    Row("S9 ollama#15315", (f"call:edit{{newString:`{CSS}`}}",), (("edit", {"newString": CSS}),)),
+    Row(
+        "S11 vercel/ai#18440, one index",
+        (
+            structured(
+                named("read", '{"filepath": "/a"}', call_id=None),
+                named("read", '{"filepath": "/b"}', call_id=None),
+            ),
+        ),
+        (A, ("read", {"filepath": "/b"})),
+    ),
+    Row(
+        "S11 vercel/ai#18440, a blank id",
+        (
+            structured(
+                named("read", '{"filepath": '),
+                {"index": 0, "id": " ", "function": {"arguments": '"/a"}'}},
+            ),
+        ),
+        (A,),
+    ),
+    Row(
+        "S12 Mixtral",
+        (r"[calculate\_final\_speed(time=5)]",),
+        (("calculate_final_speed", {"time": 5}),),
+    ),
+    Row("S14 Granite", (DECLINED,), (), "None of the tools fits this request."),
+    Row("S17 GLM-5.3-Flash", ('<tool_call>get_weather>{"location":"Beijing"}',), (BEIJING,)),
+    Row(
+        "S17 GLM-5.3-Flash, pairs",
+        ("<tool_call>get_weather<arg_key>location=Beijing</arg_value>",),
+        (BEIJING,),
+    ),
+    Row("S18 Solar Open 2", (SOLAR,), (BEIJING,)),
+    Row("Qwen3.8#216, nothing said", ("", call_of(PARIS)), (PARIS,)),
+    Row("Qwen3.8#150, announced", ("I'll check the weather now.", call_of(PARIS)), (PARIS,),
+        "I'll check the weather now."),
+    Row(
+        "opencode#37841, blank id and name",
+        (
+            structured(
+                named("read", "", call_id="call_a"),
+                named("", '{"filepath": ', call_id=""),
+                named("", '"/a"}', call_id=""),
+            ),
+        ),
+        (A,),
+    ),
+    Row(
+        "llama.cpp#20198, arguments as an object",
+        (
+            structured(
+                {
+                    "index": 0,
+                    "id": "call_a",
+                    "type": "function",
+                    "function": {"name": "read", "arguments": {"filepath": "/a"}},
+                }
+            ),
+        ),
+        (A,),
+    ),
+    Row(
+        "ollama#16686, #18530, pi-hashline-readmap#145, an array as a string",
+        (structured(named("todo", '{"items": "[\\"a\\", \\"b\\"]"}')),),
+        (("todo", {"items": ["a", "b"]}),),
+    ),
+    Row(
+        "pi#6158, identical calls in a row",
+        (
+            structured(
+                named("read", '{"filepath": "/a"}', 0, "call_a"),
+                named("read", '{"filepath": "/a"}', 1, "call_b"),
+            ),
+        ),
+        (A, A),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_what_was_seen_is_read_in_every_language(row: Row, front: Front) -> None:
+    for language, stream in EVERYWHERE:
+        front.backend.play(*row.scripts)
+        got = await ask(front, language, CHAT, stream=stream)
+        assert (got.status, got.error) == (200, "")
+        assert (got.called, got.text.strip()) == (row.calls, row.text), (language, stream)
+        assert len(front.backend.questions) == len(row.replies)
+
+
+CUT = '<tool_call>{"name": "get_weather", "arguments": {"loc'
+WRONG = '<tool_call>{"name": "get_weather", "arguments": {"town": "Paris"}}</tool_call>'
+UNKNOWN = 'commentary to=functions.get_weather json{"location": "Paris"}'
+NEVER_USABLE = [
+    ((WRONG, WRONG, CUT[11:]), "get_weather: "),
+    ((CUT, CUT, CUT[11:]), "broken arguments (get_weather)"),
+    (("", ""), "an empty reply"),
+    ((UNKNOWN, UNKNOWN), "an unknown syntax (get_weather)"),
+]
+
+
+@pytest.mark.parametrize(("replies", "objection"), NEVER_USABLE)
+async def test_where_no_reply_is_usable_the_answer_says_so_in_words(
+    replies: tuple[str | bytes, ...], objection: str, front: Front
+) -> None:
+    row = Row("", replies)
+    for language, stream in EVERYWHERE:
+        front.backend.play(*row.scripts)
+        got = await ask(front, language, CHAT, stream=stream)
+        assert (got.status, got.error, got.called) == (200, "", ())
+        assert got.text.startswith(f"The model gave no usable reply in {len(replies)} attempts: ")
+        assert objection in got.text
+        assert "<" not in got.text
+        assert "{" not in got.text
+        assert len(front.backend.questions) == len(replies)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tools_of_a_namespace_are_called_by_their_own_names(
+    stream: bool, front: Front
+) -> None:
+    """As in ollama#17618: Codex sends them."""
+    member: JsonObject = {"type": "function", **CHAT.functions[1]}
+    space: JsonObject = {"type": "namespace", "name": "files", "tools": [member]}
+    front.backend.play(structured(named("files__read", '{"filepath": "/a"}')))
+    asked: JsonObject = {"model": "m", "input": "Read /a.", "tools": [space], "store": False}
+    answer = await front.client.post("/v1/responses", json={**asked, "stream": stream})
+    assert answer.status_code == 200
+    if stream:
+        completed = answer.text.split("event: response.completed\ndata: ")[1].splitlines()[0]
+        whole = as_object(as_object(json.parse(completed.encode()))["response"])
+    else:
+        whole = answer.json()
+    (call,) = objects_in(whole["output"])
+    assert (call["name"], call["namespace"], call["arguments"]) == (
+        "read",
+        "files",
+        '{"filepath": "/a"}',
+    )

@@ -1,0 +1,183 @@
+"""A conversation told to Temper in every language of clients, and what they get for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.front import Front
+
+PICTURE = "iVBORw0KGgo="
+RICH: JsonObject = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "pattern": "(?!x)[A-Z].*", "maxLength": 20000},
+        "note": "string",
+    },
+    "required": ["city"],
+}
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A conversation, told to Temper in any language of clients.
+
+    `messages` are pairs of a role and words. With `has_tools` the tool of `parameters` is offered,
+    or else the `functions`; `effort` is what the client says of thoughts.
+    """
+
+    messages: tuple[tuple[str, str], ...] = (("user", "How is the weather in Paris?"),)
+    has_tools: bool = False
+    parameters: JsonObject = field(default_factory=lambda: RICH)
+    effort: str = ""
+    has_picture: bool = False
+    functions: tuple[JsonObject, ...] = ()
+
+    def chat(self) -> JsonObject:
+        return {"messages": self._said("image_url"), **self._told("function")} | (
+            {"reasoning_effort": self.effort} if self.effort else {}
+        )
+
+    def responses(self) -> JsonObject:
+        return {"input": self._said("input_image"), "store": False, **self._told("flat")} | (
+            {"reasoning": {"effort": self.effort}} if self.effort else {}
+        )
+
+    def anthropic(self) -> JsonObject:
+        said: JsonObject = {"messages": self._said("image"), "max_tokens": 500}
+        if system := [words for role, words in self.messages if role == "system"]:
+            said["system"] = system[0]
+        if self.effort:
+            said["output_config"] = {"effort": self.effort}
+        return {**said, **self._told("anthropic")}
+
+    def _said(self, kind: str) -> list[JsonValue]:
+        is_kept = (lambda role: role != "system") if kind == "image" else (lambda role: bool(role))
+        said: list[JsonValue] = [
+            {"role": role, "content": words} for role, words in self.messages if is_kept(role)
+        ]
+        if self.has_picture:
+            url = f"data:image/png;base64,{PICTURE}"
+            source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+            pictures: dict[str, JsonObject] = {
+                "image_url": {"type": "image_url", "image_url": {"url": url}},
+                "input_image": {"type": "input_image", "image_url": url},
+                "image": {"type": "image", "source": {**source}},
+            }
+            said.append({"role": "user", "content": [pictures[kind]]})
+        return said
+
+    def _told(self, kind: str) -> JsonObject:
+        weather: JsonObject = {"name": "get_weather", "description": "Tell the weather."}
+        offered = [{**weather, "parameters": self.parameters}] if self.has_tools else self.functions
+        told: list[JsonValue] = []
+        for one in offered:
+            if kind == "anthropic":
+                schema = {"input_schema": one["parameters"]}
+                told.append({name: one[name] for name in one if name != "parameters"} | schema)
+            elif kind == "flat":
+                told.append({"type": "function", "strict": False, **one})
+            else:
+                told.append({"type": "function", "function": one})
+        return {"tools": told} if told else {}
+
+
+@dataclass
+class Got:
+    """What a client got; names of calls and words."""
+
+    status: int
+    text: str = ""
+    called: tuple[tuple[JsonValue, JsonValue], ...] = ()
+    error: str = ""
+
+
+PATHS: dict[str, tuple[str, Callable[[Chat], JsonObject]]] = {
+    "chat": ("/v1/chat/completions", Chat.chat),
+    "messages": ("/v1/messages", Chat.anthropic),
+    "responses": ("/v1/responses", Chat.responses),
+}
+EVERYWHERE = tuple((name, stream) for name in PATHS for stream in (False, True))
+
+
+async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> Got:
+    """Ask in a language; the answer is read from the whole body or from the events."""
+    path, write = PATHS[language]
+    body: JsonObject = {"model": "m", "stream": stream, **write(chat)}
+    return await post(front, path, body)
+
+
+async def post(front: Front, path: str, body: JsonObject) -> Got:
+    answer = await front.client.post(path, content=json.dump(body))
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        return _read(answer.status_code, [answer.json()])
+    said = [line.removeprefix("data: ") for line in answer.text.splitlines()]
+    events = [json.parse(line.encode()) for line in said if line.startswith("{")]
+    return _read(answer.status_code, objects_in(events))
+
+
+def _read(status: int, documents: list[JsonObject]) -> Got:
+    """Read a whole answer, or the events of a stream."""
+    got, found = Got(status), Found()
+    for document in documents:
+        if document.get("error"):
+            got.error = f"{document['error']}"
+        for choice in objects_in(document.get("choices")):
+            found.add_chat(as_object(choice.get("message") or choice.get("delta")))
+        for block in [
+            *objects_in(document.get("content")),
+            *objects_in([document.get("content_block")]),
+        ]:
+            found.add_block(block)
+        delta = as_object(document.get("delta"))
+        found.text += f"{delta.get('text') or ''}"
+        found.extend(f"{delta.get('partial_json') or ''}")
+        is_whole = document.get("object") == "response"
+        if document.get("type") == "response.completed":
+            document, is_whole = as_object(document["response"]), True
+        for item in objects_in(document.get("output") if is_whole else None):
+            found.add_item(item)
+    got.text = found.text
+    got.called = tuple((name, json.parse(said or "{}")) for name, said in found.calls)
+    return got
+
+
+@dataclass
+class Found:
+    """The words and calls found so far."""
+
+    text: str = ""
+    calls: list[tuple[JsonValue, str]] = field(default_factory=list)
+
+    def extend(self, arguments: str) -> None:
+        if arguments:
+            name, before = self.calls.pop()
+            self.calls.append((name, before + arguments))
+
+    def add_chat(self, message: JsonObject) -> None:
+        self.text += f"{message.get('content') or ''}"
+        for call in objects_in(message.get("tool_calls")):
+            function = as_object(call["function"])
+            if "name" in function:
+                self.calls.append((function["name"], ""))
+            self.extend(f"{function.get('arguments') or ''}")
+
+    def add_block(self, block: JsonObject) -> None:
+        self.text += f"{block.get('text') or ''}"
+        if block.get("type") == "tool_use":
+            given = block.get("input")
+            self.calls.append((block["name"], json.dump_text(given) if given else ""))
+
+    def add_item(self, item: JsonObject) -> None:
+        if item["type"] == "function_call":
+            self.calls.append((item["name"], f"{item['arguments']}"))
+        for part in objects_in(item.get("content")):
+            self.text += f"{part.get('text') or ''}"
+
+
+def as_object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: JsonValue) -> list[JsonObject]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
