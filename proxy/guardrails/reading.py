@@ -317,6 +317,7 @@ class ReplyReader:
         verdict = decide(Standing(origin, around, found.before, _tell(words, said), content))
         if verdict is Verdict.LEFT_OUT:
             self._facts.append(Dropped("placeholders"))
+            self._is_behind_call = True
             return []
         if verdict is Verdict.READ and not (found.is_doubtful or self._doubted):
             return self._promote(found)

@@ -23,6 +23,12 @@ from proxy.guardrails.announcements.matching import CueFinding, Matcher
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
 _MOST_SENTENCES = 3
+# Of an act that no sentence with "example" or "format" announces.
+_ACTS = re.compile(
+    r"\W*(?:let me|let's|i'll|i will|i)\s(?:now\s|first\s)?"
+    r"(?:look|check|read|open|see|find|fetch|get|search|try|call|run)\b",
+    re.IGNORECASE,
+)
 _ENDS = frozenset(".!?…।؟۔。！？")
 _LETTERS: dict[Script, str] = {
     "latin": "a-zà-ɏḀ-ỿ",
@@ -67,7 +73,8 @@ def shows_next(words: str) -> bool:
     if not (sentences := split_sentences(words)):
         return False
     is_open = sentences[-1].rstrip("*_ ")[-1:] not in _ENDS
-    return _shows(sentences[-1], may_report=is_open) and not announces(words)
+    is_shown = _shows(sentences[-1], may_report=is_open)
+    return is_shown and not (announces(words) or _ACTS.match(sentences[-1]))
 
 
 def shows_last(words: str) -> bool:

@@ -101,7 +101,9 @@ class Markup:
         elif verbatim := mark["string"] or mark["comment"]:
             self._end = re.compile(re.escape(_CLOSING.get(verbatim, verbatim)))
         elif quote := mark["opened"] or mark["closed"]:
-            self._turn(_CLOSING.get(quote, quote), is_end=quote not in _CLOSING)
+            closer = _CLOSING.get(quote, quote)
+            is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))
+            self._turn(closer, is_end=is_end)
         elif mark["rule"]:
             rule = "\n" + mark["rule"] * 4
             self._turn(rule, is_end=bool(self._open.get(rule)))
@@ -119,7 +121,7 @@ class Markup:
 
     def _turn(self, closer: str, *, is_end: bool) -> None:
         count = self._open.get(closer, 0)
-        if len(self._open) < _MOST_OPEN or count:
+        if len(self._open) < _MOST_OPEN or closer in self._open:
             self._open[closer] = max(count - 1, 0) if is_end else count + 1
 
 
