@@ -517,8 +517,8 @@ TEAMS = make_tool(
     "reply",
     [
         # deepseek-coder
-        "```python\n        [math.factorial(number=5)]\n        ```\n\n            This line of code "
-        "uses the `math.factorial` function to calculate the factorial of 5.",
+        "```python\n        [math.factorial(number=5)]\n        ```\n\n            This line "
+        "of code uses the `math.factorial` function to calculate the factorial of 5.",
         # gemma-7b
         "[calculate_triangle_area(base=10, height=5)]\n\nThe above line calculates the area of a "
         "triangle with a base of 10 units and height of 5 units using the "
