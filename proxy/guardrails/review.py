@@ -96,10 +96,9 @@ def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
 def _is_denied(call: WrittenCall, offer: OfferedTools) -> bool:
     if not offer.denied:
         return False
-    arguments = call.arguments
-    if isinstance(arguments, str):
-        call = replace(call, arguments=parse_arguments(arguments))
-    return any(is_same(call, one) for one in offer.denied)
+    written = call.arguments
+    arguments = parse_arguments(written) if isinstance(written, str) else written
+    return any(is_same(replace(call, arguments=arguments), one) for one in offer.denied)
 
 
 def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:

@@ -332,10 +332,10 @@ class Scanner:
         is_kept = is_first and self._openings.is_any_marked(literal)
         if is_kept and self._record.siblings.offers(found):
             self._record.join(found, gap)
-        elif self._record.siblings.offers(found):
-            self._record.doubt(None, found, gap)
         else:
-            self._record.refuse_call(None, found, gap)
+            may_be_meant = self._record.siblings.offers(found)
+            refuse = self._record.doubt if may_be_meant else self._record.refuse_call
+            refuse(None, found, gap)
 
     def _leave_marked(self, state: AfterCall, found: FoundCalls, gap: str) -> bool:
         ahead = Ahead(*self._cursor.glimpse(SIGHT))

@@ -277,8 +277,6 @@ class Surroundings:
             self._pass_in_document(text)
             if self._marks.leading_ticks:
                 text = self._pass_leading_ticks(text)
-            elif self._marks.leading_tildes:
-                self._pass_leading_tildes(text)
         self._pass_span(text.count(_TICK))
 
     def _pass_in_document(self, text: str) -> None:

@@ -402,3 +402,11 @@ def test_words_may_follow_a_call_with_which_the_reply_began_if_it_is_fit() -> No
         offer = replace(OFFER, aliases={"other": tool})
         assert len(read(TextDelta(f"{unknown} and more"), offer=offer)[1].calls) == count
     assert read(TextDelta(f"{unknown} and more"))[1].calls == ()
+
+
+def test_words_behind_a_call_take_it_back() -> None:
+    _, reply = read(TextDelta(f"Here.\n{CALL}\nThat was an example."))
+    assert (reply.calls, reply.doubted) == ((), ())
+    assert reply.text == f"Here.\n{CALL}\nThat was an example."
+    assert reply.facts == (Refused("quoted"),)
+    assert read(TextDelta(f"{CALL}\nThat was an example."))[1].doubted
