@@ -13,10 +13,10 @@ from pathlib import Path
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import TextDelta
+from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.conversation.tools import Tool
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import ReadReply, Reasoned, ReplyReader
+from proxy.guardrails.reading import ReadReply, ReplyReader
 from proxy.guardrails.rescue.registry import order_syntaxes
 
 
@@ -67,7 +67,7 @@ def read(pieces: Iterable[str], tools: Sequence[str]) -> Outcome:
     reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, order_syntaxes(())))
     heard = [one for piece in pieces for one in reader.read(TextDelta(piece))]
     rest, reply = reader.finish("stop")
-    spoken = (one.text for one in (*heard, *rest) if not isinstance(one, Reasoned))
+    spoken = (one.text for one in (*heard, *rest) if not isinstance(one, ReasoningDelta))
     return Outcome(reply, "".join(spoken))
 
 

@@ -10,6 +10,8 @@ Programs import from `temper`. Its names can be had from here as well, as they c
 was that package.
 """
 
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = globals()[name] = getattr(temper, name)
         return found
+
+
+def version() -> str:
+    try:
+        return version_of("temper-proxy")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
 
 
 def __dir__() -> list[str]:

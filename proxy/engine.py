@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 from proxy.backends.client import Backend, Headers, ReplyEvents
-from proxy.conversation.replies import EventSink, ReplyEvent
+from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.errors import BackendFailed, BackendSpokeNonsense, GuardrailsExhausted, InvalidRequest
+from proxy.guardrails.reasoning import RepeatsItselfError
 from proxy.inference.turn import Turn
 
 __all__ = ["Attempt", "Headers", "converse"]
@@ -25,7 +26,7 @@ async def converse(
     """Stream the client's events of a turn; closing the iterator cancels the work upstream.
 
     A later attempt that fails costs nothing that an earlier one gave: the turn falls back to it.
-    A reply that does not end is cut off.
+    A reply that does not end is cut off, and one that repeats its calls is stopped.
     Each attempt runs within an `attempt`, which may add to the headers that travel upstream.
     Content that a `sink` takes has to be given to the turn there, and is not in the stream.
     Raises `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
@@ -39,6 +40,8 @@ async def converse(
                         shown, failure = _receive(turn, batch)
                         if shown:
                             yield shown
+                        if isinstance(failure, RepeatsItselfError):
+                            break
                         if failure is not None:
                             raise failure
                 finally:
@@ -53,11 +56,14 @@ async def converse(
 
 def _receive(
     turn: Turn, batch: Sequence[ReplyEvent]
-) -> tuple[list[ReplyEvent], GuardrailsExhausted | None]:
+) -> tuple[list[ReplyEvent], GuardrailsExhausted | RepeatsItselfError | None]:
     """Return what the client gets for a batch, also where the turn fails at the end of it."""
     shown: list[ReplyEvent] = []
     try:
         turn.receive_all(batch, shown)
+    except RepeatsItselfError as enough:
+        rest, failure = _receive(turn, [ReplyFinished("stop")])
+        return [*shown, *rest], failure or enough
     except GuardrailsExhausted as failure:
         return shown, failure
     return shown, None

@@ -116,6 +116,7 @@ class Renamed(Fact, frozen=True):
 
 _DROPPED = {
     "too_many_calls": "Calls beyond the most that one reply may have were left out.",
+    "repeated_call": "The same call was written again and again: it counts once.",
     "invented_result": "A tool result that the model had invented was left out.",
     "code_fence": "The code fence around the answer was taken off.",
     "parallel_call": "A second call was left out: the client wants one at a time.",

@@ -90,7 +90,7 @@ async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
             if turn is None:
                 raise
         except GuardrailsExhausted as failure:
-            run.fail(failure.defect, turn.explanation if turn.explains else "")
+            run.fail(failure.defect, turn.explanation)
             raise
 
 

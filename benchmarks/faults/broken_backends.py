@@ -71,7 +71,8 @@ def _ends_amid_respond(material: Material) -> Plan:
     written = speech.call("respond", speech.pieces(json.dump_text({"message": text})[:-2]))
     said = chunked(speech.START, written, is_whole=False)
     demand = Demand(failures=_UNAVAILABLE, shown=text)
-    return Plan(material.asks(tools=True), (sends(said, then=Then.RESET),), demand)
+    asked = material.asks(tools=True).wishing("x-temper-text-policy", "respond")
+    return Plan(asked, (sends(said, then=Then.RESET),), demand)
 
 
 def _no_end_mark(material: Material) -> Plan:

@@ -73,7 +73,8 @@ def _thoughts_and_text(material: Material) -> Plan:
 def _answer_in_respond(material: Material) -> Plan:
     text = material.text()
     play = calls(Call("respond", {"message": text}), material)
-    return Plan(material.asks(tools=True), (play,), Demand(answers=(Wanted(text),)))
+    asked = material.asks(tools=True).wishing("x-temper-text-policy", "respond")
+    return Plan(asked, (play,), Demand(answers=(Wanted(text),)))
 
 
 def _answer_and_call(material: Material) -> Plan:
@@ -83,7 +84,8 @@ def _answer_and_call(material: Material) -> Plan:
     material.chance.shuffle(both)
     written = (as_call(one, material, index=place) for place, one in enumerate(both))
     demand = Demand((Wanted(text, (call,), "tool_calls"),))
-    return Plan(material.asks(tools=True), (says(*written, reason="tool_calls"),), demand)
+    asked = material.asks(tools=True).wishing("x-temper-text-policy", "respond")
+    return Plan(asked, (says(*written, reason="tool_calls"),), demand)
 
 
 def _text_where_it_is_welcome(material: Material) -> Plan:

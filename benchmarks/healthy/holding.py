@@ -21,6 +21,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.dialects.openai_chat.decode import decode_request
+from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy, begin, plan_request
 
 
@@ -28,11 +29,13 @@ from proxy.inference.preparation import Policy, begin, plan_request
 def releases(kind: str, number: int) -> tuple[int, ...]:
     """Tell of each delta of a reply the place of the one that lets it out; the end is behind all.
 
-    It is what Temper does by default with a client that streams.
+    It is what Temper does by default with a client that streams; the tool for answers is offered
+    to a model that uses it.
     """
     reply = KINDS[kind](number)
     request = decode_request(body_of(Wish(kind, number)))
-    turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False)
+    policy = Policy(text_policy=TextPolicy.RESPOND) if kind == RESPONDING else Policy()
+    turn = begin(plan_request(request, policy), lambda: "call", lambda: False)
     turn.next_question()
     waiting = _Waiting(reply.deltas)
     for place, events in enumerate(_heard(reply.deltas, responds=kind == RESPONDING)):

@@ -87,8 +87,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """Return whether a variable would change how Temper behaves."""
-    return name.startswith("TEMPER_")
+    """Return whether a variable would change how Temper behaves, or have it compiled each time."""
+    return name.startswith("TEMPER_") or name == "PYTHONDONTWRITEBYTECODE"
 
 
 def usage(group: int) -> Usage | None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
 
 from proxy.agents.model import Model
-from proxy.agents.results import AskedAgain, Output, RunEvent, RunResult, Text, Thought, Usage
+from proxy.agents.results import AskedAgain, Output, RunEvent, RunResult, Text, Thought
 from proxy.agents.tracing import NoTracing, Spans
 from proxy.agents.turns import ModelTurns
 from proxy.conversation import json
@@ -250,9 +250,9 @@ class Running(Generic[Output]):
         return fresh
 
     def _result(self) -> RunResult[Output]:
-        run, committed = self._run, tuple(map(object_of, self._committed))
+        run, turns, committed = self._run, self._turns, tuple(map(object_of, self._committed))
         talk = self._task.conversation
-        if run is None or run.stop is None:
+        if run is None or turns is None or run.stop is None:
             return RunResult(Stop.CANCELLED, None, "", (), committed, talk)
         stop, text, defect = run.stop, run.text, run.defect
         output: object = None
@@ -274,7 +274,7 @@ class Running(Generic[Output]):
             run.rounds,
             committed,
             talk,
-            Usage() if self._turns is None else self._turns.usage,
-            (*run.facts, *(self._turns.facts if self._turns is not None else ())),
+            turns.usage,
+            (*run.facts, *turns.facts),
             defect,
         )

@@ -99,13 +99,13 @@ async def open_stream(
     """Run a task while the block runs; leaving the block ends it."""
     stream = RunStream(task, hooks)
 
-    async def heed(cancel: asyncio.Event) -> None:
+    async def cancel_when_set(cancel: asyncio.Event) -> None:
         await cancel.wait()
         stream.cancel()
 
-    heeding = asyncio.create_task(heed(cancel or asyncio.Event()))
+    waiting = asyncio.create_task(cancel_when_set(cancel or asyncio.Event()))
     try:
         yield stream
     finally:
-        heeding.cancel()
+        waiting.cancel()
         await stream.close()

@@ -43,7 +43,7 @@ class ModelTurns(RunTurns):
 
     @property
     def usage(self) -> Usage:
-        return usage_of(one for turn in self.turns for one in turn.spent.reported)
+        return usage_of(one for turn in self.turns for one in turn.spent)
 
     async def prepare(self, request: Request) -> PreparedRequest:
         # without arguments `super` finds the class as it was before it had slots

@@ -30,6 +30,7 @@ from proxy.dialects.front import AnswerBuilder, Answering, StreamEncoder
 from proxy.engine import converse
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
+from proxy.guardrails.reasoning import RepeatsItselfError
 from proxy.inference.turn import Turn, TurnState
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
@@ -252,7 +253,10 @@ class SingleTurn(AnswerSource):
             if not stream.is_ready:
                 return False
             shown: list[ReplyEvent] = []
-            self.turn.receive_all(content, shown)
+            try:
+                self.turn.receive_all(content, shown)
+            except RepeatsItselfError:
+                return False  # it is for the loop to stop the model
             if shown:
                 self._shown.note(shown)
                 stream.show(shown)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from proxy import version
 from proxy.api.client_connection import Endpoint
 from proxy.api.edge import HEALTH_PATHS, Access, Edge, OpenPaths
 from proxy.api.errors import describe, error_response, not_found, wrong_method
@@ -26,7 +27,7 @@ from proxy.api.routes.models import models_router
 from proxy.api.routes.monitoring import METRICS_PATH, health_router, metrics_router
 from proxy.api.routes.passthrough import Relay
 from proxy.api.routes.responses import responses_router
-from proxy.api.routes.root import ROOT_PATH, documentation_router, root_router, version
+from proxy.api.routes.root import ROOT_PATH, documentation_router, root_router
 from proxy.api.routes.ui import UI_PATHS, Dashboard, ui_router
 from proxy.api.streaming import StreamTimeouts
 from proxy.api.watching import Watching

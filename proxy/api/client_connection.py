@@ -180,8 +180,7 @@ class ClientConnection:
     @property
     def is_writable(self) -> bool:
         """Whether `write_now` may be called."""
-        wire = self._wire
-        return wire is not None and wire.is_writable
+        return self._wire is not None and self._wire.is_writable
 
     def write_now(self, body: bytes) -> None:
         """Write a part of the body directly to the wire; the connection must be writable."""

@@ -51,38 +51,39 @@ class InitialState(About, frozen=True, kw_only=True):
     confirmations: tuple[PendingCall, ...] = ()
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """Rows that are new or have changed."""
+class Change(msgspec.Struct, frozen=True):
+    """What has changed since an earlier event; `number` is the board's, which only grows."""
 
     number: int
+
+
+class Batch(Change, frozen=True):
+    """Rows that are new or have changed."""
+
     rows: tuple[Row, ...]
 
 
-class Cards(msgspec.Struct, frozen=True):
+class Cards(Change, frozen=True):
     """The models, as they are now."""
 
-    number: int
     models: tuple[ModelCard, ...]
 
 
-class ToolCards(msgspec.Struct, frozen=True):
+class ToolCards(Change, frozen=True):
     """The tool servers, as they are now."""
 
-    number: int
     tool_servers: tuple[ToolServerCard, ...]
 
 
-class Pending(msgspec.Struct, frozen=True):
+class Pending(Change, frozen=True):
     """All calls that wait for a person now."""
 
-    number: int
     confirmations: tuple[PendingCall, ...]
 
 
-class Sums(msgspec.Struct, frozen=True):
+class Sums(Change, frozen=True):
     """Totals of all requests, and the time buckets that may have changed."""
 
-    number: int
     now: float
     totals: CountsBySpan
     points: tuple[Point, ...]

@@ -17,7 +17,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -135,26 +135,21 @@ def _run_low_priority(work: Callable[[], None]) -> None:
             sys.setswitchinterval(before)
 
 
+@dataclass(eq=False)
 class Hosted:
     """The application; the configuration is read (`read`) only when it is opened.
 
     `beside` lives as long as the application it is given; `replica` names this one among others.
     """
 
-    def __init__(
-        self,
-        read: ReadSettings = load_settings,
-        *,
-        beside: Beside = lambda _app: nullcontext(),
-        replica: str | None = None,
-    ) -> None:
-        self._read = read
-        self._beside = beside
-        self._replica = replica
-        self._life: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[OpenedApp]
-        self._closing: asyncio.Event
-        self._app: ASGIApp = _refusal(503, _NOT_OPEN)
+    read: ReadSettings = load_settings
+    _: KW_ONLY
+    beside: Beside = lambda _app: nullcontext()
+    replica: str | None = None
+    _life: asyncio.Task[None] | None = None
+    _opened: asyncio.Future[OpenedApp] = field(init=False)
+    _closing: asyncio.Event = field(init=False)
+    _app: ASGIApp = field(default_factory=lambda: _refusal(503, _NOT_OPEN))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, or follow the life of the server."""
@@ -211,16 +206,16 @@ class Hosted:
 
     async def _live(self) -> None:
         """Own what is open, from its beginning to its end."""
-        asked = self._read()
-        configure_logging(asked.logging.format, asked.logging.level, replica=self._replica)
+        asked = self.read()
+        configure_logging(asked.logging.format, asked.logging.level, replica=self.replica)
         usual, own = Server(), asked.server
         taken = [f"server.{one}" for one in OWNED if getattr(own, one) != getattr(usual, one)]
         if taken:
             logger.warning(_OTHERS, ", ".join(taken))
         try:
             async with (
-                open_app(_as_guest(asked), replica=self._replica) as found,
-                self._beside(found),
+                open_app(_as_guest(asked), replica=self.replica) as found,
+                self.beside(found),
             ):
                 with warm_up():
                     self._app = found if _has_key(asked) else _local_only(found)

@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
 from starlette.datastructures import Headers
@@ -161,37 +161,29 @@ class SharedAnswer:
         self._changed = asyncio.Event()
 
 
+@dataclass(eq=False, slots=True)
 class Idempotency:
     """Stands in front of an endpoint that takes JSON; see the module."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        limits: BodyLimits,
-        is_complete: IsComplete,
-        memory: RetentionLimits | None = None,
-        *,
-        clock: Clock = time.monotonic,
-        sharing: Sharing | None = None,
-    ) -> None:
-        self._endpoint = endpoint
-        self._limits = limits
-        self._is_complete = is_complete
-        self._memory = memory or RetentionLimits()
-        self._clock = clock
-        self._sharing = sharing
-        self._answers: dict[Name, SharedAnswer] = {}
+    endpoint: Endpoint
+    limits: BodyLimits
+    is_complete: IsComplete
+    memory: RetentionLimits = field(default_factory=RetentionLimits)
+    _: KW_ONLY
+    clock: Clock = time.monotonic
+    sharing: Sharing | None = None
+    _answers: dict[Name, SharedAnswer] = field(default_factory=dict)
 
     async def __call__(self, connection: ClientConnection) -> None:
         if _HEADER in headers_of(connection.scope):
             await self._answer(connection)
         else:
-            await self._endpoint(connection)
+            await self.endpoint(connection)
 
     async def _answer(self, connection: ClientConnection) -> None:
         try:
             name = _name_of(connection)
-            body = await read_body(connection.scope, connection.receive, self._limits)
+            body = await read_body(connection.scope, connection.receive, self.limits)
             shared, is_known = self._find(name, connection.scope, body)
         except ClientDisconnect:
             return
@@ -214,11 +206,11 @@ class Idempotency:
         fingerprint = hashlib.sha256(repr(wishes).encode() + b"\n" + body).digest()
         known = self._answers.get(name)
         if known is None:
-            begun = self._answers[name] = SharedAnswer(fingerprint, own_id, self._is_complete)
-            endpoint, sharing = self._endpoint, self._sharing
+            begun = self._answers[name] = SharedAnswer(fingerprint, own_id, self.is_complete)
+            endpoint, sharing = self.endpoint, self.sharing
             if sharing is not None:
                 endpoint = sharing(endpoint, name, fingerprint)
-            begun.begin(endpoint, scope, body, self._clock)
+            begun.begin(endpoint, scope, body, self.clock)
             return begun, False
         if known.fingerprint != fingerprint:
             raise KeyReused
@@ -227,7 +219,7 @@ class Idempotency:
 
     def _forget(self) -> None:
         """Drop answers that are useless, too old or too many, but none that is being made."""
-        memory, now = self._memory, self._clock()
+        memory, now = self.memory, self.clock()
 
         def is_kept(answer: SharedAnswer) -> bool:
             ended = answer.ended_at

@@ -5,7 +5,7 @@ If an engine refuses a field, the question is changed and sent again at once, un
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from proxy.backends.capabilities import Lacks, without
@@ -49,11 +49,7 @@ class AdaptiveEngine(OpenAICompatible):
         self.kind = kind
         return served
 
-    async def describe(self, model: str) -> Description:
-        try:
-            served = await self.models()
-        except BackendFailed:
-            return Description((model,), is_provisional=True)
+    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
         if self.kind.version:
             self.learnt.heed_build(await self.read_text(self.kind.version, "version"))
         known = Description(

@@ -14,7 +14,6 @@ from proxy.backends.http_backend import (
     PieceReading,
     ReplyDecoder,
     meant_by,
-    positive,
 )
 from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.transport import BackendClient
@@ -23,7 +22,7 @@ from proxy.conversation.requests import Question
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
 from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
-from proxy.dialects.lenient_json import as_object
+from proxy.dialects.lenient_json import as_object, as_positive
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import (
     BackendFailed,
@@ -108,7 +107,7 @@ class Anthropic(HttpBackend):
         sight = as_object(as_object(found.details.get("capabilities")).get("image_input"))
         return Description(
             (found.id,),
-            window=positive(found.details.get("max_input_tokens")),
+            window=as_positive(found.details.get("max_input_tokens")),
             takes_tools=True,
             senses=("vision",) if sight.get("supported") is True else (),
             engine="Anthropic",
@@ -127,4 +126,4 @@ class Anthropic(HttpBackend):
             raise InvalidRequest("Name a model; GET /v1/models lists them.", "model")
         details = found.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
-        return ModelLimits(name, positive(longest), positive(window))
+        return ModelLimits(name, as_positive(longest), as_positive(window))

@@ -10,15 +10,10 @@ The caller passes the time in seconds. A trial without a result lets the next re
 """
 
 from dataclasses import dataclass
-from enum import Enum
+from typing import Literal, TypeAlias
 
-
-class BreakerState(Enum):
-    """What a breaker lets through: everything, nothing, or one request."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half-open"
+# What a breaker lets through: everything, nothing, or one request.
+BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 
 
 @dataclass(slots=True)
@@ -35,25 +30,23 @@ class Breaker:
 
     def state(self, now: float) -> BreakerState:
         if not self._open_for:
-            return BreakerState.CLOSED
-        return BreakerState.OPEN if now < self._open_until else BreakerState.HALF_OPEN
+            return "closed"
+        return "open" if now < self._open_until else "half-open"
 
     def allows(self, now: float) -> bool:
         state = self.state(now)
-        return state is BreakerState.CLOSED or (
-            state is BreakerState.HALF_OPEN and not self._is_tried
-        )
+        return state == "closed" or (state == "half-open" and not self._is_tried)
 
     def begin(self, now: float) -> None:
         """Record that a request is sent; exactly one of the three methods below has to follow."""
-        self._is_tried = self.state(now) is BreakerState.HALF_OPEN
+        self._is_tried = self.state(now) == "half-open"
 
     def record_success(self) -> None:
         self._failures, self._open_for, self._is_tried = 0, 0.0, False
 
     def record_failure(self, now: float) -> None:
         self._is_tried = False
-        if self.state(now) is BreakerState.OPEN:
+        if self.state(now) == "open":
             return  # late failures of earlier requests prove nothing new
         self._failures += 1
         if self._failures >= self.threshold:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from proxy.backends.refusals import MOST_CHARACTERS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
@@ -87,7 +88,6 @@ Lacks: TypeAlias = Mapping[Capability, str]
 
 _THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
 _BAD_REQUEST = frozenset({400, 404, 422, 501})
-_MOST_CHARACTERS = 2000  # of a refusal; what is longer holds somebody's prompt
 # what a refusal mentions, in the order of suspicion; a missing parser is known by its advice
 _BLAMED = {
     Capability.NAMED_CHOICE: ("tool_choice",),
@@ -178,7 +178,7 @@ def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capa
     """
     if refusal.status not in _BAD_REQUEST and refusal.status != 500:
         return
-    message = refusal.message[:_MOST_CHARACTERS]
+    message = refusal.message[:MOST_CHARACTERS]
     if _EFFORTS.search(message) and (offered := _efforts_offered(message, question.request)):
         yield Capability.EFFORT_WORDS, offered
     for wording, blamed in _REFUSALS:

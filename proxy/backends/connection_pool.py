@@ -6,9 +6,10 @@ aiohttp, and 300 with httpx in addition. This module knows nothing of a request'
 
 import asyncio
 import ipaddress
-import selectors
+import select
 import socket
 import ssl
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -24,10 +25,6 @@ _HEAD_START = 0.25  # seconds before the next address is tried in parallel
 _MOST_WAITING = 256 * 1024
 _LONGEST_HEAD = 64 * 1024
 _LINE_MARKS = 4  # bytes of a header's line beside its name and value
-# The cheapest that takes any file descriptor; Windows has none but the last.
-_Selector: type[selectors.BaseSelector] = getattr(
-    selectors, "PollSelector", selectors.SelectSelector
-)
 
 
 class ConnectionPoolError(Exception):
@@ -186,9 +183,11 @@ class Connection(asyncio.Protocol):
         connection: socket.socket = self._transport.get_extra_info("socket")
         if connection.fileno() < 0:  # closed, and the loop is about to report it
             return True
-        with _Selector() as selector:
-            selector.register(connection, selectors.EVENT_READ)
-            return bool(selector.select(0))
+        if sys.platform == "win32":  # which has no poll
+            return bool(select.select((connection,), (), (), 0)[0])
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        return bool(poll.poll(0))
 
     def header(self, name: bytes) -> str:
         """Return a header by its lower-case name, empty where it is missing."""
@@ -214,7 +213,7 @@ class Connection(asyncio.Protocol):
             if self.is_over:
                 return b""
             await self._more(deadline)
-        received = self._join()
+        received = b"".join(self._chunks)
         self._chunks.clear()
         if self._waiting > _MOST_WAITING and self._transport is not None:
             self._transport.resume_reading()
@@ -297,18 +296,17 @@ class Connection(asyncio.Protocol):
 
     def _sink_takes_it(self) -> bool:
         """Bring what has come past the reader, who waits for it, if the sink takes it."""
-        if self._sink is None or self._waiter is None or self._waiter.done():
+        chunks, waiter = self._chunks, self._waiter
+        if self._sink is None or waiter is None or waiter.done():
             return False
-        is_ordinary = bool(self._chunks) and not self.is_over and self._failure is None
-        if not is_ordinary or self._waiting > _MOST_WAITING or not self._sink(self._join()):
+        if not chunks or self.is_over or self._failure is not None:
             return False
-        self._chunks.clear()
+        if self._waiting > _MOST_WAITING or not self._sink(b"".join(chunks)):
+            return False
+        chunks.clear()
         self._waiting = 0
         self._deadline = self._loop.time() + self._idle
         return True
-
-    def _join(self) -> bytes:
-        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: a body without a length ends so, everything else is broken."""
@@ -348,8 +346,8 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._chunks.append(body)
         before = self._waiting
-        self._waiting += len(body)
-        if before <= _MOST_WAITING < self._waiting and self._transport is not None:
+        self._waiting = waiting = before + len(body)
+        if before <= _MOST_WAITING < waiting and self._transport is not None:
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:

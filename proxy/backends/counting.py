@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from proxy.backends.refusals import whole_number
 from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import parse_object
+from proxy.dialects.lenient_json import as_whole, parse_object
 from proxy.errors import BackendFailed
 
 COUNT = "/v1/chat/completions/input_tokens"
@@ -54,18 +53,18 @@ class TokenCounter:
     async def count_prompt(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return how many tokens the prompt of a chat request's body has."""
         if counted := await self._post(COUNT, body, headers):
-            return whole_number(counted.get("input_tokens"))
+            return as_whole(counted.get("input_tokens"))
         if self._is_missing(COUNT) and not any(kind in body for kind in _MEDIA):
             return await self._count_rendered(body, headers)
         return None
 
     async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the same, asked of an engine whose `/tokenize` takes a chat, as vLLM's does."""
-        return whole_number((await self._post(TOKENIZE, body, headers)).get("count"))
+        return as_whole((await self._post(TOKENIZE, body, headers)).get("count"))
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the same for a body of Anthropic's Messages API."""
-        return whole_number((await self._post(COUNT_MESSAGES, body, headers)).get("input_tokens"))
+        return as_whole((await self._post(COUNT_MESSAGES, body, headers)).get("input_tokens"))
 
     async def count_texts(
         self, texts: Sequence[str], headers: Mapping[str, str]

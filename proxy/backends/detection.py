@@ -8,8 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from proxy.backends.client import Backend, BackendModel, Description, Health, LateBackend, Part, Put
@@ -31,13 +30,9 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a server listens on
 
 
-class EngineKind(Enum):
-    """The kinds of servers that have an adapter of their own."""
-
-    LLAMA_SERVER = "llama-server"
-    OLLAMA = "ollama"
-    OPENAI = "openai"  # any other engine
-    ANTHROPIC = "anthropic"  # which is never found: who means it names it
+# The kinds of servers that have an adapter of their own; "openai" is any other engine, and
+# "anthropic" is never found: who means it names it.
+EngineKind: TypeAlias = Literal["llama-server", "ollama", "openai", "anthropic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +48,23 @@ async def kind_at(connection: BackendClient, patience: float | None = None) -> E
     listed = await connection.get(MODELS, patience=patience)
     # all that a llama-server tells strangers where it wants a key (build 11669)
     if listed.server == _LLAMA_SERVER_HEADER:
-        return EngineKind.LLAMA_SERVER
+        return "llama-server"
     said = parse_object(listed.body) or {}
     served = models_in(said) if listed.status == 200 else None
     entries = [one.details for one in served or ()]
     kind = as_object(said.get("error")).get("type")
     is_loading = listed.status == 503 and kind == "unavailable_error"
     if is_loading or any(one.get("owned_by") == _LLAMA_SERVER_OWNER for one in entries):
-        return EngineKind.LLAMA_SERVER
+        return "llama-server"
     if engine_of(entries) is not ANY_ENGINE:
-        return EngineKind.OPENAI
+        return "openai"
     # a llamafile, or a llama-server behind something that lists its models
     if not _PROPERTIES_OF_ONE.isdisjoint(await _ask_object(connection, PROPERTIES, patience)):
-        return EngineKind.LLAMA_SERVER
+        return "llama-server"
     if isinstance((await _ask_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
-        return EngineKind.OLLAMA
+        return "ollama"
     wants_key = listed.status in (401, 403) and bool(said)
-    return EngineKind.OPENAI if served is not None or wants_key else None
+    return "openai" if served is not None or wants_key else None
 
 
 async def find_running(
@@ -199,14 +194,14 @@ class DetectedBackend(LateBackend):
         except BackendUnavailable:
             raise
         except BackendFailed:  # it is too busy to identify itself
-            return self._adapter_for(EngineKind.OPENAI)
+            return self._adapter_for("openai")
 
     async def _look(self) -> Backend:
         found = await kind_at(self._connection, _PATIENCE)
-        kind = found or self._kind or EngineKind.OPENAI
-        if self._adapter is None or kind is not self._kind:
+        kind = found or self._kind or "openai"
+        if self._adapter is None or kind != self._kind:
             if found is None:
                 logger.warning("%s %s", self.name, _STRANGE)
-            logger.info("%s is served as %s", self.name, kind.value)
+            logger.info("%s is served as %s", self.name, kind)
             self._kind, self._adapter = kind, self._adapter_for(kind)
         return self._adapter

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.backends.capabilities import Capability
-from proxy.backends.http_backend import positive
 from proxy.conversation.json import JsonObject
+from proxy.dialects.lenient_json import as_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +65,4 @@ def engine_of(entries: Sequence[JsonObject]) -> Engine:
 
 
 def window_in(engine: Engine, entry: JsonObject) -> int | None:
-    return next(filter(None, (positive(entry.get(name)) for name in engine.window_fields)), None)
+    return next(filter(None, (as_positive(entry.get(name)) for name in engine.window_fields)), None)

@@ -34,7 +34,7 @@ from proxy.backends.client import (
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -107,7 +107,7 @@ class ReplyDecoder(Protocol):
     def finish(self, parts: list[ReplyPart], /) -> None:
         """Append the parts that the end of the body completes."""
 
-    def read_for_sink(self, piece: bytes, /) -> list[ReplyPart] | None:
+    def read_for_sink(self, piece: bytes, /) -> list[ReplyEvent] | None:
         """Return the parts of a piece like those before; None for any other, which is not read."""
 
 
@@ -330,6 +330,10 @@ class HttpBackend(ABC):
             served = await self.models()
         except BackendFailed:
             return Description((model,), is_provisional=True)
+        return await self.describe_among(served, model)
+
+    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
+        """Describe a model by the list in which it stands, if it does."""
         return Description(names_among(served, model))
 
     async def health(self) -> Health:
@@ -428,8 +432,8 @@ async def _last(answer: BackendResponse, end: ReplyFinished | TemperError) -> tu
 
 def _hand_on(reading: ReplyDecoder, sink: EventSink, chunk: bytes) -> bool:
     """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
-    parts = reading.read_for_sink(chunk)
-    return bool(parts) and sink(cast("list[ReplyEvent]", parts))
+    events = reading.read_for_sink(chunk)
+    return sink(events) if events else False
 
 
 def _says_something(events: Sequence[ReplyEvent]) -> bool:
@@ -440,10 +444,6 @@ def _redact(lines: bytes, confidential: Confidential) -> bytes:
     """Take what is confidential out of lines that may be an error; quotes in a text are escaped."""
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
     return confidential.out_of(lines) if may_quote else lines
-
-
-def positive(value: JsonValue) -> int | None:
-    return value if isinstance(value, int) and value > 0 and value is not True else None
 
 
 def models_in(

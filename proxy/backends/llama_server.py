@@ -20,13 +20,13 @@ from proxy.backends.client import (
     Pieces,
 )
 from proxy.backends.counting import TokenCounter
-from proxy.backends.http_backend import OutgoingQuestion, positive
+from proxy.backends.http_backend import OutgoingQuestion
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
-from proxy.dialects.lenient_json import as_object, as_text
+from proxy.dialects.lenient_json import as_object, as_positive, as_text
 from proxy.dialects.openai_chat.thinking import thinking_fields
 from proxy.errors import (
     BackendFailed,
@@ -186,7 +186,7 @@ class LlamaServer(OpenAICompatible):
             tuple(name for name in named if isinstance(name, str) and name) or (model,),
             self._architecture,
             as_text(found.get("chat_template")),
-            positive(found.get("total_slots")),
+            as_positive(found.get("total_slots")),
             _window(found),
             senses=tuple(sense for sense, has in senses.items() if has is True),
             is_blind=senses.get("vision") is False,
@@ -203,7 +203,7 @@ def acceptable(question: Question) -> Question:
 
 def _window(properties: JsonObject) -> int | None:
     """Find the window of one slot; a server that routes to others says 0."""
-    return positive(as_object(properties.get("default_generation_settings")).get("n_ctx"))
+    return as_positive(as_object(properties.get("default_generation_settings")).get("n_ctx"))
 
 
 def _meaning(refusal: BackendRefused) -> BackendRefused | InvalidRequest:

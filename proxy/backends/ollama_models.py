@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from proxy.backends.client import BackendModel
-from proxy.backends.http_backend import HttpBackend, models_in, positive
+from proxy.backends.http_backend import HttpBackend, models_in
 from proxy.conversation.json import JsonObject
-from proxy.dialects.lenient_json import as_object, as_text
+from proxy.dialects.lenient_json import as_object, as_positive, as_text
 from proxy.errors import BackendFailed, ContextOverflow
 
 TAGS = "/api/tags"
@@ -161,7 +161,7 @@ class OllamaModels:
         except (BackendFailed, ContextOverflow):
             return {}
         return {
-            _add_tag(one.id): positive(one.details.get("context_length")) for one in found or ()
+            _add_tag(one.id): as_positive(one.details.get("context_length")) for one in found or ()
         }
 
 
@@ -174,7 +174,7 @@ def _read_shown(name: str, told: JsonObject) -> ModelDetails:
         tuple(dict.fromkeys(filter(None, names))),
         architecture,
         frozenset(map(str, capabilities)) if isinstance(capabilities, list) else None,
-        positive(model.get(f"{architecture}.context_length")),
+        as_positive(model.get(f"{architecture}.context_length")),
         _preset(as_text(told.get("parameters"))),
     )
 

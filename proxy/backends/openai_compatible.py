@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from proxy.backends.capabilities import Lacks, directives_without
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, ReplyDecoder
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReasoningDelta, TextDelta, ToolCallArgumentsDelta
+from proxy.conversation.replies import DELTAS, ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.dialects.openai_chat.fragments import Runs
@@ -14,7 +14,6 @@ from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 
 CHAT = "/v1/chat/completions"
 
-_DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 _LONGEST_REST = 64 * 1024
 _SHORT = 8 * 1024  # of a piece in which no row of events is long enough to be worth a search
 
@@ -70,7 +69,7 @@ class ReplyReading:
         while start < len(piece):
             start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
-    def read_for_sink(self, piece: bytes) -> list[ReplyPart] | None:
+    def read_for_sink(self, piece: bytes) -> list[ReplyEvent] | None:
         """Return the parts of a piece that has only events like those before.
 
         None for any other, which is then still to be fed.
@@ -112,7 +111,7 @@ class ReplyReading:
             self._chunks.feed_all(payloads, parts)
         finally:
             self.has_begun = self.has_begun or len(parts) > before
-        if len(parts) > before and isinstance(parts[-1], _DELTAS):
+        if len(parts) > before and isinstance(parts[-1], DELTAS):
             self._runs.learn(DATA + payloads[-1])
         return True
 
@@ -122,12 +121,12 @@ class ReplyReading:
         if end < 0 and self._can_wait(piece, start):
             self._rest = piece[start:]
             return len(piece)
-        if end < 0 or self._runs.are_unlikely or not self._events.is_between:
+        if end < 0 or not self._runs.patience or not self._events.is_between:
             self._read_all(piece[start:], parts)
             return len(piece)
         before = len(parts)
         self._read_all(piece[start : end + len(END_OF_EVENT)], parts)
-        if len(parts) == before + 1 and isinstance(parts[-1], _DELTAS):
+        if len(parts) == before + 1 and isinstance(parts[-1], DELTAS):
             self._runs.learn(piece[start:end])
         return end + len(END_OF_EVENT)
 

@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key, rank
-from proxy.backends.breaker import Breaker, BreakerState
+from proxy.backends.breaker import Breaker
 from proxy.backends.client import (
     Backend,
     BackendModel,
@@ -198,10 +198,10 @@ class Pool:
     async def check(self, member: Member) -> None:
         """Ask a member for its health, unless its breaker spares it."""
         before = member.breaker.state(self.clock())
-        if before is BreakerState.OPEN:
+        if before == "open":
             return
         if await member.backend.health() is Health.READY:
-            if before is BreakerState.HALF_OPEN:
+            if before == "half-open":
                 member.breaker.record_success()
                 logger.info("%s is back", member.backend.name)
         else:
@@ -313,7 +313,7 @@ def _note_failure(member: Member, now: float) -> None:
     """Count a failure of a member, and say so if it is spared from now on."""
     before = member.breaker.state(now)
     member.breaker.record_failure(now)
-    if before is BreakerState.CLOSED and not member.breaker.allows(now):
+    if before == "closed" and not member.breaker.allows(now):
         logger.warning("%s is spared for a while", member.backend.name)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_text
+from proxy.conversation.json import JsonObject
+from proxy.dialects.lenient_json import as_text, as_whole
 from proxy.errors import BackendFailed, BackendRefused, BackendUnavailable, ContextOverflow
 
 REDACTED = b"[redacted]"
@@ -39,60 +39,59 @@ class Confidential:
 
 
 # an explanation is short; what is longer holds somebody's prompt
-_MOST_CHARACTERS = 2000
+MOST_CHARACTERS = 2000
 
 _WINDOW = r"(?P<window>[\d,]+)"
 _PROMPT = r"(?P<prompt>[\d,]+)"
 
-_OVERFLOWS = tuple(
-    re.compile(wording, re.IGNORECASE)
-    for wording in (
-        # OpenAI, DeepSeek, OpenRouter ("This endpoint's"), vLLM of every age (vllm#20409, #42474)
-        rf"maximum context length is {_WINDOW} tokens",
-        # vLLM 0.16 (harbor#996)
-        rf"context length is only {_WINDOW} tokens",
-        # vLLM V1: "The decoder prompt (length 9) is longer than the maximum model length of 8"
-        rf"prompt \(length {_PROMPT}\) is longer than the maximum model length of {_WINDOW}",
-        # SGLang, without and with max_tokens (Qwen3#1321; opencode's list of wordings)
-        rf"input \({_PROMPT} tokens\) is longer than the model's context length \({_WINDOW}",
-        rf"exceeds the model's maximum context length of {_WINDOW}",
-        rf"length \({_PROMPT}\) exceeds model's maximum context length \({_WINDOW}\)",
-        # LM Studio: first to 0.3, then 0.4 (lmstudio-bug-tracker#237, #2256, opencode#11141)
-        rf"keep the first {_PROMPT} tokens when.{{0,120}}context length of only {_WINDOW} tokens",
-        rf"n_keep:? \(?{_PROMPT}\)? ?>= n_ctx:? \(?{_WINDOW}",
-        r"greater than the context length",
-        # llamafile and llama-server before they had a type for it
-        rf"exceeds the available context size(?: \({_WINDOW} tokens\))?",
-        # Ollama 0.33, where it renders the prompt itself (llm/llama_server.go), and before
-        r"longer than the context length currently available",
-        r"exceeds the context length",
-        # llama-cpp-python
-        rf"requested tokens \({_PROMPT}\) exceed context window of {_WINDOW}",
-        # docs: Mistral's API
-        rf"contains {_PROMPT} tokens.{{0,60}}too large for model with {_WINDOW} maximum",
-        # docs: Groq and Cerebras, which have a code as well
-        rf"length of the messages or completion(?:.{{0,60}}limit is {_WINDOW})?",
-        # docs: Anthropic, Gemini and xAI behind gateways
-        rf"prompt is too long: {_PROMPT} tokens > {_WINDOW} maximum",
-        rf"input length and `max_tokens` exceed context limit: {_PROMPT} \+ \d+ > {_WINDOW}",
-        rf"token count \({_PROMPT}\) exceeds the maximum.{{0,40}}\({_WINDOW}\)",
-        rf"maximum prompt length is {_WINDOW}",
-        # docs: Text Generation Inference, Together
-        rf"must be <= {_WINDOW}\. Given: {_PROMPT} `inputs` tokens",
-    )
+
+def _compile(*wordings: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(wording, re.IGNORECASE) for wording in wordings)
+
+
+_OVERFLOWS = _compile(
+    # OpenAI, DeepSeek, OpenRouter ("This endpoint's"), vLLM of every age (vllm#20409, #42474)
+    rf"maximum context length is {_WINDOW} tokens",
+    # vLLM 0.16 (harbor#996)
+    rf"context length is only {_WINDOW} tokens",
+    # vLLM V1: "The decoder prompt (length 9) is longer than the maximum model length of 8"
+    rf"prompt \(length {_PROMPT}\) is longer than the maximum model length of {_WINDOW}",
+    # SGLang, without and with max_tokens (Qwen3#1321; opencode's list of wordings)
+    rf"input \({_PROMPT} tokens\) is longer than the model's context length \({_WINDOW}",
+    rf"exceeds the model's maximum context length of {_WINDOW}",
+    rf"length \({_PROMPT}\) exceeds model's maximum context length \({_WINDOW}\)",
+    # LM Studio: first to 0.3, then 0.4 (lmstudio-bug-tracker#237, #2256, opencode#11141)
+    rf"keep the first {_PROMPT} tokens when.{{0,120}}context length of only {_WINDOW} tokens",
+    rf"n_keep:? \(?{_PROMPT}\)? ?>= n_ctx:? \(?{_WINDOW}",
+    r"greater than the context length",
+    # llamafile and llama-server before they had a type for it
+    rf"exceeds the available context size(?: \({_WINDOW} tokens\))?",
+    # Ollama 0.33, where it renders the prompt itself (llm/llama_server.go), and before
+    r"longer than the context length currently available",
+    r"exceeds the context length",
+    # llama-cpp-python
+    rf"requested tokens \({_PROMPT}\) exceed context window of {_WINDOW}",
+    # docs: Mistral's API
+    rf"contains {_PROMPT} tokens.{{0,60}}too large for model with {_WINDOW} maximum",
+    # docs: Groq and Cerebras, which have a code as well
+    rf"length of the messages or completion(?:.{{0,60}}limit is {_WINDOW})?",
+    # docs: Anthropic, Gemini and xAI behind gateways
+    rf"prompt is too long: {_PROMPT} tokens > {_WINDOW} maximum",
+    rf"input length and `max_tokens` exceed context limit: {_PROMPT} \+ \d+ > {_WINDOW}",
+    rf"token count \({_PROMPT}\) exceeds the maximum.{{0,40}}\({_WINDOW}\)",
+    rf"maximum prompt length is {_WINDOW}",
+    # docs: Text Generation Inference, Together
+    rf"must be <= {_WINDOW}\. Given: {_PROMPT} `inputs` tokens",
 )
 
 # How the same sentences name the prompt's length; "requested" is with the answer, so it comes last.
-_PROMPTS = tuple(
-    re.compile(wording, re.IGNORECASE)
-    for wording in (
-        rf"{_PROMPT} (?:input tokens|tokens from the input|in the messages|in your prompt)",
-        rf"resulted in {_PROMPT} tokens",
-        rf"request contains {_PROMPT} tokens",
-        rf"current length is {_PROMPT}",
-        rf"request \({_PROMPT} tokens\)",
-        rf"requested (?:about |a total of )?{_PROMPT} tokens",
-    )
+_PROMPTS = _compile(
+    rf"{_PROMPT} (?:input tokens|tokens from the input|in the messages|in your prompt)",
+    rf"resulted in {_PROMPT} tokens",
+    rf"request contains {_PROMPT} tokens",
+    rf"current length is {_PROMPT}",
+    rf"request \({_PROMPT} tokens\)",
+    rf"requested (?:about |a total of )?{_PROMPT} tokens",
 )
 
 
@@ -106,7 +105,7 @@ class Lengths:
 
 def overflow_in(message: str) -> Lengths | None:
     """Read an explanation; None if it is about something else."""
-    text = message[:_MOST_CHARACTERS]
+    text = message[:MOST_CHARACTERS]
     for wording in _OVERFLOWS:
         if found := wording.search(text):
             numbers = found.groupdict()
@@ -170,7 +169,7 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
         # "tokens" in a 429 are those of a minute
         return None if refusal.status == 429 else said
     told = said or Lengths()
-    prompt, window = whole_number(error.get("n_prompt_tokens")), whole_number(error.get("n_ctx"))
+    prompt, window = as_whole(error.get("n_prompt_tokens")), as_whole(error.get("n_ctx"))
     return Lengths(prompt or told.prompt, window or told.window)
 
 
@@ -178,7 +177,3 @@ def _readable(message: str) -> str:
     """Take out what only the programmers of a JSON library understand: llama.cpp passes it on."""
     plain = _EXCEPTION.sub("", message)
     return _MISSING.sub(r"the field '\1' is missing", plain) if plain != message else message
-
-
-def whole_number(value: JsonValue) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

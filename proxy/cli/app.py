@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from proxy import version
 from proxy.cli import commands
 from proxy.cli.running import FAILED, Flags, fail, load, run
 from proxy.cli.usage import CommandGroup, ServeCommand
@@ -67,7 +68,7 @@ def _keep_standard_streams() -> None:
 @click.group(
     cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG
 )
-@click.version_option(commands.version(), message="temper %(version)s")
+@click.version_option(version(), message="temper %(version)s")
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
     _keep_standard_streams()
@@ -303,9 +304,9 @@ def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> No
 def show_version(*, as_json: bool) -> None:
     """Show the version."""
     if as_json:
-        commands.print_json({"temper": commands.version()})
+        commands.print_json({"temper": version()})
     else:
-        click.echo(f"temper {commands.version()}")
+        click.echo(f"temper {version()}")
 
 
 def _backend_flags(flags: Mapping[str, object]) -> Flags:

@@ -8,18 +8,16 @@ import contextlib
 import logging
 import re
 from collections.abc import Coroutine, Sequence
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
-from rich.console import Console
 
+from proxy import version
 from proxy.api.event_loop import hurry, import_libraries, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.errors import InvalidConfiguration
+from proxy.errors import BackendFailed, InvalidConfiguration
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,14 +45,12 @@ def serve(
     import_libraries()
     from proxy.api.server import run
     from proxy.api.workers import run_workers
-    from proxy.cli.terminal import Terminal
+    from proxy.cli.terminal import open_terminal
     from proxy.serving.opening import find_backend, with_backend
 
     looking: set[asyncio.Task[None]] = set()
     is_ours = settings.model.source is not None
-    terminal = Terminal(
-        Console(stderr=True, highlight=False), logs_events=settings.logging.format != "text"
-    )
+    terminal = open_terminal(logs_events=settings.logging.format != "text")
 
     def show_address(address: "PublicAddress") -> None:
         if as_json:
@@ -70,7 +66,7 @@ def serve(
     async def work() -> bool:
         found = await find_backend(settings, places)
         if found is not None:
-            terminal.say(f"Found a server at {found.url} ({found.kind.value}).")
+            terminal.say(f"Found a server at {found.url} ({found.kind}).")
         serve_all = run if settings.server.workers == 1 else run_workers
         named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
         with terminal:
@@ -130,6 +126,8 @@ def examine_servers(
 
     Where nothing is named, a server is looked for. With a `client`, it is examined for it too.
     """
+    from rich.console import Console
+
     from proxy.doctor import report
     from proxy.doctor.checks import examine
     from proxy.doctor.clients import CLIENTS
@@ -164,6 +162,8 @@ def examine_servers(
 
 
 def show_tried(*, as_json: bool) -> None:
+    from rich.console import Console
+
     from proxy.doctor.report import NOTHING_TRIED, build_tried_document, build_tried_table
     from proxy.state.tried_models import TriedModels, cache_folder
 
@@ -217,27 +217,18 @@ def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json
 
 async def _warn_if_unreachable(address: "PublicAddress") -> None:
     """Warn an operator whose backend is not there; clients are told with every request."""
-    import ssl
+    from proxy.backends.transport import BackendClient
+    from proxy.dialects.lenient_json import as_object
 
-    import httpx
-
-    # without certificates: they take longer to load than the rest, and this is our own address
-    plain = httpx.AsyncHTTPTransport(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    async with httpx.AsyncClient(timeout=_READINESS_SECONDS, transport=plain) as client:
-        with contextlib.suppress(httpx.TransportError):  # Temper ends already
-            answer = await client.get(f"{address.url}/readyz")
-            state = answer.json()["status"]
-            if state == "unreachable":
-                logger.warning(_BACKEND_PROBLEM, address.backend, state)
-            elif state == "loading":
-                logger.info(_BACKEND_LOADS, address.backend)
-
-
-def version() -> str:
-    try:
-        return version_of("temper-proxy")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
+    own = BackendClient(address.url)
+    with contextlib.suppress(BackendFailed):  # Temper ends already
+        readiness = await own.get("/readyz", patience=_READINESS_SECONDS)
+        state = as_object(json.parse(readiness.body)).get("status")
+        if state == "unreachable":
+            logger.warning(_BACKEND_PROBLEM, address.backend, state)
+        elif state == "loading":
+            logger.info(_BACKEND_LOADS, address.backend)
+    await own.close()
 
 
 def print_json(value: JsonObject) -> None:

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from proxy.cli.commands import print_json
 from proxy.conversation.json import JsonObject
@@ -22,13 +21,12 @@ _NOTHING = (
 
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     """Have a model downloaded, and say where it lies; raises `LaunchFailed`."""
-    from proxy.cli.terminal import Terminal
+    from proxy.cli.terminal import open_terminal
     from proxy.processes.launch import find_program
     from proxy.processes.llama_server import download
 
     program = find_program(settings.model.server)
-    shows_events = settings.logging.format != "text"
-    with Terminal(Console(stderr=True, highlight=False), logs_events=shows_events) as terminal:
+    with open_terminal(logs_events=settings.logging.format != "text") as terminal:
         path = await download(program, repository, terminal.follow)
     if as_json:
         print_json({"ok": True, "model": repository, "path": str(path)})

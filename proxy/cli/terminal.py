@@ -5,18 +5,20 @@ JSON. Results for programs are not printed here.
 """
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
-from rich.table import Column
+import click
 
 from proxy.processes.start_progress import StartProgress, StartStage
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
     from proxy.api.server import PublicAddress
 
 logger = logging.getLogger(__name__)
@@ -24,17 +26,19 @@ logger = logging.getLogger(__name__)
 _WIDE = 70  # columns, from which on there is room for a bar as long as it should be
 _BESIDES = 16  # columns that the moving mark, the percentage, the seconds and the gaps take
 _FRAMES = 5  # a second; the processor is busy with the model
+_FORCED = frozenset(("FORCE_COLOR", "TTY_COMPATIBLE"))  # what makes a terminal of anything for rich
 
 
 class Terminal:
     """Tells how far the start has come; to be left when nothing is to be told any longer.
 
-    With `logs_events` what is no terminal gets log lines. `clock` tells seconds.
+    Without a `console` there is no terminal. With `logs_events` what is no terminal gets log lines.
+    `clock` tells seconds.
     """
 
     def __init__(
         self,
-        console: Console,
+        console: "Console | None",
         *,
         logs_events: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -43,7 +47,7 @@ class Terminal:
         self._begun: dict[str, float] = {}
         self._stages: dict[str, StartStage] = {}
         self._tasks: dict[str, TaskID] = {}
-        self._bar = _bar(console) if console.is_terminal else None
+        self._bar = _bar(console) if console is not None and console.is_terminal else None
         self._address: PublicAddress | None = None
 
     def __enter__(self) -> "Terminal":
@@ -54,10 +58,12 @@ class Terminal:
             self._bar.stop()
 
     def say(self, sentence: str) -> None:
-        if self._logs_events and not self._console.is_terminal:
+        if self._logs_events and self._bar is None:
             logger.info("%s", sentence)
+        elif self._console is None:
+            click.echo(sentence, err=True)
         else:
-            self._console.print(escape(sentence), soft_wrap=True)
+            self._console.print(sentence, markup=False, soft_wrap=True)
 
     def serve(self, address: "PublicAddress", *, awaits_model: bool) -> None:
         """Print the address for clients, once the model is loaded."""
@@ -78,7 +84,7 @@ class Terminal:
         if progress.stage == "ready":
             self._finish(progress.name)
 
-    def _draw(self, bar: Progress, progress: StartProgress) -> None:
+    def _draw(self, bar: "Progress", progress: StartProgress) -> None:
         name = progress.name
         if progress.stage in ("ready", "failed"):
             if (task := self._tasks.pop(name, None)) is not None:
@@ -86,7 +92,9 @@ class Terminal:
             if not self._tasks:
                 bar.stop()
             return
-        told = escape(self._shorten(f"{progress.stage} {name}"))
+        told, columns = f"{progress.stage} {name}", bar.console.width
+        room = columns - _length_of_bar(columns) - _BESIDES
+        told = told if len(told) <= room else told[: room - 3] + "..."
         if name not in self._tasks:
             self._tasks[name] = bar.add_task(told, total=None, share="")
             bar.start()
@@ -98,11 +106,6 @@ class Terminal:
             completed=share or 0.0,
             share="" if share is None else f"{share:.0%}",
         )
-
-    def _shorten(self, text: str) -> str:
-        """Cut what has no room beside the bar, its percentage and the seconds."""
-        room = self._console.width - _length_of_bar(self._console) - _BESIDES
-        return text if len(text) <= room else text[: room - 3] + "..."
 
     def _finish(self, name: str) -> None:
         took = f"{name}, loaded in {self._clock() - self._begun.get(name, self._clock()):.1f} s"
@@ -116,12 +119,24 @@ class Terminal:
         self.say(f"ready at {address.url}/v1 ({behind})")
 
 
-def _bar(console: Console) -> Progress:
+def open_terminal(*, logs_events: bool) -> Terminal:
+    """Return what tells an operator; rich, which takes 2 MB, is imported for a terminal only."""
+    if not (sys.stderr.isatty() or _FORCED.intersection(os.environ)):
+        return Terminal(None, logs_events=logs_events)
+    from rich.console import Console
+
+    return Terminal(Console(stderr=True, highlight=False), logs_events=logs_events)
+
+
+def _bar(console: "Console") -> "Progress":
     """Return the progress bar; it is removed when it stops."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+    from rich.table import Column
+
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-        BarColumn(bar_width=_length_of_bar(console)),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=_length_of_bar(console.width)),
         TextColumn("{task.fields[share]}"),
         TextColumn("{task.elapsed:.0f} s", table_column=Column(no_wrap=True)),
         console=console,
@@ -130,5 +145,5 @@ def _bar(console: Console) -> Progress:
     )
 
 
-def _length_of_bar(console: Console) -> int:
-    return 30 if console.width >= _WIDE else 8
+def _length_of_bar(columns: int) -> int:
+    return 30 if columns >= _WIDE else 8

@@ -48,7 +48,7 @@ class TokenCounts(Protocol):
         """Count a prompt as exactly as it is known; for telling, not for deciding."""
 
 
-def unchanged(messages: Messages, size: int, window: int) -> Fitted:
+def leave_unchanged(messages: Messages, size: int, window: int) -> Fitted:
     """Return what every strategy makes of a prompt of `size` tokens that is far from its limit."""
     return Fitted(messages, compacted=Compacted(0, 0, 0, 0, size, size, window))
 

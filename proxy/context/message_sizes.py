@@ -128,4 +128,4 @@ def remember(kept: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> 
 
 
 def key_of_tools(tools: tuple[Tool, ...]) -> int:
-    return hash(tuple(tool.source for tool in tools))
+    return hash(tuple([tool.source for tool in tools]))

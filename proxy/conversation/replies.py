@@ -107,6 +107,9 @@ ReplyEvent: TypeAlias = (
     | RoundsTold
 )
 
+Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallArgumentsDelta
+DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
+
 # Takes content as soon as it has come, past all who wait for it; reports whether it took it.
 EventSink: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
 

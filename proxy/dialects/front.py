@@ -9,7 +9,7 @@ clients expect them. It knows neither HTTP servers nor clocks: fresh ids and the
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
@@ -152,6 +152,17 @@ class Answering(Protocol):
 
     def new_call_id(self) -> str:
         """Make the id of a tool call."""
+
+
+class StampedAnswering(Answering, Protocol):
+    """One that makes the ids of calls by its `stamp`, behind its language's prefix."""
+
+    __slots__ = ()
+    stamp: IdsAndClock
+    call_prefix: ClassVar[str] = "call_"
+
+    def new_call_id(self) -> str:
+        return f"{self.call_prefix}{self.stamp.token()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,19 @@ def as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""
 
 
+def as_whole(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def as_positive(value: JsonValue) -> int | None:
+    number = as_whole(value)
+    return number if number is not None and number > 0 else None
+
+
 def as_count(value: JsonValue) -> int:
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return as_whole(value) or 0
 
 
 class TokenCounts(NamedTuple):

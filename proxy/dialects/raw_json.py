@@ -40,21 +40,12 @@ def _check_fields(count: int) -> None:
         raise InvalidRequest(f"Expected at most {_MOST_FIELDS} fields, got {count}.", "body")
 
 
+_KINDS = {bool: "a boolean", str: "a string", list: "an array", dict: "an object"}
+
+
 def kind(value: object) -> str:
-    """Name the JSON type of a value, with its article."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case dict():
-            return "an object"
-        case _:
-            return "a number"
+    """Name the JSON type of a parsed value, with its article."""
+    return "null" if value is None else _KINDS.get(type(value), "a number")
 
 
 LINE_END = b"\\n"  # as JSON strings write it

@@ -14,7 +14,7 @@ from proxy.api.assembly import server_options_of
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
-from proxy.doctor.finding import Examined, Finding, Severity, fail, ok, skip, warn
+from proxy.doctor.finding import Examined, Finding, fail, ok, skip, warn
 from proxy.doctor.target import Target
 from proxy.errors import ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
@@ -179,7 +179,7 @@ async def _examine_server(
                 model = settings.model.alias or target.model
                 everything.append(Examined(check.title, found, model))
                 yield everything[-1]
-                if check.is_vital and found.status is Severity.FAIL:
+                if check.is_vital and found.status == "fail":
                     return
             keep(target, everything)
     except ProcessFailed as error:

@@ -1,19 +1,12 @@
 """What a check found, and the remedy: the words between the checks and the reports."""
 
 from collections.abc import Mapping
-from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from proxy.state.tried_models import Figure
 
-
-class Severity(Enum):
-    """How bad it is; SKIPPED where the check could not be made or has no meaning."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    SKIPPED = "skipped"
+# How bad it is; SKIPPED where the check could not be made or has no meaning.
+Severity: TypeAlias = Literal["ok", "warn", "fail", "skipped"]
 
 
 class Finding(NamedTuple):
@@ -38,16 +31,16 @@ class Examined(NamedTuple):
 
 
 def ok(said: str, copy: str = "", **measured: Figure) -> Finding:
-    return Finding(Severity.OK, said, copy=copy, measured=measured)
+    return Finding("ok", said, copy=copy, measured=measured)
 
 
 def warn(said: str, remedy: str, **measured: Figure) -> Finding:
-    return Finding(Severity.WARN, said, remedy, measured=measured)
+    return Finding("warn", said, remedy, measured=measured)
 
 
 def fail(said: str, remedy: str, **measured: Figure) -> Finding:
-    return Finding(Severity.FAIL, said, remedy, measured=measured)
+    return Finding("fail", said, remedy, measured=measured)
 
 
 def skip(said: str) -> Finding:
-    return Finding(Severity.SKIPPED, said)
+    return Finding("skipped", said)

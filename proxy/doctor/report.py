@@ -14,17 +14,17 @@ from rich.text import Text
 from proxy.api.observing import secrets_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.doctor.finding import Examined, Severity
+from proxy.doctor.finding import Examined
 from proxy.doctor.target import Target
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest
 
 _MARKS = {
-    Severity.OK: ("ok", "green"),
-    Severity.WARN: ("warn", "yellow"),
-    Severity.FAIL: ("fail", "bold red"),
-    Severity.SKIPPED: ("-", "dim"),
+    "ok": ("ok", "green"),
+    "warn": ("warn", "yellow"),
+    "fail": ("fail", "bold red"),
+    "skipped": ("-", "dim"),
 }
 _TITLE_WIDTH = 18
 
@@ -38,7 +38,7 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
     mark, colour = _MARKS[found.status]
     text.append(f"{mark:5}", colour)
     text.append(f"{examined.title:{_TITLE_WIDTH}} ")
-    text.append(found.said, "dim" if found.status is Severity.SKIPPED else "")
+    text.append(found.said, "dim" if found.status == "skipped" else "")
     if found.remedy:
         text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {found.remedy}", "italic")
     if found.copy:
@@ -48,15 +48,15 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
 
 def summary(examined: Sequence[Examined]) -> str:
     found = [one.finding.status for one in examined]
-    failures, warnings = found.count(Severity.FAIL), found.count(Severity.WARN)
+    failures, warnings = found.count("fail"), found.count("warn")
     if not failures and not warnings:
-        return f"All is well: {found.count(Severity.OK)} checks."
-    return f"{found.count(Severity.OK)} checks are fine, {warnings} warn, {failures} fail."
+        return f"All is well: {found.count('ok')} checks."
+    return f"{found.count('ok')} checks are fine, {warnings} warn, {failures} fail."
 
 
 def is_well(examined: Sequence[Examined]) -> bool:
     """Return whether nothing failed; a warning is no failure."""
-    return all(one.finding.status is not Severity.FAIL for one in examined)
+    return all(one.finding.status != "fail" for one in examined)
 
 
 def document(examined: Sequence[Examined]) -> JsonObject:
@@ -66,7 +66,7 @@ def document(examined: Sequence[Examined]) -> JsonObject:
             {
                 "model": one.model,
                 "check": one.title,
-                "status": one.finding.status.value,
+                "status": one.finding.status,
                 "found": one.finding.said,
                 "remedy": one.finding.remedy,
                 "copy": one.finding.copy,
@@ -148,7 +148,7 @@ def build_tried_model(target: Target, found: Sequence[Examined], temper: str) ->
         tried_at=datetime.now(UTC).isoformat(timespec="seconds"),
         temper=temper,
         measured=measured,
-        failed=tuple(one.title for one in found if one.finding.status is Severity.FAIL),
+        failed=tuple(one.title for one in found if one.finding.status == "fail"),
     )
 
 

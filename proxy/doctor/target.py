@@ -7,6 +7,7 @@ import httpx
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_whole
 from proxy.profiles.known_model import KnownModel
 from proxy.settings import Settings
 
@@ -79,8 +80,7 @@ def member(document: JsonValue, *path: str | int) -> JsonValue:
 
 
 def count(document: JsonValue, *path: str | int) -> int | None:
-    found = member(document, *path)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return as_whole(member(document, *path))
 
 
 def _read_answer(answer: httpx.Response) -> ServerAnswer:

@@ -5,8 +5,7 @@ at the start of a line. What has none is left as it is, and what follows an inve
 """
 
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -26,23 +25,18 @@ class InventedResult(msgspec.Struct, frozen=True):
 Labelled: TypeAlias = ReasoningDelta | TextDelta | FinalAnswer | InventedResult
 
 
-class _LabelledPart(Enum):
-    PLAIN = "plain"
-    THOUGHT = "thought"
-    NAME = "name"
-    ACTION = "action"
-    ANSWER = "answer"
-    NOTHING = "nothing"
-    INVENTED = "invented"
+_LabelledPart: TypeAlias = Literal[
+    "plain", "thought", "name", "action", "answer", "nothing", "invented"
+]
 
 
 _THOUGHT, _ACTION = "Thought:", "Action:"
 _ANSWER, _RESULT = "Final Answer:", "Observation:"
 _LABELS = (_THOUGHT, _ACTION, _ANSWER, _RESULT)
-_PARTS = {
-    _THOUGHT: _LabelledPart.THOUGHT,
-    _ACTION: _LabelledPart.NAME,
-    _ANSWER: _LabelledPart.ANSWER,
+_PARTS: dict[str, _LabelledPart] = {
+    _THOUGHT: "thought",
+    _ACTION: "name",
+    _ANSWER: "answer",
 }
 _LONGEST = max(map(len, _LABELS))
 _DEEPEST = 8  # spaces before a label
@@ -54,7 +48,7 @@ _SPACE = " \t\r\n"
 class LabelSplitter:
     """Splits one reply; white space at the end of a part is held back and dropped with it."""
 
-    _part: _LabelledPart = _LabelledPart.PLAIN
+    _part: _LabelledPart = "plain"
     _held: str = ""
     _is_line_start: bool = True
     _has_acted: bool = False
@@ -72,15 +66,15 @@ class LabelSplitter:
         """Return what was held back; white space at the end belongs to plain text alone."""
         held, self._held = self._held, ""
         pieces = self._read(held, is_finished=True)
-        if self._part is _LabelledPart.NAME:
+        if self._part == "name":
             self._end_name()
-        if self._part is _LabelledPart.PLAIN:
+        if self._part == "plain":
             self._flush()
         return pieces + self._pieces
 
     def _read(self, text: str, *, is_finished: bool) -> list[Labelled]:
         position = 0
-        while position < len(text) and self._part is not _LabelledPart.INVENTED:
+        while position < len(text) and self._part != "invented":
             if self._is_line_start:
                 label = self._label_at(text, position, is_finished=is_finished)
                 if label is None:
@@ -93,7 +87,7 @@ class LabelSplitter:
             self._say(text[position:end])
             self._is_line_start = text[end - 1] == "\n"
             position = end
-        self._held = "" if self._part is _LabelledPart.INVENTED else text[position:]
+        self._held = "" if self._part == "invented" else text[position:]
         pieces, self._pieces = self._pieces, []
         return pieces
 
@@ -102,7 +96,7 @@ class LabelSplitter:
         sight = text[start : start + _DEEPEST + _LONGEST]
         head = sight.lstrip(" \t")
         indent = len(sight) - len(head)
-        if indent > _DEEPEST or self._part is _LabelledPart.ANSWER:
+        if indent > _DEEPEST or self._part == "answer":
             return ""
         for label in _LABELS:
             if head.startswith(label):
@@ -113,7 +107,7 @@ class LabelSplitter:
     def _enter(self, label: str) -> None:
         """Begin the part of a label; without one a line belongs to the part before."""
         if self._has_acted and label in (_ANSWER, _RESULT):
-            self._begin(_LabelledPart.INVENTED)
+            self._begin("invented")
             self._pieces.append(InventedResult())
         elif label in _PARTS:
             self._begin(_PARTS[label])
@@ -124,26 +118,26 @@ class LabelSplitter:
         self._space.clear()
         self._has_begun = False
         self._part = part
-        if part is _LabelledPart.THOUGHT and self._has_thought:
+        if part == "thought" and self._has_thought:
             self._tell("\n")
 
     def _say(self, text: str) -> None:
-        if self._part is _LabelledPart.NAME:
+        if self._part == "name":
             self._name.append(text)
             if text.endswith("\n"):
                 self._end_name()
-        elif self._part is _LabelledPart.ACTION:
+        elif self._part == "action":
             self._tell(text)
-        elif self._part not in (_LabelledPart.NOTHING, _LabelledPart.INVENTED):
+        elif self._part not in ("nothing", "invented"):
             self._hold_end(text)
 
     def _end_name(self) -> None:
         """Begin an action, unless the model only says that there is none."""
         name = "".join(self._name)
         self._name.clear()
-        self._part = _LabelledPart.NOTHING
+        self._part = "nothing"
         if name.strip(_SPACE + ".").casefold() not in _NO_ACTION:
-            self._part, self._has_acted = _LabelledPart.ACTION, True
+            self._part, self._has_acted = "action", True
             self._tell(("" if self._ends_line else "\n") + _ACTION + name)
 
     def _hold_end(self, text: str) -> None:
@@ -164,10 +158,10 @@ class LabelSplitter:
             self._space.clear()
 
     def _tell(self, text: str) -> None:
-        if self._part is _LabelledPart.THOUGHT:
+        if self._part == "thought":
             self._has_thought = True
             self._pieces.append(ReasoningDelta(text))
-        elif self._part is _LabelledPart.ANSWER:
+        elif self._part == "answer":
             self._pieces.append(FinalAnswer(text))
         else:
             self._ends_line = text.endswith("\n")

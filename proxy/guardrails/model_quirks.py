@@ -40,8 +40,8 @@ class Quirks:
     `syntaxes` are tried first, in this order. `convention` names the way in which tools are
     described in the prompt, empty where the chat template does it. `aliases` lead from names that
     the model writes to the tools it may mean by them. With `resets_state` the backend must not
-    continue from a cached prompt that was altered. With `offers_respond` the model is shown the
-    synthetic tool for answers where the `text_policy` is AUTO.
+    continue from a cached prompt that was altered. With `offers_respond` a `convention` also
+    describes the synthetic tool for answers where the `text_policy` is AUTO.
     """
 
     syntaxes: tuple[str, ...] = ()

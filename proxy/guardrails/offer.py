@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse, WrittenCall
@@ -13,6 +14,7 @@ from proxy.guardrails.formats.json_contract import json_contract
 from proxy.guardrails.formats.react import REACT_CONTRACT
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.transcript import CompletedCall, Loop
 
@@ -26,7 +28,8 @@ class TextPolicy(Enum):
     """What prose is worth while tools are offered.
 
     AUTO shows it at once and takes it as an answer, unless it only announces a call, or is one that
-    nobody can read: then the model is asked once for that. RESPOND offers a synthetic tool for
+    nobody can read: then the model is asked once for that; behind a rejected call only a question
+    to the user ends the turn at once. RESPOND offers a synthetic tool for
     answers and asks once more after prose; ACCEPT takes prose as an answer; REQUIRE rejects it.
     """
 
@@ -61,6 +64,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
     names the only tools of the client that may be called, where it says so. Unless it `repairs`,
     names and arguments count as they were written; unless it `rescues`, text is never a call.
+    In a correction of a rejected call prose is no answer, unless it asks the user something.
     """
 
     tools: tuple[Tool, ...]
@@ -81,10 +85,16 @@ class OfferedTools(msgspec.Struct, frozen=True):
     repairs: bool = True
     rescues: bool = True
     denied: tuple[WrittenCall, ...] = ()
+    is_correction: bool = False
 
     @property
     def quotable(self) -> tuple[str, ...]:
         return self.spoken + self.results
+
+    def after_bad_call(self) -> "OfferedTools":
+        """Return the terms of a correction, with the synthetic tool for who has nothing to call."""
+        way_out = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
+        return replace(self, respond=way_out, is_correction=True)
 
     @property
     def everything(self) -> tuple[Tool, ...]:

@@ -27,10 +27,10 @@ from proxy.guardrails.announcements.endings import is_question
 from proxy.guardrails.announcements.recognition import announces, shows_last
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_unopened
+from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.copies import are_held, find_origin
-from proxy.guardrails.rescue.findings import Finding
+from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.provenance import (
     Around,
@@ -53,21 +53,12 @@ _LINE = "\n"
 _PARAGRAPH = "\n\n"
 _SIGHT = 2_000  # as much as is looked at of what is said behind a call
 _ACCOUNT_WORDS = 4  # fewer are no account of anything
+_MOST_SAME = 3
+_REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
-
-
-class Reasoned(msgspec.Struct, frozen=True):
-    """The model thought aloud."""
-
-    text: str
-
-
-class ReplyProse(msgspec.Struct, frozen=True):
-    """The model wrote prose outside of any call."""
-
-    text: str
+_UNREAD = (*_BOTCHED, Reason.CUT_OFF)
 
 
 class RespondText(msgspec.Struct, frozen=True):
@@ -82,7 +73,7 @@ class BrokenCall(msgspec.Struct, frozen=True):
     text: str
 
 
-Heard: TypeAlias = Reasoned | ReplyProse | RespondText | BrokenCall
+Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 
 
 class Doubted(msgspec.Struct, frozen=True):
@@ -167,8 +158,8 @@ class ReplyReader:
         match event:
             case TextDelta(text):
                 return self._hear_split(self._splitter.feed(text))
-            case ReasoningDelta(text):
-                return [self._reason(text)]
+            case ReasoningDelta():
+                return [self._reason(event)]
             case ToolCallStarted(index) if index not in self._structured:
                 return self._start_structured(event)
             case ToolCallArgumentsDelta(index, text) if index in self._structured:
@@ -202,9 +193,9 @@ class ReplyReader:
             self._search_reasoning()
         calls = tuple(self.calls)
         text = "".join(self._text)
-        if is_unseen and not self._has_responded:
+        if text and is_unseen and not self._has_responded:
             thoughts, text = split_unopened(text)
-            heard += [self._reason(thoughts)] if thoughts else []
+            heard += [self._reason(ReasoningDelta(thoughts))] if thoughts else []
         return heard, ReadReply(
             text,
             calls,
@@ -221,7 +212,7 @@ class ReplyReader:
         heard: list[Heard] = []
         for event in spoken:
             if isinstance(event, ReasoningDelta):
-                heard.append(self._reason(event.text))
+                heard.append(self._reason(event))
             elif self._labels is not None:
                 heard += self._hear_labelled(self._labels.feed(event.text))
             else:
@@ -232,8 +223,8 @@ class ReplyReader:
         heard: list[Heard] = []
         for piece in pieces:
             match piece:
-                case ReasoningDelta(text):
-                    heard.append(self._reason(text))
+                case ReasoningDelta():
+                    heard.append(self._reason(piece))
                 case FinalAnswer(text) if self._offer.respond is not None:
                     heard += self._respond(text)
                 case FinalAnswer(text) | TextDelta(text):
@@ -350,9 +341,25 @@ class ReplyReader:
             if self._offer.is_respond(call.name):
                 heard += self._end_message(message or MessageDecoder(), call)
                 message = None
-            else:
+            elif not self._is_repeated(call):
                 self.calls.append(call)
         return heard
+
+    def _is_repeated(self, call: WrittenCall) -> bool:
+        """Return whether a call is one too many of its kind, or stands behind such a one.
+
+        They count as one, and end the reply: who writes the same call again and again knows no end.
+        """
+        if _REPEATED in self._facts:
+            return True
+        if self.calls.count(call) < _MOST_SAME:
+            return False
+        behind = self.calls.index(call) + 1
+        self.calls[behind:] = (one for one in self.calls[behind:] if one != call)
+        self._facts.append(_REPEATED)
+        self._splitter = EndedSplitter()
+        self._scanner = Scanner((), ())
+        return True
 
     def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
         """Begin a call; white space before it was said, unless a message comes of it."""
@@ -415,9 +422,9 @@ class ReplyReader:
         for call in calls:
             self._place(call)
 
-    def _reason(self, text: str) -> Heard:
-        self._reasoning.append(text)
-        return Reasoned(text)
+    def _reason(self, thought: ReasoningDelta) -> Heard:
+        self._reasoning.append(thought.text)
+        return thought
 
     def _refuse(self, reason: Reason) -> None:
         """Take note that the prose to come was meant, or looked like it was meant, as a call."""
@@ -425,6 +432,8 @@ class ReplyReader:
             reason = Reason.CUT_OFF  # most likely a stop string in the middle of the call
         self._refusal = reason
         self._is_cut_off |= reason is Reason.CUT_OFF
+        if reason in _UNREAD and self._markup_at is None and self._message is None:
+            self._markup_at = len(self._text)
         self._facts.append(Refused(reason.value))
 
     def _say(self, text: str) -> list[Heard]:
@@ -439,13 +448,11 @@ class ReplyReader:
             if text.lstrip().startswith(tuple(chain.from_iterable(marked))):
                 self._facts.append(Dropped("cut_off_call"))
                 return []
-        if self._markup_at is None and refusal in (*_BOTCHED, Reason.CUT_OFF):
-            self._markup_at = len(self._text)
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
         is_held = self._is_broken or self._doubted
-        return [BrokenCall(written) if is_held else ReplyProse(written)]
+        return [BrokenCall(written) if is_held else Prose(written)]
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True
@@ -453,12 +460,13 @@ class ReplyReader:
 
     def _append(self, text: str, *, is_message: bool) -> str:
         """Add to the answer: prose is set apart from a message, and from prose before a call."""
-        self._has_answered |= not text.isspace()
-        if self._text:
-            is_other = self._ends_in_message is not is_message
-            text = (_PARAGRAPH if is_other else _LINE if self._is_behind_call else "") + text
-        self._ends_in_message = is_message
-        self._is_behind_call = False
+        self._has_answered = self._has_answered or not text.isspace()
+        is_other = self._ends_in_message is not is_message
+        if is_other or self._is_behind_call:
+            if self._text:
+                text = (_PARAGRAPH if is_other else _LINE) + text
+            self._ends_in_message = is_message
+            self._is_behind_call = False
         self._text.append(text)
         return text
 

@@ -34,6 +34,9 @@ _THOUGHTS = {
     "<think:opensource>": "</think:opensource>",
     "<mm:think>": "</mm:think>",
     "<ifm|think>": "</ifm|think>",
+    "<ifm|think_fast>": "</ifm|think_fast>",
+    "<ifm|think_faster>": "</ifm|think_faster>",
+    "<|think:start|>": "<|think:end|>",
     "[THINK]": "[/THINK]",
     "◁think▷": "◁/think▷",
     "<|begin_of_thought|>": "<|end_of_thought|>",
@@ -44,15 +47,21 @@ _THOUGHTS = {
     "<|channel>thought": "<channel|>",
     "<|channel>": "<channel|>",
 }
+# Inkling's messages: the prompt ends before the header of the first, or behind it.
+_INKLING = ("", "<|message_model|>")
+_INKLING_END = Literals(("<|end_message|>",))
 # Cohere and Kimi K3 mark the answer as well.
 _ANSWERS = {
     "<|START_RESPONSE|>": "<|END_RESPONSE|>",
     "<|START_TEXT|>": "<|END_TEXT|>",
     "<|open|>response<|sep|>": "<|close|>response<|sep|>",
 }
-_BLOCKS = {opening: _MarkedBlock(Literals((end,))) for opening, end in _THOUGHTS.items()} | {
-    opening: _MarkedBlock(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()
-}
+_BLOCKS = (
+    {opening: _MarkedBlock(Literals((end,))) for opening, end in _THOUGHTS.items()}
+    | {opening: _MarkedBlock(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()}
+    | {f"{header}<|content_thinking|>": _MarkedBlock(_INKLING_END) for header in _INKLING}
+    | {f"{header}<|content_text|>": _MarkedBlock(_INKLING_END, TextDelta) for header in _INKLING}
+)
 # Harmony: a reply is a row of messages, each with a header that names its channel. The prompt
 # ends within the first header; what is said to the user before a tool call is "commentary".
 _HEADER_STARTS = ("<|start|>", "<|channel|>")
@@ -60,15 +69,19 @@ _HEADER_END = "<|message|>"
 _LONGEST_HEADER = 128
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = "to="
+_SELF = f"to=self{_HEADER_END}"  # Muse addresses its thoughts
 _FINAL = "final"
-_MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", *_HEADER_STARTS))
+_MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", *_HEADER_STARTS))
 _CHANNELS = {
     "analysis": _MarkedBlock(_MESSAGE_ENDS),
     "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta),
     _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta),
+    _SELF: _MarkedBlock(_MESSAGE_ENDS),
 }
-_END_OF_ALL = "<|close|>message<|sep|>"  # Kimi K3's, behind its answer
-_MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, _END_OF_ALL))
+_BLOCKS[_SELF] = _CHANNELS[_SELF]
+# Kimi K3's and Inkling's, behind the answer.
+_ENDS_OF_ALL = ("<|close|>message<|sep|>", "<|content_model_end_sampling|>")
+_MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
 # A reply made of marks only is noise; it is searched no further.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
@@ -148,7 +161,7 @@ class ReasoningSplitter:
         self._partial = "" if end or is_long else head
         if self._partial:
             return ""
-        channel = "" if is_long else _channel(head)
+        channel = "" if is_long else _channel(head + end)
         if channel not in _CHANNELS:
             return self._answer(self._take_spaces() + head + end + body)
         self._enter(_CHANNELS[channel])
@@ -210,8 +223,22 @@ class ReasoningSplitter:
         return spoken
 
 
+class RepeatsItselfError(Exception):
+    """The model goes on although it has begun to repeat itself: nothing more is heard."""
+
+
+class EndedSplitter(ReasoningSplitter):
+    """Stands at the end of a reply of which no more is wanted."""
+
+    def feed(self, text: str) -> list[Spoken]:
+        """Raise `RepeatsItselfError`: whoever listens is to stop the model."""
+        raise RepeatsItselfError
+
+
 def _channel(header: str) -> str:
     """Name the channel of a message; nothing for one that is addressed to a tool."""
+    if header.endswith(_SELF):
+        return _SELF
     name: str = ["", *_CHANNEL.findall(header)][-1]
     return "" if _RECIPIENT in header and name != _FINAL else name
 

@@ -213,11 +213,12 @@ class _StringDecoder:
 
     def takes_as_it_is(self, text: str) -> bool:
         """Take a text if all of it is what it says, and nothing before it is undecided."""
-        is_open = not (self._closing or self._escape or self._high or self._depth or self.is_over)
-        is_taken = is_open and self._quote not in text and "\\" not in text
-        if is_taken:
-            self._last = text.rstrip()[-1:] or self._last
-        return is_taken
+        if self._closing or self._escape or self._high or self._depth or self.is_over:
+            return False
+        if self._quote in text or "\\" in text:
+            return False
+        self._last = text.rstrip()[-1:] or self._last
+        return True
 
     def feed(self, text: str, start: int, decoded: list[str]) -> int:
         """Append what can be decoded of `text` from `start` on; return where it stopped."""

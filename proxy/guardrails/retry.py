@@ -11,7 +11,7 @@ answer was made.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from typing import Literal, TypeAlias
 
 from proxy.conversation.requests import Parsing
 from proxy.guardrails.offer import TextPolicy
@@ -28,14 +28,8 @@ _PROSE = (
 )
 
 
-class AttemptKind(Enum):
-    """The kinds of attempts."""
-
-    AS_ASKED = "as_asked"
-    RAW = "raw"
-    NUDGED = "nudged"
-    CONSTRAINED = "constrained"
-    ANSWER = "answer"
+# The kinds of attempts.
+AttemptKind: TypeAlias = Literal["as_asked", "raw", "nudged", "constrained", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +40,7 @@ class Attempt:
     parsing: Parsing = Parsing.BACKEND
 
 
-FIRST = Attempt(AttemptKind.AS_ASKED)
+FIRST = Attempt("as_asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +68,12 @@ def next_attempt(
         kind = None if is_an_answer(last, text_policy) else _IN_PLACE.get(kind)
     if kind is None or kind in left_out:
         return None
-    return Attempt(kind, last.attempt.parsing if kind is AttemptKind.NUDGED else Parsing.OURS)
+    return Attempt(kind, last.attempt.parsing if kind == "nudged" else Parsing.OURS)
 
 
 _IN_PLACE: dict[AttemptKind | None, AttemptKind] = {
-    AttemptKind.NUDGED: AttemptKind.CONSTRAINED,
-    AttemptKind.CONSTRAINED: AttemptKind.NUDGED,
+    "nudged": "constrained",
+    "constrained": "nudged",
 }
 
 
@@ -92,13 +86,13 @@ def _next_kind(
     if used >= limit or (is_prose and any(one.defect in _PROSE for one in before)):
         return None
     if last.defect is Defect.INVALID_ANSWER:
-        return AttemptKind.ANSWER
+        return "answer"
     if _is_lost(last):
-        return AttemptKind.RAW
-    if is_prose and (not before or last.attempt.kind is AttemptKind.RAW):
-        return AttemptKind.NUDGED
-    is_pressed = used + 1 == limit or last.attempt.kind is AttemptKind.NUDGED
-    return AttemptKind.CONSTRAINED if is_pressed else AttemptKind.NUDGED
+        return "raw"
+    if is_prose and (not before or last.attempt.kind == "raw"):
+        return "nudged"
+    is_pressed = used + 1 == limit or last.attempt.kind == "nudged"
+    return "constrained" if is_pressed else "nudged"
 
 
 def _is_lost(failure: Failure) -> bool:
@@ -109,5 +103,5 @@ def _is_lost(failure: Failure) -> bool:
 
 def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
     """Return whether a rejected reply may stand as the answer; what was constrained never may."""
-    is_prose = failure.defect in _PROSE and failure.attempt.kind is not AttemptKind.CONSTRAINED
+    is_prose = failure.defect in _PROSE and failure.attempt.kind != "constrained"
     return is_prose and text_policy is not TextPolicy.REQUIRE

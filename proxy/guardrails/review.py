@@ -35,6 +35,8 @@ NewId: TypeAlias = Callable[[], str]
 
 _NO_FUNCTION = "no_function"
 _CUT_OFF = ("length", "content_filter")
+_EMPHASIS = " \n*_\"'"
+_QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}")
 _WHOLE = ("stop", "tool_calls", "function_call")
 
 
@@ -213,9 +215,12 @@ def _judge_text(
         return Rejected(Defect.STEP_MISSING, nudge, answer, facts)
     if reply.has_responded:
         return _judge_announcement(answer, offer)
-    if insistence and not demands_call and nudges.is_done(reply.text):
-        return replace(answer, text="")
-    return _judge_doubted(reply, answer, offer) or _judge_prose(answer, offer)
+    is_done = bool(insistence) and not demands_call and nudges.is_done(reply.text)
+    answer = replace(answer, text="") if is_done else answer
+    if is_done and not offer.is_correction:
+        return answer
+    doubted = _judge_doubted(reply, answer, offer)
+    return doubted or _insist_on_call(_judge_prose(answer, offer), offer)
 
 
 def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
@@ -241,6 +246,16 @@ def _said_beside(reply: ReadReply) -> str:
 def _find_name(text: str, offer: OfferedTools) -> str:
     """Find the tool that a text names; "" where it names none."""
     return next((one for one in offer.callable_names if one in text), "")
+
+
+def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
+    """Reject prose that stands for a call that was to be corrected, unless it asks the user."""
+    if not offer.is_correction or isinstance(verdict, Rejected):
+        return verdict
+    text = verdict.text
+    if text.rstrip(_EMPHASIS).endswith(_QUESTION_MARKS):
+        return verdict
+    return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), verdict, verdict.facts)
 
 
 def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:

@@ -60,7 +60,7 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
         turn += message.role == "user"
         for call in message.calls:
             waiting[call.id] = (call.name, parse_arguments(call.arguments))
-        found = waiting.pop(message.tool_call_id or "", None)
+        found = waiting.pop(message.tool_call_id, None) if message.tool_call_id else None
         if message.role == "tool" and found is not None:
             name, arguments = found
             result = without_reminders(message.text)

@@ -6,15 +6,18 @@ It relies on what is heard in a text being the same at any chunking, and changes
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from proxy.conversation.replies import ReasoningDelta, ReplyEvent, TextDelta, ToolCallArgumentsDelta
+from proxy.conversation.replies import (
+    DELTAS,
+    Delta,
+    ReasoningDelta,
+    ReplyEvent,
+    TextDelta,
+    ToolCallArgumentsDelta,
+)
 
-Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallArgumentsDelta
-
-_DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 # As many characters may have been held back before: an opening, and white space.
 _MOST_HELD = 128
 
@@ -40,7 +43,7 @@ def join_deltas(
 
 def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[ReplyEvent]:
     """Cut what is shown of joined deltas as they were, as far as it is text at the beginning."""
-    if not (deltas and shown and isinstance(first := shown[0], _DELTAS)):
+    if not (deltas and shown and isinstance(first := shown[0], DELTAS)):
         return shown
     texts: list[str] = [*map(_text_of, deltas)]
     whole, heard = first.text, "".join(texts)

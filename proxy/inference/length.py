@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from proxy.conversation import replies
 
-_CONTENT = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
 _CHARACTERS = 8
 _MOST_BLANKS = 256
@@ -35,12 +34,15 @@ class ReplyLength:
             return not isinstance(batch[-1], _ENDS)
         if self._most is None:
             return False
-        for event in batch:
-            if isinstance(event, _CONTENT):
-                self._pieces += 1
-                self._characters += len(event.text)
+        self._count(batch)
         is_beyond = self._pieces > self._most and self._characters > self._most * _CHARACTERS
         return is_beyond and not isinstance(batch[-1], _ENDS)
+
+    def _count(self, batch: Sequence[replies.ReplyEvent]) -> None:
+        for event in batch:
+            if isinstance(event, replies.DELTAS):
+                self._pieces += 1
+                self._characters += len(event.text)
 
     def _drifts_off(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         text = "".join(event.text for event in batch if isinstance(event, replies.TextDelta))
@@ -59,7 +61,7 @@ class ReplyLength:
         def take(batch: Sequence[replies.ReplyEvent]) -> bool:
             if self._pieces + len(batch) > most or not sink(batch):
                 return False
-            self.exceeds(batch)
+            self._count(batch)
             return True
 
         return take

@@ -1,4 +1,4 @@
-"""From a client's request to a turn: mend the history, offer `respond`, fit the context.
+"""From a client's request to a turn: mend the history, fix the terms, fit the context.
 
 It decides everything that stays the same for all attempts, so that the rendered prompt does too.
 """
@@ -29,7 +29,7 @@ from proxy.guardrails.tool_prompts.conventions import find_convention
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
-_KINDS = {"nudge": AttemptKind.NUDGED, "constrained": AttemptKind.CONSTRAINED}
+_KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
 
 # conventions with a form for answers, which stands for the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
@@ -155,16 +155,11 @@ def begin(
         streams_calls=policy.streams_calls and request.stream and "repair" not in policy.without,
         left_out=policy.left_out,
         shows_pieces=request.stream or policy.shows_pieces,
-    )
-    is_strict = policy.is_strict and is_touched
-    return Turn(
-        prepared,
-        new_id,
-        may_retry,
         attempts=policy.attempts,
-        is_strict=is_strict,
+        is_strict=policy.is_strict and is_touched,
         explains=policy.explains,
     )
+    return Turn(prepared, new_id, may_retry)
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
@@ -226,9 +221,11 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     is_left_out = "respond" in policy.without
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
         return None
-    is_due = policy.quirks.offers_respond and text_policy is TextPolicy.AUTO
+    quirks = policy.quirks
+    # a prompt that describes the tools is Temper's own, what the chat template renders is not
+    is_due = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
-    is_contract = policy.quirks.convention in _CONTRACTS
+    is_contract = quirks.convention in _CONTRACTS
     is_told = is_contract and text_policy is not TextPolicy.REQUIRE
     is_used = is_told or (is_wanted and request.tool_choice is not ToolUse.NONE)
     return make_respond_tool(tuple([tool.name for tool in request.tools])) if is_used else None

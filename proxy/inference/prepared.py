@@ -11,7 +11,7 @@ from proxy.facts import Fact
 from proxy.guardrails.history_repair.history import fit_roles
 from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.retry import Attempt, AttemptKind
+from proxy.guardrails.retry import MOST_ATTEMPTS, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
@@ -64,7 +64,8 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     an `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged
     for the record. Questions leave out the fields that `omits` names. With `streams_calls` the
     client sees calls while they are written, and with `shows_pieces` pieces as they came. Attempts
-    of the kinds `left_out` are not made.
+    of the kinds `left_out` are not made, and no more than `attempts`. What becomes of a ladder that
+    ends is as `Policy` says.
     """
 
     request: Request
@@ -80,6 +81,9 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     left_out: frozenset[AttemptKind] = frozenset()
     shows_pieces: bool = False
     refusals: RefusalCount = msgspec.field(default_factory=RefusalCount)
+    attempts: int = MOST_ATTEMPTS
+    is_strict: bool = False
+    explains: bool = True
 
     def question(
         self,
@@ -89,7 +93,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
         most_tokens: int | None = None,
     ) -> Question:
         """Word an attempt; a reply may have `most_tokens`, None leaves that to the client."""
-        is_answer = attempt.kind is AttemptKind.ANSWER
+        is_answer = attempt.kind == "answer"
         omits = self.omits - {ANSWER_FORM} if is_answer else self.omits
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         messages = self.messages + nudges
@@ -97,7 +101,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
             self.prompt_format.question(request, messages, self.tool_choice, omits),
             parsing=attempt.parsing,
             schema=schema,
-            resets_cache=self.quirks.resets_state and attempt.kind is not AttemptKind.AS_ASKED,
+            resets_cache=self.quirks.resets_state and attempt.kind != "as_asked",
             calls_singly=not self.quirks.calls_in_parallel,
             checks_answer=is_answer,
             refusals=self.refusals,

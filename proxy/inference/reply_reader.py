@@ -1,6 +1,7 @@
 """How one reply is listened to: guarded, observed, or simply passed on."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.facts import Fact, RejectedReply, Unchecked
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reading import ReplyReader
+from proxy.guardrails.reasoning import RepeatsItselfError
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.coalescing import join_deltas, split_like
@@ -29,27 +31,20 @@ _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
 
+@dataclass(eq=False)
 class GuardedReader:
     """Reads, releases and reviews a reply."""
 
-    def __init__(
-        self,
-        offer: OfferedTools,
-        gate: ReplyGate,
-        new_id: NewId,
-        shown: SentAnswer,
-        *,
-        insistence: int = 0,
-        shows_pieces: bool = True,
-    ) -> None:
-        self._insistence = insistence
-        self._shows_pieces = shows_pieces
-        self._sent = shown
-        self._offer = offer
-        self._gate = gate
-        self._ids = CallIds(new_id, shown.call_ids)
-        self._new_id = new_id
-        self._reader = ReplyReader(offer)
+    offer: OfferedTools
+    gate: ReplyGate
+    new_id: NewId
+    sent: SentAnswer
+    insistence: int = field(default=0, kw_only=True)
+    shows_pieces: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._ids = CallIds(self.new_id, self.sent.call_ids)
+        self._reader = ReplyReader(self.offer)
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event of the backend; returns what the client may see now."""
@@ -59,39 +54,44 @@ class GuardedReader:
             event = self._ids.identify(event)
         shown: list[ReplyEvent] = []
         for part in self._reader.read(event):
-            shown += self._gate.show(part)
+            shown += self.gate.show(part)
         if isinstance(event, _CALLS):
             # none begins to show that comes behind one that is text
             is_late = isinstance(event, ToolCallStarted) and self._reader.calls
-            shown += [] if is_late else self._gate.show_call(event)
+            shown += [] if is_late else self.gate.show_call(event)
         return shown
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         """Take events that arrived together, to the same effect as one after the other."""
         shown: list[ReplyEvent] = []
-        for whole, deltas in join_deltas(events, is_split_again=self._shows_pieces):
-            heard = self.hear(whole)
-            shown += split_like(heard, deltas) if self._shows_pieces else heard
+        for whole, deltas in join_deltas(events, is_split_again=self.shows_pieces):
+            try:
+                heard = self.hear(whole)
+            except RepeatsItselfError:
+                if shown:
+                    break  # it is told of what comes next
+                raise
+            shown += split_like(heard, deltas) if self.shows_pieces else heard
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply; returns what the client may see whatever follows, and the verdict."""
-        rest, reply = self._reader.finish(reason, is_unseen=self._gate.is_unseen)
-        shown = [event for heard in rest for event in self._gate.show(heard)]
+        rest, reply = self._reader.finish(reason, is_unseen=self.gate.is_unseen)
+        shown = [event for heard in rest for event in self.gate.show(heard)]
         verdict = review(
             reply,
-            self._offer,
-            self._new_id,
-            insistence=self._insistence,
-            taken=[call.id for call in self._sent.calls],
+            self.offer,
+            self.new_id,
+            insistence=self.insistence,
+            taken=[call.id for call in self.sent.calls],
         )
         if isinstance(verdict, Rejected) and verdict.defect not in _HELD:
-            shown += self._gate.end()
+            shown += self.gate.end()
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Return what the client lacks of an answer; `is_own`: no other reply was shown to it."""
-        return self._gate.complete(answer, is_own=is_own)
+        return self.gate.complete(answer, is_own=is_own)
 
 
 class CallIds:
@@ -161,6 +161,8 @@ class ObservingReader(PassthroughReader):
             if self._bug is None:
                 for whole, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(whole)
+        except RepeatsItselfError:
+            pass
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
             self._bug = bug
         return super().hear_all(events)

@@ -6,6 +6,7 @@ shown at once.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 
 from proxy.conversation.replies import (
     ReasoningDelta,
@@ -17,7 +18,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import Tool
 from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import BrokenCall, Heard, Reasoned, ReplyProse, RespondText
+from proxy.guardrails.reading import BrokenCall, Heard, RespondText
+from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
@@ -26,12 +28,12 @@ from proxy.inference.sent_answer import SentAnswer
 _PARAGRAPH = "\n\n"
 
 
+@dataclass(eq=False)
 class ReplyGate(ABC):
     """Shows one reply, before its end only thoughts; a later reply's begin a new paragraph."""
 
-    def __init__(self, shown: SentAnswer) -> None:
-        self.sent = shown
-        self._has_thought = False
+    sent: SentAnswer
+    _has_thought: bool = field(default=False, init=False)
 
     @property
     def is_unseen(self) -> bool:
@@ -40,11 +42,11 @@ class ReplyGate(ABC):
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         """Return what may be shown now that this was heard."""
-        if not isinstance(heard, Reasoned):
+        if not isinstance(heard, ReasoningDelta):
             return []
         is_later = self.sent.has_reasoned and not self._has_thought
         self._has_thought = self.sent.has_reasoned = True
-        return [ReasoningDelta(_PARAGRAPH + heard.text if is_later else heard.text)]
+        return [ReasoningDelta(_PARAGRAPH + heard.text) if is_later else heard]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Return what may be shown now that this came of a call that the backend recognised."""
@@ -59,6 +61,7 @@ class ReplyGate(ABC):
         """Show what is missing of an answer; `is_own` reports whether no other reply was shown."""
 
 
+@dataclass(eq=False)
 class FirstReplyGate(ReplyGate):
     """The showing of the reply that the client sees first.
 
@@ -67,28 +70,19 @@ class FirstReplyGate(ReplyGate):
     broken call on, everything is held; so is text behind a call that was shown, until the end.
     """
 
-    def __init__(
-        self,
-        shown: SentAnswer,
-        calls: CallGate | None = None,
-        *,
-        shows_prose: bool,
-        is_answer_due: bool = True,
-    ) -> None:
-        super().__init__(shown)
-        self._calls = calls
-        self._shows_prose = shows_prose
-        self._is_answer_due = is_answer_due
-        self._is_holding = False
-        self._held: list[str] = []
-        self._shown_length = 0
+    calls: CallGate | None = None
+    shows_prose: bool = field(kw_only=True)
+    is_answer_due: bool = field(default=True, kw_only=True)
+    _is_holding: bool = field(default=False, init=False)
+    _held: list[str] = field(default_factory=list, init=False)
+    _shown_length: int = field(default=0, init=False)
 
     @property
     def is_unseen(self) -> bool:
-        return not ((self._shows_prose and self._is_answer_due) or self._shown_length)
+        return not ((self.shows_prose and self.is_answer_due) or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        if isinstance(heard, Reasoned):
+        if isinstance(heard, ReasoningDelta):
             return super().show(heard)
         if isinstance(heard, BrokenCall):
             self._is_holding = True
@@ -97,17 +91,17 @@ class FirstReplyGate(ReplyGate):
         self._held.append(heard.text)
         return []
 
-    def _holds(self, heard: ReplyProse | RespondText | BrokenCall) -> bool:
+    def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
         sent = self.sent
-        if self._is_holding or not self._is_answer_due or sent.calls or sent.open_call:
+        if self._is_holding or not self.is_answer_due or sent.calls or sent.open_call:
             return True
         # white space alone commits to nothing
-        return isinstance(heard, ReplyProse) and (not self._shows_prose or heard.text.isspace())
+        return isinstance(heard, Prose) and (not self.shows_prose or heard.text.isspace())
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        if self._calls is None or self._is_holding:
+        if self.calls is None or self._is_holding:
             return []
-        calls = self._calls.take(event)
+        calls = self.calls.take(event)
         return [*self._show_text(""), *calls] if calls else []
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
@@ -126,6 +120,7 @@ class FirstReplyGate(ReplyGate):
         return self.sent.show_text(text)
 
 
+@dataclass(eq=False)
 class ContinuationGate(ReplyGate):
     """The showing of a later reply, to a client that has seen the beginning of an answer.
 
@@ -134,12 +129,10 @@ class ContinuationGate(ReplyGate):
     calls text is left out unless `adds_text`.
     """
 
-    def __init__(self, shown: SentAnswer, *, adds_text: bool) -> None:
-        super().__init__(shown)
-        self._adds_text = adds_text
+    adds_text: bool = field(kw_only=True)
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        wanted = self._adds_text or not answer.calls
+        wanted = self.adds_text or not answer.calls
         text = self.sent.show_text(self._addition(answer.text)) if wanted else []
         return [*text, *self.sent.complete_calls(answer.calls)]
 
@@ -184,7 +177,7 @@ class LookaheadGate(ReplyGate):
         self._gate = gate
         self._is_asked_again = is_asked_again
         self._tools = tools
-        self._held: list[ReplyProse] = []
+        self._held: list[Prose] = []
         self._is_watching = True
         self._length = 0
         self._enough = 0
@@ -194,9 +187,9 @@ class LookaheadGate(ReplyGate):
         return self._gate.is_unseen
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        if not self._is_watching or isinstance(heard, Reasoned):
+        if not self._is_watching or isinstance(heard, ReasoningDelta):
             return self._gate.show(heard)
-        if isinstance(heard, ReplyProse):
+        if isinstance(heard, Prose):
             self._held.append(heard)
             return [] if self._may_become_call(heard.text) else self.end()
         return [*self.end(), *self._gate.show(heard)]

@@ -48,7 +48,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.retry import FIRST, AttemptKind, Failure, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import pin_members
 from proxy.guardrails.schemas.schema import call_schema
@@ -71,46 +71,29 @@ class Candidate(msgspec.Struct, frozen=True):
     is_markup: bool = False
 
 
-class BestCandidate:
-    """The most faithful answer so far: calls before text, later before earlier."""
+def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
+    """Return the more faithful answer: calls before text, later before earlier.
 
-    def __init__(self) -> None:
-        self.found: Candidate | None = None
-
-    def offer(self, candidate: Candidate, *, is_resumed: bool) -> None:
-        """Take the candidate if it is better.
-
-        What the client has seen the beginning of is not replaced by text that was rejected later
-        (`is_resumed`).
-        """
-        best = self.found
-        is_said = bool(candidate.answer.text.strip()) and not is_resumed
-        if best is None or candidate.answer.calls or (is_said and not best.answer.calls):
-            self.found = candidate
+    What the client has seen the beginning of is not replaced by text that was rejected later
+    (`is_resumed`).
+    """
+    is_said = bool(other.answer.text.strip()) and not is_resumed
+    if best is None or other.answer.calls or (is_said and not best.answer.calls):
+        return other
+    return best
 
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
-class UsageTotals:
-    """What the backend has `reported` of each attempt."""
-
-    def __init__(self) -> None:
-        self.reported: list[UsageReported] = []
-
-    @property
-    def first_reply(self) -> int | None:
-        """The length of the first reply in tokens, if known."""
-        return _count(self.reported[0].usage, "completion_tokens") if self.reported else None
-
-    def annotate(self, usage: UsageReported) -> UsageReported:
-        """Return the usage with a member `temper` for all attempts, if there were several."""
-        if len(self.reported) < 2:
-            return usage
-        sums: JsonObject = {"attempts": len(self.reported)}
-        for name in _COUNTED:
-            sums[name] = sum(_count(one.usage, name) or 0 for one in self.reported)
-        return replace(usage, usage={**usage.usage, "temper": sums})
+def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageReported:
+    """Return a usage with a member `temper` for what all attempts have spent, if several were."""
+    if len(spent) < 2:
+        return usage
+    sums: JsonObject = {"attempts": len(spent)}
+    for name in _COUNTED:
+        sums[name] = sum(_count(one.usage, name) or 0 for one in spent)
+    return replace(usage, usage={**usage.usage, "temper": sums})
 
 
 def _count(usage: JsonObject, name: str) -> int | None:
@@ -129,6 +112,12 @@ _SAID = (
     Defect.INVALID_ANSWER,
     Defect.STEP_MISSING,
     Defect.EMPTY,
+)
+_BAD_CALLS = (
+    Defect.UNKNOWN_TOOL,
+    Defect.WRONG_TOOL,
+    Defect.BROKEN_ARGUMENTS,
+    Defect.INVALID_ARGUMENTS,
 )
 _WHOLE = ("stop", "tool_calls")
 _LEAST_TOKENS = 512
@@ -156,22 +145,10 @@ _MOVES = {
 class Turn:
     """One request on its way to an answer; see the module's theory of operation."""
 
-    def __init__(
-        self,
-        prepared: PreparedTurn,
-        new_id: NewId,
-        may_retry: MayRetry,
-        *,
-        attempts: int,
-        is_strict: bool,
-        explains: bool = True,
-    ) -> None:
+    def __init__(self, prepared: PreparedTurn, new_id: NewId, may_retry: MayRetry) -> None:
         self._prepared = prepared
         self._new_id = new_id
         self._may_retry = may_retry
-        self._attempts = attempts
-        self._is_strict = is_strict
-        self.explains = explains
         self.state = TurnState.ASKING
         self._attempt = FIRST
         self._failures: list[Failure] = []
@@ -180,8 +157,8 @@ class Turn:
         self.facts: tuple[facts.Fact, ...] = prepared.facts
         self._has_started = False
         self._usage: UsageReported | None = None
-        self.spent = UsageTotals()
-        self._best = BestCandidate()
+        self.spent: list[UsageReported] = []  # what the backend reported of all attempts
+        self._best: Candidate | None = None
         self._sent = SentAnswer()
         self._shown_by: reply_reader.TurnReader | None = None
         self._listening = self._listen()
@@ -198,12 +175,13 @@ class Turn:
         if self.state is TurnState.DONE:
             return None
         self._usage = None
-        self.facts += (facts.Asked(self._attempt.kind.value),)
+        self.facts += (facts.Asked(self._attempt.kind),)
         self._move(TurnState.LISTENING if self._shown_by is None else TurnState.COMMITTED)
-        is_constrained = self._attempt.kind is AttemptKind.CONSTRAINED
+        is_constrained = self._attempt.kind == "constrained"
         most = None
-        if is_constrained and self.spent.first_reply:  # without a call it would have no end
-            most = max(_LEAST_TOKENS, 2 * self.spent.first_reply)
+        first_reply = _count(self.spent[0].usage, "completion_tokens") if self.spent else None
+        if is_constrained and first_reply:  # without a call it would have no end
+            most = max(_LEAST_TOKENS, 2 * first_reply)
         schema = self._schema() if is_constrained else None
         return self._prepared.question(self._attempt, self._nudges, schema, most)
 
@@ -213,7 +191,7 @@ class Turn:
         Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
         stays open that the client has seen.
         """
-        if _is_heard(event):  # nearly always
+        if type(event) not in _TURNING_POINTS:  # nearly always
             return self._show(self._listening.hear(event))
         match event:
             case ReplyStarted():
@@ -221,7 +199,7 @@ class Turn:
                 return (event,) if is_first else ()
             case UsageReported():
                 self._usage = event
-                self.spent.reported.append(event)
+                self.spent.append(event)
                 return ()
             case ReplyFinished(reason):
                 return self._judge(reason)
@@ -236,8 +214,8 @@ class Turn:
         if _TURNING_POINTS.isdisjoint(map(type, batch)):
             shown += self._show(self._listening.hear_all(batch))
             return
-        for is_heard, events in groupby(batch, _is_heard):
-            if is_heard:
+        for is_turn, events in groupby(batch, lambda event: type(event) in _TURNING_POINTS):
+            if not is_turn:
                 shown += self._show(self._listening.hear_all([*events]))
             else:
                 for event in events:
@@ -249,7 +227,7 @@ class Turn:
         Returns the best answer that earlier attempts allow; nothing if there is none, or if the
         client has already seen a part of the reply that broke off.
         """
-        fallback = self._best.found
+        fallback = self._best
         if fallback is None or self._shown_by is self._listening or self._sent.open_call:
             return ()
         is_empty = not (fallback.answer.text.strip() or fallback.answer.calls)
@@ -273,12 +251,12 @@ class Turn:
         self.state = to
 
     def _listen(self) -> reply_reader.TurnReader:
-        offer, streams = self._prepared.offer, self._prepared.streams_calls
+        offer, streams = self._terms, self._prepared.streams_calls
         if offer is None:
             return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
-        if self._attempt.kind is AttemptKind.CONSTRAINED:
+        if self._attempt.kind == "constrained":
             policy = TextPolicy.REQUIRE  # the call that was asked for as text is read as one
             offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
         if self._denied:
@@ -309,8 +287,18 @@ class Turn:
         )
         return text_gate.hold_possible_calls(release, offer, is_asked_again=bool(self._failures))
 
+    @property
+    def _terms(self) -> OfferedTools | None:
+        """What the reply is judged against; it is to correct a call if there is none so far."""
+        offer, best = self._prepared.offer, self._best
+        if offer is None or best is None or best.answer.calls:
+            return offer
+        is_correction = any(one.defect in _BAD_CALLS for one in self._failures)
+        is_auto = offer.text_policy is TextPolicy.AUTO
+        return offer.after_bad_call() if is_auto and is_correction else offer
+
     def _schema(self) -> JsonObject:
-        offer = self._prepared.offer
+        offer = self._terms
         assert offer is not None  # noqa: S101 - only calls are constrained
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
@@ -352,9 +340,9 @@ class Turn:
         given, last = answer.answer, self._failures[-1] if self._failures else None
         if given.text.strip() or given.calls or given.reason not in _WHOLE:
             return answer
-        if last is None or self._best.found is None or not is_an_answer(last, self._text_policy):
+        if last is None or self._best is None or not is_an_answer(last, self._text_policy):
             return answer
-        return self._best.found
+        return self._best
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
@@ -363,7 +351,7 @@ class Turn:
         self._remember(rejected)
         self._move(TurnState.ASKING)
         left_out = self._prepared.left_out
-        attempt = next_attempt(self._failures, self._text_policy, self._attempts, left_out)
+        attempt = next_attempt(self._failures, self._text_policy, self._prepared.attempts, left_out)
         if attempt is not None and not self._may_retry():
             self.facts += (facts.Withheld(),)
             attempt = None
@@ -374,7 +362,7 @@ class Turn:
         nudge = rejected.nudge
         if nudge and (open_call := self._sent.open_call):  # who is asked raw gets none
             nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
-        is_constrained = attempt.kind is AttemptKind.CONSTRAINED
+        is_constrained = attempt.kind == "constrained"
         self._nudges += insist_on_json(nudge) if is_constrained else nudge
         return ()
 
@@ -386,14 +374,13 @@ class Turn:
     def _remember(self, rejected: Rejected) -> None:
         """Keep an answer in case nothing better comes; it has to go on where the client stands."""
         answer = rejected.fallback
-        if self._attempt.kind is AttemptKind.CONSTRAINED:  # whose text nobody was meant to see
+        if self._attempt.kind == "constrained":  # whose text nobody was meant to see
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
             is_markup = rejected.defect is Defect.UNKNOWN_SYNTAX
-            self._best.offer(
-                Candidate(answer, self._listening, self._usage, is_markup),
-                is_resumed=self._shown_by not in (None, self._listening),
-            )
+            is_resumed = self._shown_by not in (None, self._listening)
+            found = Candidate(answer, self._listening, self._usage, is_markup)
+            self._best = better(self._best, found, is_resumed=is_resumed)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
         defects = [one.defect for one in self._failures]
@@ -403,10 +390,10 @@ class Turn:
         is_over = is_narrated or not is_answer
         if is_over:
             self.facts += (facts.LadderEnded(failure.defect.value),)
-        if self._is_strict and not is_answer:
+        if self._prepared.is_strict and not is_answer:
             self._move(TurnState.DONE)
             raise GuardrailsExhausted(len(defects), failure.defect.value, failure.objection)
-        best, open_call = self._best.found, self._sent.open_call
+        best, open_call = self._best, self._sent.open_call
         if open_call and not (best and self._sent.admits(best.answer.calls)):
             self.facts += (facts.BrokeOff(open_call.name),)
             self._move(TurnState.DONE)
@@ -418,14 +405,16 @@ class Turn:
         """Leave markup out of the last resort, and say what went wrong where the model did not."""
         text = self._sent.text if best.is_markup else best.answer.text
         is_said = bool(text.strip()) and all(one.defect in _SAID for one in self._failures)
-        if self.explains and not (is_said or best.answer.calls or self._sent.has_calls):
-            told = self.explanation
+        told = self.explanation
+        if told and not (is_said or best.answer.calls or self._sent.has_calls):
             text = f"{text}\n\n{told}" if text.strip() else text + told
         return replace(best, answer=replace(best.answer, text=text))
 
     @property
     def explanation(self) -> str:
-        """Why no reply was fit, in a sentence: the last objection to a call, if there was one."""
+        """Why no reply was fit, in a sentence that names the last objection; "" if unwanted."""
+        if not self._prepared.explains:
+            return ""
         found = next((one for one in reversed(self._failures) if one.objection), self._failures[-1])
         return facts.explain_end(len(self._failures), found.defect.value, found.objection)
 
@@ -434,11 +423,7 @@ class Turn:
         is_own = self._shown_by in (None, best.listening)
         self._move(TurnState.DONE)
         rest = best.listening.complete(best.answer, is_own=is_own)
-        usage = [self.spent.annotate(best.usage)] if best.usage is not None else []
+        usage = [annotate(best.usage, self.spent)] if best.usage is not None else []
         has_calls = bool(self._sent.calls) and not self._sent.open_call
         reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
         return [*rest, *usage, ReplyFinished(reason)]
-
-
-def _is_heard(event: ReplyEvent) -> bool:
-    return type(event) not in _TURNING_POINTS

@@ -23,13 +23,9 @@ _MOMENT = 0.01  # seconds that somebody has to wait to count: in the line are al
 OTHER = "other"
 
 
-class Counts(msgspec.Struct):
-    """How many requests ended in which way, and what they cost in tokens.
+class Endings(msgspec.Struct):
+    """How many requests ended in which way, and what they cost in tokens."""
 
-    `measured` are the prompt's tokens of those whose backend told of its cache.
-    """
-
-    requests: int = 0
     clean: int = 0
     repaired: int = 0
     retried: int = 0
@@ -38,6 +34,12 @@ class Counts(msgspec.Struct):
     left: int = 0
     prompt: int = 0
     output: int = 0
+
+
+class Counts(Endings):
+    """All of them; `measured` are the prompt's tokens where the backend told of its cache."""
+
+    requests: int = 0
     measured: int = 0
     cached: int = 0
 
@@ -74,25 +76,14 @@ class Bucket(msgspec.Struct):
     first_tokens: list[float]
 
 
-class Point(msgspec.Struct, frozen=True):
+class Point(Endings, kw_only=True):
     """A bucket as it is drawn; `at` is a Unix time, the times to the first token are in seconds."""
 
     at: int
-    clean: int
-    repaired: int
-    retried: int
-    exhausted: int
-    failed: int
-    left: int
-    prompt: int
-    output: int
     running: int
     waiting: int
     median: float | None
     p95: float | None
-
-
-_DRAWN = Point.__struct_fields__[1:9]  # the counts among them
 
 
 class CountsBySpan(msgspec.Struct, frozen=True):
@@ -214,7 +205,7 @@ def _point(bucket: Bucket) -> Point:
         waiting=bucket.waiting,
         median=round(median(firsts), 4) if firsts else None,
         p95=round(percentile(firsts, 0.95), 4) if firsts else None,
-        **{name: getattr(counts, name) for name in _DRAWN},
+        **{name: getattr(counts, name) for name in Endings.__struct_fields__},
     )
 
 

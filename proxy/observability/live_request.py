@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from proxy import errors
-from proxy.backends.refusals import whole_number
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import PromptProgress, UsageReported
-from proxy.dialects.lenient_json import as_object
+from proxy.dialects.lenient_json import as_object, as_whole
 from proxy.engine import Headers
 from proxy.facts import Fact, ReplyOutcome, Try, tries
 from proxy.observability.board import Board
@@ -339,12 +338,12 @@ class LiveRequest:
 
     def _phase(self) -> Phase:
         if self.asked is None:
-            return Phase.RECEIVING
+            return "receiving"
         if self._admitted is None:
-            return Phase.QUEUED
+            return "queued"
         if self._first_token is not None:
-            return Phase.STREAMING
-        return Phase.BEFORE_FIRST_TOKEN if len(self._attempts) < 2 else Phase.BETWEEN_ATTEMPTS
+            return "streaming"
+        return "before_first_token" if len(self._attempts) < 2 else "between_attempts"
 
 
 def word_for(error: errors.TemperError) -> str:
@@ -359,7 +358,7 @@ def _tokens(reported: UsageReported | None) -> Tokens:
         return Tokens()
     usage = reported.usage
     return Tokens(
-        whole_number(usage.get("prompt_tokens")),
-        whole_number(as_object(usage.get("prompt_tokens_details")).get("cached_tokens")),
-        whole_number(usage.get("completion_tokens")),
+        as_whole(usage.get("prompt_tokens")),
+        as_whole(as_object(usage.get("prompt_tokens_details")).get("cached_tokens")),
+        as_whole(usage.get("completion_tokens")),
     )

@@ -150,7 +150,7 @@ def _outcome_part(record: RequestRecord) -> _StyledText:
 
 def _failure_text(record: RequestRecord) -> str:
     if record.left is not None:
-        return f"the client left {DEPARTURES[record.left.value]}"
+        return f"the client left {DEPARTURES[record.left]}"
     return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
 
 
@@ -299,7 +299,7 @@ def _request_values(record: RequestRecord) -> dict[str, Value]:
         "repairs": _cut(repairs(facts)),
         "context": _cut(context(facts)) or None,
         "error": record.error,
-        "left": record.left.value if record.left is not None else None,
+        "left": record.left,
         "trace": f"{record.trace.trace_id:032x}" if record.trace is not None else None,
     }
 

@@ -197,7 +197,7 @@ class Metrics:
         count, key = self._series.add, (model,)
         count(table.REQUESTS, (model, record.dialect, str(record.status), outcome), 1)
         if record.left is not None:
-            count(table.CANCELLED, (model, record.left.value), 1)
+            count(table.CANCELLED, (model, record.left), 1)
         self._measure(table.DURATION, key, record.seconds)
         self._measure(table.OVERHEAD, key, record.overhead)
         self._measure(table.FIRST_TOKEN, key, record.first_token)

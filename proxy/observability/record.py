@@ -5,7 +5,7 @@ reply is being generated, and what runs for a request knows none of them. Bodies
 """
 
 from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -20,14 +20,10 @@ WAITING = "waiting"  # that of one that waits for a person's yes
 CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
 
 
-class Phase(Enum):
-    """How far a request had come when its client left."""
-
-    RECEIVING = "receiving"
-    QUEUED = "queued"
-    BEFORE_FIRST_TOKEN = "before_first_token"  # noqa: S105 - a phase
-    BETWEEN_ATTEMPTS = "between_attempts"
-    STREAMING = "streaming"
+# How far a request had come when its client left.
+Phase: TypeAlias = Literal[
+    "receiving", "queued", "before_first_token", "between_attempts", "streaming"
+]
 
 
 class RequestStage(Enum):

@@ -107,7 +107,7 @@ def row_of(
         seconds=_round_seconds(record.seconds),
         status=record.status if phase == OVER else None,
         outcome=record.outcome.value if record.outcome is not None else None,
-        left=record.left.value if phase == OVER and record.left is not None else None,
+        left=record.left if phase == OVER else None,
         repairs=sentences(record.facts),
         attempts=tuple(map(_attempt, record.attempts[:_MOST_ATTEMPTS])),
         tools=tuple(map(_tool, record.tools[:_MOST_TOOLS])),

@@ -74,7 +74,7 @@ REQUEST: Mapping[str, Callable[[RequestRecord], Attribute | None]] = {
     "temper.queued_seconds": lambda request: request.queued,
     "temper.overhead_seconds": lambda request: request.overhead,
     "temper.tools": lambda request: tools(request.facts) or None,
-    "temper.left": lambda request: request.left.value if request.left else None,
+    "temper.left": lambda request: request.left,
 }
 
 ATTEMPT: Mapping[str, Callable[[RequestRecord, AttemptRecord], Attribute | None]] = {

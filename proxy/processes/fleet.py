@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus, now
-from proxy.processes.swapping import Orders, Presence, QueuePosition, SwapPlanner
+from proxy.processes.swapping import Orders, QueuePosition, SwapPlanner
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Lease:
     @property
     def news(self) -> str:
         name = self._place.model
-        if self._swapping.presence(name) is Presence.LOADING:
+        if self._swapping.presence(name) == "loading":
             said = f"loading {name}"
         elif busy := self._swapping.in_the_way_of(name):
             said = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
@@ -78,61 +78,56 @@ class Lease:
             self._fate.set_result(failure)
 
 
+@dataclass(eq=False, slots=True)
 class Fleet:
     """Loads the models that requests have leased, within the budget of its policy.
 
     The servers are called as in the policy. At most `most_waiting` requests wait.
     """
 
-    def __init__(
-        self,
-        servers: Mapping[str, StartableServer],
-        swapping: SwapPlanner,
-        *,
-        most_waiting: int = MOST_WAITING,
-    ) -> None:
-        self._servers = servers
-        self._swapping = swapping
-        self._most_waiting = most_waiting
-        self._leases: dict[QueuePosition, Lease] = {}
-        self._failures: dict[str, ProcessFailed] = {}
-        self._loading: dict[str, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._is_closed = False
+    servers: Mapping[str, StartableServer]
+    swapping: SwapPlanner
+    _: KW_ONLY
+    most_waiting: int = MOST_WAITING
+    _leases: dict[QueuePosition, Lease] = field(default_factory=dict)
+    _failures: dict[str, ProcessFailed] = field(default_factory=dict)
+    _loading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _alarm: asyncio.TimerHandle | None = None
+    _is_closed: bool = False
 
     @contextmanager
     def lease(self, name: str) -> Generator[Lease, None, None]:
         """Claim a model while the block runs; raises `QueueFull` if too many wait already."""
-        if self._swapping.waiting >= self._most_waiting:
-            raise QueueFull(self._swapping.waiting, _ADVICE_SECONDS)
+        if self.swapping.waiting >= self.most_waiting:
+            raise QueueFull(self.swapping.waiting, _ADVICE_SECONDS)
         self._notice_a_fall(name)
-        place, orders = self._swapping.ask(name, now())
+        place, orders = self.swapping.ask(name, now())
         lease = self._leases[place] = Lease(
-            place, self._swapping, asyncio.get_running_loop().create_future()
+            place, self.swapping, asyncio.get_running_loop().create_future()
         )
         self._obey(orders)
         try:
             yield lease
         finally:
             del self._leases[place]
-            self._obey(self._swapping.leave(place, now()))
+            self._obey(self.swapping.leave(place, now()))
 
     def preload(self, name: str) -> None:
         """Begin to load a model that nobody has asked for yet; a failure is logged."""
         self._run(self._preload(name))
 
     def condition(self, name: str) -> Condition:
-        state = self._servers[name].status.state
-        match self._swapping.presence(name):
-            case Presence.LOADED if state is RestartState.READY:
+        state = self.servers[name].status.state
+        match self.swapping.presence(name):
+            case "loaded" if state is RestartState.READY:
                 return "loaded"
-            case Presence.LOADED if state is RestartState.DOWN:
+            case "loaded" if state is RestartState.DOWN:
                 return "failed"
-            case Presence.LOADED | Presence.LOADING:
+            case "loaded" | "loading":
                 return "loading"
             case _:
-                has_failed = self._swapping.has_failed(name, now())
+                has_failed = self.swapping.has_failed(name, now())
                 return "failed" if has_failed else "unloaded"
 
     def problem(self, name: str) -> str:
@@ -148,15 +143,15 @@ class Fleet:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(server.stop() for server in self._servers.values()))
+        await asyncio.gather(*(server.stop() for server in self.servers.values()))
 
     def _notice_a_fall(self, name: str) -> None:
         """Stop a server that has given up since it was loaded, so that it can start again."""
-        status = self._servers[name].status
-        if status.state is RestartState.DOWN and self._swapping.presence(name) is Presence.LOADED:
+        status = self.servers[name].status
+        if status.state is RestartState.DOWN and self.swapping.presence(name) == "loaded":
             problem = f"stays down for a while: {status.reason}"
             self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
-            self._obey(self._swapping.note_failed(name, now()))
+            self._obey(self.swapping.note_failed(name, now()))
 
     def _obey(self, orders: Orders) -> None:
         if self._is_closed:
@@ -177,13 +172,13 @@ class Fleet:
         begun = now()
         logger.info("loading %s", name)
         try:
-            await self._servers[name].ready()
+            await self.servers[name].ready()
         except ProcessFailed as failure:
             self._failures[name] = failure
-            note = self._swapping.note_failed
+            note = self.swapping.note_failed
         else:
             logger.info("%s was loaded in %.1f s", name, now() - begun)
-            note = self._swapping.note_loaded
+            note = self.swapping.note_loaded
         del self._loading[name]
         self._obey(note(name, now()))
 
@@ -196,8 +191,8 @@ class Fleet:
 
     async def _stop(self, name: str) -> None:
         logger.info("unloading %s", name)
-        await self._servers[name].stop()
-        self._obey(self._swapping.note_stopped(name, now()))
+        await self.servers[name].stop()
+        self._obey(self.swapping.note_stopped(name, now()))
 
     def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -210,6 +205,6 @@ class Fleet:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if (moment := self._swapping.next_look()) is not None:
+        if (moment := self.swapping.next_look()) is not None:
             loop = asyncio.get_running_loop()
-            self._alarm = loop.call_at(moment, lambda: self._obey(self._swapping.look(now())))
+            self._alarm = loop.call_at(moment, lambda: self._obey(self.swapping.look(now())))

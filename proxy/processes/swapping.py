@@ -18,25 +18,20 @@ Pure: moments in seconds are passed in, and what has to be started or stopped is
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import Literal, TypeAlias
 
 FAILURE_SECONDS = 10.0
 
 
-class Presence(Enum):
-    """How far a model is from answering; all but STOPPED take their memory."""
-
-    STOPPED = "stopped"
-    LOADING = "loading"
-    LOADED = "loaded"
-    STOPPING = "stopping"
+# How far a model is from answering; all but STOPPED take their memory.
+Presence: TypeAlias = Literal["stopped", "loading", "loaded", "stopping"]
 
 
 _MOVES = {
-    Presence.STOPPED: {Presence.LOADING},
-    Presence.LOADING: {Presence.LOADED, Presence.STOPPING},
-    Presence.LOADED: {Presence.STOPPING},
-    Presence.STOPPING: {Presence.STOPPED},
+    "stopped": {"loading"},
+    "loading": {"loaded", "stopping"},
+    "loaded": {"stopping"},
+    "stopping": {"stopped"},
 }
 
 
@@ -83,7 +78,7 @@ class _ModelState:
     """A model as it is now; `failed` is the moment of its last failure."""
 
     model: LoadableModel
-    presence: Presence = Presence.STOPPED
+    presence: Presence = "stopped"
     users: int = 0
     used: float = 0.0
     failed: float | None = None
@@ -131,7 +126,7 @@ class SwapPlanner:
     def in_the_way_of(self, name: str) -> tuple[str, ...]:
         """Name the models in use whose requests have to end before another one can be loaded."""
         newcomer = self._members[name]
-        if newcomer.presence is not Presence.STOPPED or self._fits(newcomer):
+        if newcomer.presence != "stopped" or self._fits(newcomer):
             return ()
         going = self._in_the_way_of(newcomer)
         return tuple(one.model.name for one in going if not self._is_idle(one))
@@ -157,7 +152,7 @@ class SwapPlanner:
         """Note that a model can be used: whoever waits for it gets it."""
         orders = Orders()
         member = self._members[name]
-        member.move(Presence.LOADED)
+        member.move("loaded")
         member.used, member.failed = now, None
         for place in self._waiting_for(name):
             self._serve(place, orders)
@@ -173,7 +168,7 @@ class SwapPlanner:
         return self._decide(orders, now)
 
     def note_stopped(self, name: str, now: float) -> Orders:
-        self._members[name].move(Presence.STOPPED)
+        self._members[name].move("stopped")
         return self._decide(Orders(), now)
 
     def look(self, now: float) -> Orders:
@@ -196,14 +191,14 @@ class SwapPlanner:
         is_blocked = False
         for place in tuple(self._line):
             member = self._members[place.model]
-            if member.presence is Presence.LOADED:
+            if member.presence == "loaded":
                 if place.model not in claimed:
                     self._serve(place, orders)
-            elif member.presence is Presence.STOPPING:
+            elif member.presence == "stopping":
                 is_blocked = True
-            elif member.presence is Presence.STOPPED and not is_blocked:
+            elif member.presence == "stopped" and not is_blocked:
                 claimed = self._bring_in(member, orders, now)
-                is_blocked = member.presence is Presence.STOPPED
+                is_blocked = member.presence == "stopped"
         return orders
 
     def _bring_in(self, newcomer: _ModelState, orders: Orders, now: float) -> set[str]:
@@ -219,10 +214,10 @@ class SwapPlanner:
 
     def _in_the_way_of(self, newcomer: _ModelState) -> list[_ModelState]:
         """Choose what has to go for a model; what is being stopped goes anyway."""
-        present = (Presence.LOADING, Presence.LOADED)
+        present = ("loading", "loaded")
         others = [one for one in self._members.values() if one.presence in present]
         others.sort(key=lambda one: (not self._is_idle(one), one.used))
-        leaving = [one for one in self._members.values() if one.presence is Presence.STOPPING]
+        leaving = [one for one in self._members.values() if one.presence == "stopping"]
         going: list[_ModelState] = []
         while others and not self._fits(newcomer, (*leaving, *going)):
             going.append(others.pop(0))
@@ -237,7 +232,7 @@ class SwapPlanner:
         staying = [
             one
             for one in self._members.values()
-            if one.presence is not Presence.STOPPED and one not in without
+            if one.presence != "stopped" and one not in without
         ]
         if not staying:
             return True
@@ -249,12 +244,12 @@ class SwapPlanner:
 
     def _is_idle(self, member: _ModelState) -> bool:
         """Return whether nobody uses a model, nor waits for its load to end."""
-        is_awaited = member.presence is Presence.LOADING and self._waiting_for(member.model.name)
+        is_awaited = member.presence == "loading" and self._waiting_for(member.model.name)
         return not (member.users or is_awaited)
 
     def _expiry(self, member: _ModelState) -> float | None:
         ttl = member.model.ttl
-        if ttl is None or member.presence is not Presence.LOADED or member.users:
+        if ttl is None or member.presence != "loaded" or member.users:
             return None
         return None if self._waiting_for(member.model.name) else member.used + ttl
 
@@ -268,10 +263,10 @@ class SwapPlanner:
         orders.served.append(place)
 
     def _start(self, member: _ModelState, orders: Orders, now: float) -> None:
-        member.move(Presence.LOADING)
+        member.move("loading")
         member.used = now
         orders.start.append(member.model.name)
 
     def _stop(self, member: _ModelState, orders: Orders) -> None:
-        member.move(Presence.STOPPING)
+        member.move("stopping")
         orders.stop.append(member.model.name)

@@ -60,7 +60,7 @@ class _CallsSection(_ProfileSection):
 
 class _Answers(_ProfileSection):
     text_policy: TextPolicy = TextPolicy.AUTO  # what prose is worth while tools are offered
-    respond: bool = True  # whether text_policy auto offers the tool for answers
+    respond: bool = True  # whether auto offers the tool for answers beside tools in the prompt
 
 
 class _ReasoningSection(_ProfileSection):

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import Compaction, Fitted, Reported, unchanged
+from proxy.context.compaction import Compaction, Fitted, Reported, leave_unchanged
 from proxy.context.message_sizes import MessageSizes, countable, remember
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
@@ -130,11 +130,11 @@ class Fitting:
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
         is_sure = expected.guessed <= guessable
         if is_far and is_sure:
-            return unchanged(plan.messages, expected.tokens, window.size)
+            return leave_unchanged(plan.messages, expected.tokens, window.size)
         await self._count(book, plan, headers)
         if is_far:
             size = book.estimate(asked.messages, asked.tools)
-            return unchanged(plan.messages, size, window.size)
+            return leave_unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window)
         if mode is FittingMode.REPORT or plan.is_untouchable:
             return fit(plan, Reported(chosen))
@@ -232,25 +232,26 @@ class _LearningBackend(BackendWrapper):
     ) -> ReplyEvents:
         most = question.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=question.schema is not None)
+        replying = self._backend.ask(question, headers, length.bound(sink))
         try:
-            replying = self._backend.ask(question, headers, length.bound(sink))
-            async with aclosing(replying) as batches:
-                async for batch in batches:
-                    is_end = isinstance(batch[-1], _ENDS)
-                    if is_end and (told := _usage_in(batch)) is not None:
-                        place, usage = told
-                        if place:  # whatever is wrong with the prompt, this was said
-                            yield batch[:place]
-                        self._check(question, usage.usage.get("prompt_tokens"))
-                        batch = batch[place:]
-                    if length.exceeds(batch):
-                        yield (*batch, ReplyFinished(CUT_OFF))
-                        return
-                    yield batch
+            async for batch in replying:
+                is_end = isinstance(batch[-1], _ENDS)
+                if is_end and (told := _usage_in(batch)) is not None:
+                    place, usage = told
+                    if place:  # whatever is wrong with the prompt, this was said
+                        yield batch[:place]
+                    self._check(question, usage.usage.get("prompt_tokens"))
+                    batch = batch[place:]
+                if length.exceeds(batch):
+                    yield (*batch, ReplyFinished(CUT_OFF))
+                    return
+                yield batch
         except ContextOverflow as overflow:
             window = overflow.window or self._window
             self._book.refuse(question.messages, question.tools, overflow.prompt_tokens, window)
             raise
+        finally:
+            await replying.aclose()
 
     def _check(self, question: Question, total: JsonValue) -> None:
         """Learn from what a prompt cost; raises `ContextOverflow` if not all of it was read."""

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from proxy.backends.client import Backend, Description
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
@@ -31,33 +31,27 @@ class _KnownEntry:
     until: float
 
 
+@dataclass(eq=False, slots=True)
 class KnownModels:
     """Looks models up; a backend that cannot be asked leaves what was known before."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        profiles: Sequence[Profile],
-        overrides: Overrides = _NO_OVERRIDES,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._backend = backend
-        self._profiles = profiles
-        self._overrides = overrides
-        self._clock = clock
-        self._entries: dict[str, _KnownEntry] = {}
-        self._looking: dict[str, asyncio.Task[KnownModel]] = {}
+    backend: Backend
+    profiles: Sequence[Profile]
+    overrides: Overrides = _NO_OVERRIDES
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    _entries: dict[str, _KnownEntry] = field(default_factory=dict)
+    _looking: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
         """Return what is known of the model that a request names; asks the backend at times."""
         entry = self._entries.get(model)
         if entry is None:
             return await self._look_for_all(model)
-        if self._clock() < entry.until and not is_afresh:
+        if self.clock() < entry.until and not is_afresh:
             return entry.known
         # requests that come meanwhile use the old entry
-        entry.until = self._clock() + _SOON
+        entry.until = self.clock() + _SOON
         return await self._look(model, entry)
 
     async def close(self) -> None:
@@ -79,17 +73,17 @@ class KnownModels:
         return await asyncio.shield(looking)
 
     async def _look(self, model: str, entry: _KnownEntry | None = None) -> KnownModel:
-        described = await self._backend.describe(model)
+        described = await self.backend.describe(model)
         if described.is_provisional and entry is not None:
             return entry.known
         lasting = _SOON if described.is_provisional else _FRESH
         if entry is not None and described == entry.described:
-            entry.until = self._clock() + lasting
+            entry.until = self.clock() + lasting
             return entry.known
         evidence = Evidence(
             described.names, described.architecture, described.template, described.takes_tools
         )
-        known = introduce(model, evidence, self._profiles, self._overrides)
+        known = introduce(model, evidence, self.profiles, self.overrides)
         known = replace(
             known,
             slots=described.slots,
@@ -108,5 +102,5 @@ class KnownModels:
                 logger.info("model %r: profile %s (%s)", model, profile.name, reason)
         if len(self._entries) >= _MOST_MODELS:
             self._entries.clear()
-        self._entries[model] = _KnownEntry(known, described, self._clock() + lasting)
+        self._entries[model] = _KnownEntry(known, described, self.clock() + lasting)
         return known

@@ -94,12 +94,10 @@ async def open_backend(
 
 def server_urls(settings: Settings) -> tuple[str, ...]:
     """Return where the running servers are; an Ollama and Anthropic's API are always somewhere."""
-    is_ollama = (
-        settings.backend.kind == EngineKind.OLLAMA.value or settings.ollama.model is not None
-    )
+    is_ollama = settings.backend.kind == "ollama" or settings.ollama.model is not None
     if is_ollama and not settings.backend.addresses:
         return (ollama_url(os.environ.get("OLLAMA_HOST", "")),)
-    if settings.backend.kind == EngineKind.ANTHROPIC.value and not settings.backend.addresses:
+    if settings.backend.kind == "anthropic" and not settings.backend.addresses:
         from proxy.backends.anthropic import ADDRESS
 
         return (ADDRESS,)
@@ -162,25 +160,25 @@ async def _connect_to_servers(
 async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
     """Speak to a server as its kind wants it; without one it is recognised."""
     named, found = settings.backend.kind, address_of(settings, url)
-    kind = None if named == "auto" else EngineKind(named)
+    kind = None if named == "auto" else named
     connection = _connection(settings, found, kind)
     ollamas: list[Ollama] = []
 
     def adapter_for(kind: EngineKind) -> Backend:
         match kind:
-            case EngineKind.LLAMA_SERVER:
+            case "llama-server":
                 wait = settings.backend.load_wait_seconds
                 return LlamaServer(connection, load_wait=wait)
-            case EngineKind.OLLAMA:
+            case "ollama":
                 overrides = replace(
                     ollama_overrides(settings.ollama),
                     fitting=ollama_fitting(settings, found.base_url),
                 )
                 ollamas.append(Ollama(connection, overrides))
                 return ollamas[-1]
-            case EngineKind.OPENAI:
+            case "openai":
                 return AdaptiveEngine(connection)
-            case EngineKind.ANTHROPIC:
+            case "anthropic":
                 from proxy.backends.anthropic import Anthropic
 
                 return Anthropic(connection)
@@ -194,7 +192,7 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
 
 
 def _connection(settings: Settings, found: ServerAddress, kind: EngineKind | None) -> BackendClient:
-    if kind is EngineKind.ANTHROPIC:
+    if kind == "anthropic":
         from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER
 
         return connection_to(settings.backend, found, key_header=KEY_HEADER, usual=VERSION_HEADER)
@@ -249,7 +247,7 @@ def with_backend(settings: Settings, found: FoundServer | None) -> Settings:
     """Return the settings of an operator who names what was found where there is nothing else."""
     if found is None or not names_nothing(settings):
         return settings
-    named = {"url": found.url, "kind": found.kind.value}
+    named = {"url": found.url, "kind": found.kind}
     return settings.model_copy(update={"backend": settings.backend.model_copy(update=named)})
 
 

@@ -21,7 +21,7 @@ from valkey.asyncio import Valkey
 from valkey.asyncio.client import Pipeline
 from valkey.exceptions import ResponseError, ValkeyError, WatchError
 
-from proxy.backends.breaker import Breaker, BreakerState
+from proxy.backends.breaker import Breaker
 from proxy.errors import StateUnavailable
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class ValkeyStore:
     @property
     def is_usable(self) -> bool:
         """Whether what is kept now would be shared, as far as anybody knows."""
-        return not self._is_full and self._breaker.state(self.clock()) is BreakerState.CLOSED
+        return not self._is_full and self._breaker.state(self.clock()) == "closed"
 
     async def watch(self) -> None:
         """Look after a server that fails until it is well again, and look at it once at first."""

@@ -92,9 +92,9 @@ class BoundToolset:
         self, tool: FunctionTool | None, call: ToolCall, context: RoundContext
     ) -> Outcome:
         if tool is None:
-            return _failed(call, f"there is no tool {call.name!r}")
+            return _fail(call, f"there is no tool {call.name!r}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
-            return _failed(call, _REFUSED, Status.REFUSED)
+            return _fail(call, _REFUSED, Status.REFUSED)
         started = time.monotonic()
         outcome = await self._call_safely(tool, call, context)
         return replace(outcome, seconds=time.monotonic() - started)
@@ -105,16 +105,16 @@ class BoundToolset:
         try:
             return await self._call(tool, call, context)
         except (WrongArguments, ToolRetry) as error:
-            return _failed(call, str(error))
+            return _fail(call, str(error))
         except ToolFailed as error:
-            return replace(_failed(call, str(error)), counted=False)
+            return replace(_fail(call, str(error)), counted=False)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise  # it is the run that is cancelled
-            return _failed(call, _CANCELLED, Status.CANCELLED)
+            return _fail(call, _CANCELLED, Status.CANCELLED)
         except Exception as error:
             logger.debug("the tool %s failed", tool.name, exc_info=error)
-            return _failed(call, on_one_line(error))
+            return _fail(call, on_one_line(error))
 
     async def _call(self, tool: FunctionTool, call: ToolCall, context: RoundContext) -> Outcome:
         given = dict(tool.read(call.arguments))
@@ -128,14 +128,14 @@ class BoundToolset:
             if not limit.expired():
                 raise
             words = f"the tool took longer than {tool.options.timeout:g} s and was given up"
-            return _failed(call, words, Status.TIMED_OUT)
+            return _fail(call, words, Status.TIMED_OUT)
         form, shown = tool.options.llm_format, tool.options.display_format
         text = None if form is None else format_result(value, form, tool.name)
         display = None if shown is None else format_result(value, shown, tool.name)
         return Outcome(call, text_of(value) if text is None else text, value=value, display=display)
 
 
-def _failed(call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:
+def _fail(call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:
     return Outcome(call, failure(words), status)
 
 

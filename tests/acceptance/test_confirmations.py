@@ -1,6 +1,5 @@
 """A call that needs a yes, with everything real: model, tool server, settings, and `temper`."""
 
-import subprocess
 import sys
 import threading
 import time
@@ -13,11 +12,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
 from tests.acceptance.test_tool_servers import ANSWER, TIME, ask
-from tests.fakes.command import running_temper
+from tests.fakes.command import ended, running_temper
 from tests.patience import PATIENCE_SECONDS
 
 KEY = {"authorization": "Bearer operators-key"}
-TOP = (sys.executable, "-m", "proxy", "top")
 
 
 @pytest.mark.parametrize(
@@ -76,8 +74,6 @@ def waiting(client: httpx.Client) -> JsonObject:
 
 def top(url: str, key: Path) -> str:
     """Print what `temper top` shows where there is no terminal."""
-    line = [*TOP, "--url", url, "--key-file", str(key)]
-    shown = subprocess.run(
-        line, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
-    )
+    shown = ended("top", "--url", url, "--key-file", str(key))
+    assert shown.returncode == 0
     return shown.stdout

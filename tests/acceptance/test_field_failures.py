@@ -70,6 +70,7 @@ SOLAR = (
     "<|tool_call:start|>get_weather\n<|tool_arg:start|>location<|tool_arg:value|>Beijing"
     "<|tool_arg:end|>\n<|tool_call:end|>"
 )
+TOLD = '<tool_call>\n{"arguments": {"location": "Paris"}, "name": "get_weather"}\n</tool_call>\n'
 DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'
 
 
@@ -190,6 +191,7 @@ ROWS = [
         (("calculate_final_speed", {"time": 5}),),
     ),
     Row("S14 Granite", (DECLINED,), (), "None of the tools fits this request."),
+    Row("S15 Hermes 2 Pro", ("".join([TOLD] * 20),), (PARIS,)),
     Row("S17 GLM-5.3-Flash", ('<tool_call>get_weather>{"location":"Beijing"}',), (BEIJING,)),
     Row(
         "S17 GLM-5.3-Flash, pairs",
@@ -197,6 +199,11 @@ ROWS = [
         (BEIJING,),
     ),
     Row("S18 Solar Open 2", (SOLAR,), (BEIJING,)),
+    Row(
+        "S7 ollama#15573",
+        ("<command_Bash>\n cat TASKS.md</command_Bash>", call_of(("Bash", {"command": "ls"}))),
+        (LS,),
+    ),
     Row("Qwen3.8#216, nothing said", ("", call_of(PARIS)), (PARIS,)),
     Row("Qwen3.8#150, announced", ("I'll check the weather now.", call_of(PARIS)), (PARIS,),
         "I'll check the weather now."),

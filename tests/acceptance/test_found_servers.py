@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from proxy.backends.detection import EngineKind, FoundServer, find_running
+from proxy.backends.detection import FoundServer, find_running
 from proxy.backends.transport import BackendClient
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
@@ -32,7 +32,7 @@ def test_a_llama_server_is_recognised_without_its_key(
 ) -> None:
     urls = (NOBODY, stranger, llama_server.base_url)
     found = asyncio.run(find_running(urls, BackendClient, PATIENCE_SECONDS))
-    assert found == FoundServer(llama_server.base_url, EngineKind.LLAMA_SERVER)
+    assert found == FoundServer(llama_server.base_url, "llama-server")
 
 
 def test_a_command_without_arguments_serves_what_it_finds(

@@ -14,6 +14,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
+from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.tool_servers import PROGRAM
 from tests.patience import PATIENCE_SECONDS
 
@@ -23,10 +24,10 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no suc
 @contextmanager
 def serving(config: Path, log: Path) -> Iterator[tuple[int, str]]:
     """Run `temper serve` with a configuration; yields its process and its address."""
-    command = [sys.executable, "-m", "proxy", "serve", "--json", "--config", str(config)]
+    command = [*COMMAND, "serve", "--json", "--config", str(config)]
     with (
         log.open("wb") as written,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written) as process,
+        Program(command, stdout=subprocess.PIPE, stderr=written) as process,
     ):
         assert process.stdout is not None
         try:

@@ -56,7 +56,8 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
             assert call.type == "function"
             assert json.parse(call.function.arguments) == {"city": "Graz"}
             assert backend == httpx.URL("llama-server/own")
-            assert len(processes_with(str(own_model))) == 2  # Temper and the server
+            assert len(processes_with(str(own_model))) == 1  # the server that Temper has started
+            assert process.poll() is None
 
             stream = client.chat.completions.create(
                 model="own", messages=[{"role": "user", "content": "[[forever]]"}], stream=True

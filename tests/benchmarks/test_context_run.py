@@ -33,6 +33,7 @@ LATER = replace(TURN, step=2, cached=900, estimate=1030, added_ms=4.0)
 RUN = Run("tiered", (TURN, LATER), Recall(2, None, ()))
 
 
+@pytest.mark.usefixtures("programs_are_forks")
 def test_a_few_turns_are_played_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +120,7 @@ def test_what_is_left_of_the_facts_is_held_against_the_goals() -> None:
     assert all(is_met for words, is_met in goals([kept]) if "facts" in words)
 
 
+@pytest.mark.usefixtures("programs_are_forks")
 def test_a_model_may_read_letters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "found.json"
     arguments = ["--turns", "5", "--window", "4096", "--strategies", "tiered"]

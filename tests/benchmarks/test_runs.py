@@ -11,7 +11,7 @@ from benchmarks.healthy.tally import POLICIES, WAYS, counted_name, timed_name
 from benchmarks.load import runs
 from benchmarks.load.candidates import REPOSITORY
 from benchmarks.load.peers import NotAvailable, python_of
-from benchmarks.load.processes import usage
+from benchmarks.load.processes import started, usage
 from benchmarks.load.results import Results, load, save, this_machine
 from benchmarks.load.scenarios import Size
 
@@ -35,8 +35,13 @@ def run(folder: Path, *scenarios: str) -> tuple[Results, list[str]]:
     return found, told
 
 
+pytestmark = pytest.mark.usefixtures("programs_are_forks")
+
+
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, list[str]]:
+def measured(
+    programs_are_forks: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Results, list[str]]:
     return run(tmp_path_factory.mktemp("peers"), "call", "slow", "arguments")
 
 
@@ -114,6 +119,15 @@ def test_a_group_that_has_ended_uses_nothing() -> None:
     used = usage(2**22 + 1)
     assert used is not None
     assert (used.cpu_seconds, used.memory_mb, used.descriptors) == (0, 0, 0)
+
+
+def test_programs_keep_what_they_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    log = tmp_path / "log"
+    command = (sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)")
+    with started(command, folder=tmp_path, environment={}, log=log) as process:
+        process.wait(30)
+    assert log.read_text("utf-8").strip() == "False"
 
 
 def test_a_missing_peer_names_the_command_that_installs_it(tmp_path: Path) -> None:

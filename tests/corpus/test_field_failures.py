@@ -272,6 +272,12 @@ def test_a_header_behind_another_call_belongs_to_the_next() -> None:
     ]
 
 
+PIPED = (
+    '<|message|><atem:invoke name="Bash"><atem:parameter name="command">ls</atem:parameter>'
+    "</atem:invoke>"
+)
+
+
 def test_a_header_alone_is_text() -> None:
     assert played(f"Write {HEADER} first.").text == f"Write {HEADER} first."
     assert played(f"Write `{HEADER}{INVOKED}` there.").calls == ()
@@ -480,6 +486,53 @@ def test_solar_open_2_is_read(reply: str, calls: list[Call]) -> None:
     ],
 )
 def test_solar_that_is_broken_or_quoted_is_no_call(reply: str) -> None:
+    assert played(reply).calls == ()
+
+
+INVOKING = '<|content_invoke_tool_json|>{"name": "get_weather", "args": {"location": "Beijing"}}'
+SPARK = "<|tool_call|>\nget_weather<arg_key>location</arg_key>\n<arg_value>Beijing</arg_value>\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls"),
+    [
+        # Inkling: its thoughts, its text and its calls are messages
+        (f"<|message_model|>get_weather{INVOKING}<|end_message|>", [BEIJING]),
+        (f"get_weather{INVOKING}<|end_message|><|content_model_end_sampling|>", [BEIJING]),
+        (
+            "<|content_thinking|>I look.<|end_message|><|message_model|>get_weather"
+            f"{INVOKING}<|end_message|>",
+            [BEIJING],
+        ),
+        (f" to=self<|message|>I look.<|eom|><|start|>assistant to=Bash{PIPED}", [LS]),  # Muse
+        (f"<ifm|think_fast>\nI look.</ifm|think_fast>\n{SOLAR}", [BEIJING]),  # K2 Horizon
+        (f"I look.\n</ifm|think_faster>\n{SOLAR}", [BEIJING]),
+        (f"<|think:start|>I look.<|think:end|>{SOLAR}", [BEIJING]),  # Solar Open 2
+        (f"{SPARK}</tool_call>", [BEIJING]),
+        (SPARK, [BEIJING]),
+        (f"{SPARK}{SPARK}</tool_call>", [BEIJING, BEIJING]),
+    ],
+)
+def test_thoughts_and_headers_of_new_families_are_told_from_calls(
+    reply: str, calls: list[Call]
+) -> None:
+    found = played(reply)
+    assert ([*found.calls], found.text.replace("I look.", "").strip()) == (
+        calls,
+        "</ifm|think_faster>" if reply.startswith("I look.") else "",
+    )
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"Write `<|message_model|>get_weather{INVOKING}<|end_message|>` there.",
+        "<|message_model|>get_weather",
+        f"Write `{SPARK}</tool_call>` there.",
+        "<|tool_call|>\nget_weather is one.",
+    ],
+)
+def test_what_is_quoted_of_them_is_text(reply: str) -> None:
     assert played(reply).calls == ()
 
 

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +11,15 @@ import httpx
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
+from tests.fakes.quick_start import COMMAND, Program
 from tests.patience import PATIENCE_SECONDS
 
 
 @contextmanager
 def temper(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """Run `temper`; it is killed when the block ends, and after a while in any case."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "proxy", *arguments],
+    with Program(
+        [*COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -35,12 +35,19 @@ def temper(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str
             process.kill()
 
 
+def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `temper` to its end; it has no terminal."""
+    with temper(*arguments) as process:
+        said, complained = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.returncode, said, complained)
+
+
 @contextmanager
 def running_temper(*flags: str, environment: dict[str, str]) -> Iterator[str]:
     """Run `temper serve` on a free port and yield its URL; it is ended as `docker stop` does."""
-    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--json", *flags]
+    command = [*COMMAND, "serve", "--port", "0", "--json", *flags]
     surroundings = {**os.environ, **environment}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=surroundings) as process:
+    with Program(command, stdout=subprocess.PIPE, env=surroundings) as process:
         assert process.stdout is not None
         try:
             announced = json.parse(process.stdout.readline())

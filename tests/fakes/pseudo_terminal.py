@@ -7,12 +7,12 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.fakes.quick_start import COMMAND, Program
 from tests.patience import PATIENCE_SECONDS
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -65,8 +65,8 @@ def on_terminal(
     if "NO_COLOR" not in (environment or {}):
         surroundings.pop("NO_COLOR", None)
     surroundings.pop("COLUMNS", None)
-    with subprocess.Popen(
-        [sys.executable, "-m", "proxy", *arguments],
+    with Program[bytes](
+        [*COMMAND, *arguments],
         stdin=child,
         stdout=child,
         stderr=child,

@@ -3,7 +3,6 @@
 import contextlib
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,13 @@ from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_runs
 from temper_evals.results import ArmResult, results_of
 from temper_evals.runs import ArmProgress
+from tests.fakes.command import ended
+from tests.fakes.quick_start import COMMAND, Program
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 FAMILIES = ("single", "parallel", "failing", "none", "trap", "forced", "ordered")
-TEMPER = (sys.executable, "-m", "proxy", "eval")
 CONTROLS = ("temper", "temper-off", "temper-observe", "temper-accept")
 
 
@@ -67,10 +67,11 @@ async def test_where_only_values_are_wrong_nothing_can_be_gained(tmp_path: Path)
 
 
 def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path: Path) -> None:
-    folder, runs = tmp_path / "out", 2 * 12 * 20
-    flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "20")
-    process = subprocess.Popen(
-        [*TEMPER, *flags, "--pace", "0", "--output", str(folder)], stderr=subprocess.DEVNULL
+    folder, runs = tmp_path / "out", 2 * 12 * 12
+    flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "12")
+    process = Program(
+        [*COMMAND, "eval", *flags, "--pace", "0", "--output", str(folder)],
+        stderr=subprocess.DEVNULL,
     )
     while len([*read_runs(folder)]) < 25 and process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -79,7 +80,7 @@ def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path
     assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     before = [*read_runs(folder)]
     assert 25 <= len(before) < runs
-    subprocess.run([*TEMPER, "--resume", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    assert ended("eval", "--resume", str(folder)).returncode == 0
     after = [*read_runs(folder)]
     assert after[: len(before)] == before
     assert len({one.key for one in after}) == len(after) == runs

@@ -41,6 +41,7 @@ LADDERS: dict[str, tuple[bytes, ...]] = {
     "a leaked call": (says("Let me see.\n", *LEAKED),),
     "a coerced call": (calls("get_weather", '{"city": "Nice", "days": "3"}'),),
     "two calls": (says(LEAKED, "\n", LEAKED.replace("Paris", "Oslo")),),
+    "the same call again and again": (says(*[f"{LEAKED}\n"] * 8),),
     "an announcement": (says("I'll check ", "the weather in Paris."), says(LEAKED)),
     "an unknown tool": (says(UNKNOWN), says(LEAKED)),
     "broken arguments": (says(BROKEN), says(LEAKED)),

@@ -25,7 +25,7 @@ _FRESH_ID = re.compile(rb"call_[0-9a-f]{24}")
 # as from a server that was started anew with less
 OVERFLOW = refuses(400, {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 3072})
 GOOD = spoken.calls("get_weather", '{"city": "Graz"}')
-ANSWER = spoken.calls("respond", '{"message": "It is warm in Graz."}')
+ANSWER = spoken.says("It is warm in Graz.")
 SYSTEM: JsonObject = {"role": "system", "content": "Answer in one sentence."}
 QUESTION: JsonObject = {"role": "user", "content": "Which city is warm?"}
 

@@ -57,7 +57,8 @@ async def test_tools_travel_byte_for_byte_and_respond_is_offered_behind_them(
 ) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(calls("odd", '{"a": 1}')) as front:
-        answer = await front.send(written(members, stream=stream))
+        headers = {"x-temper-text-policy": "respond"}
+        answer = await front.send(written(members, stream=stream), headers)
     assert answer.called == [("odd", {"a": 1})]
     own, respond = front.backend.questions[0].tools
     assert own == ODD_TOOL
@@ -65,12 +66,25 @@ async def test_tools_travel_byte_for_byte_and_respond_is_offered_behind_them(
     assert front.backend.questions[0].raw["messages"] == ODD["messages"]
 
 
-async def test_tools_travel_as_they_are_where_respond_is_not_offered(*, stream: bool) -> None:
+async def test_by_default_an_answer_is_equal_upstream_and_downstream(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
-    async with temper(says("Hi.")) as front:
-        headers = {"x-temper-text-policy": "accept"}
-        await front.send(written(members, stream=stream), headers)
-    assert front.backend.questions[0].raw["tools"] == members["tools"]
+    async with temper(*[says("It", " is", " noon.")] * 2) as front:
+        guarded = await front.send(written(members, stream=stream))
+        plain = await front.send(written(members, stream=stream), {"x-temper-guardrails": "off"})
+    for question in front.backend.questions:
+        assert question.raw["messages"] == members["messages"]
+        assert question.raw["tools"] == members["tools"]
+    assert len(front.backend.questions) == 2
+    assert guarded.body == plain.body
+
+
+async def test_by_default_a_call_is_the_one_that_was_made_of_what_was_sent(*, stream: bool) -> None:
+    members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
+    async with temper(*[calls("odd", '{"a":', "1}")] * 2) as front:
+        guarded = await front.send(written(members, stream=stream))
+        plain = await front.send(written(members, stream=stream), {"x-temper-guardrails": "off"})
+    assert {question.raw["tools"] for question in front.backend.questions} == {members["tools"]}
+    assert (guarded.calls, guarded.reason) == (plain.calls, plain.reason)
 
 
 async def test_options_of_the_stream_are_kept_and_usage_is_always_asked_for(

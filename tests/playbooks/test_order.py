@@ -17,6 +17,7 @@ from proxy.facts import (
     outcome,
     repairs,
 )
+from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy, begin, plan_request
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
@@ -36,7 +37,7 @@ def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:
     book.ask()
     assert book.last_message["role"] == "user"
     assert "get_time was not called again" in str(book.last_message["content"])
-    call(book, "respond", '{"message": "It is noon."}')
+    write(book, "It is noon.")
     assert book.shown[-1] == ReplyFinished("stop")
     assert LoopNoticed("get_time", 3) in book.turn.facts
     assert "loop=get_time" in repairs(book.turn.facts)
@@ -48,7 +49,7 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN), policy).ask()
     assert book.question is not None
     assert book.question.tool_choice is ToolUse.NONE
-    assert [tool.name for tool in book.question.tools][-1] == "respond"
+    assert [tool.name for tool in book.question.tools] == ["get_weather", "get_time"]
     assert "2 times in a row" in str(book.last_message["content"])
     book.receive(TextDelta("It is noon.")).expect(TextDelta("It is noon."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -65,7 +66,7 @@ def test_in_the_last_turn_of_a_run_an_answer_is_asked_for_whatever_was_found(ran
     question = turn.next_question()
     assert question is not None
     assert question.tool_choice is ToolUse.NONE
-    assert len(question.tools) == 3
+    assert len(question.tools) == 2
     noted = ["2 times in a row, which is the limit" in question.messages[-1].text]
     assert noted == [ran > 0]
     assert RoundsExceeded(ran) in turn.facts
@@ -179,8 +180,8 @@ def test_a_model_that_lacks_an_argument_may_ask_the_user_for_it() -> None:
     book = Playbook.of(make_request(user_message("How is the weather?"))).ask()
     call(book, "get_weather", "{}")
     book.ask()
-    assert str(book.last_message["content"]).endswith("do not guess: ask the user with respond.")
-    call(book, "respond", '{"message": "For which city?"}')
+    assert str(book.last_message["content"]).endswith("do not guess: ask the user.")
+    write(book, "For which city?")
     said = [event.text for event in book.shown if isinstance(event, TextDelta)]
     assert "".join(said) == "For which city?"
     assert book.shown[-1] == ReplyFinished("stop")
@@ -189,7 +190,7 @@ def test_a_model_that_lacks_an_argument_may_ask_the_user_for_it() -> None:
 @pytest.mark.parametrize("rules", [Workflow(("get_time",)), Workflow(("get_time",), (), ("end",))])
 def test_an_answer_that_comes_too_early_is_not_shown_even_in_part(rules: Workflow) -> None:
     request = replace(make_request(stream=True), workflow=rules)
-    book = Playbook.of(request).ask()
+    book = Playbook.of(request, Policy(text_policy=TextPolicy.RESPOND)).ask()
     book.receive(TextDelta("It is "), TextDelta("noon."))
     call(book, "respond", '{"message": "It is noon."}')
     book.ask()

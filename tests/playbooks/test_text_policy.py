@@ -25,7 +25,8 @@ from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
 RESPOND = Policy(text_policy=TextPolicy.RESPOND)
 REQUIRE = Policy(text_policy=TextPolicy.REQUIRE)
-WITHOUT_RESPOND = Policy(quirks=Quirks(offers_respond=False))
+TOLD = Policy(quirks=Quirks(convention="hermes"))
+TOLD_WITHOUT_RESPOND = Policy(quirks=Quirks(convention="hermes", offers_respond=False))
 PARIS = '{"city": "Paris"}'
 ANSWER = "It is sunny in Paris, 20 degrees."
 ANNOUNCED = "I'll check the weather in Paris."
@@ -55,8 +56,7 @@ def announced(policy: Policy | None = None) -> Playbook:
 @pytest.mark.parametrize(
     ("policy", "is_offered"),
     [
-        (Policy(), True),
-        (WITHOUT_RESPOND, False),
+        (Policy(), False),
         (ACCEPT, False),
         (RESPOND, True),
         (REQUIRE, False),
@@ -68,7 +68,16 @@ def test_the_tool_for_answers_is_offered_where_it_may_help(
     assert ("respond" in offered(Playbook.of(make_request(), policy).ask())) is is_offered
 
 
-@pytest.mark.parametrize("policy", [Policy(), WITHOUT_RESPOND, ACCEPT])
+@pytest.mark.parametrize(("policy", "is_named"), [(TOLD, True), (TOLD_WITHOUT_RESPOND, False)])
+def test_a_prompt_that_describes_the_tools_describes_the_one_for_answers(
+    policy: Policy, *, is_named: bool
+) -> None:
+    book = Playbook.of(make_request(), policy).ask()
+    assert book.question is not None
+    assert ('"respond"' in book.question.messages[0].text) is is_named
+
+
+@pytest.mark.parametrize("policy", [Policy(), TOLD, ACCEPT])
 def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
@@ -94,7 +103,7 @@ def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     said, asked = book.question.messages[-2:]
     assert (said.role, said.text) == ("assistant", ANNOUNCED)
     assert "call it now (get_weather, get_time)" in asked.text
-    assert "call respond with an empty message" in asked.text
+    assert "write DONE" in asked.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -141,7 +150,8 @@ def test_a_model_that_only_announces_is_reported_as_such() -> None:
 
 
 def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
-    book = announced()
+    book = announced(TOLD)
+    assert "call respond with an empty message" in nudge(book)
     call(book, "respond", '{"message": ""}')
     book.expect(ReplyFinished("stop"))
     book.end()
@@ -149,7 +159,7 @@ def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
 
 @pytest.mark.parametrize("word", ["DONE", "Done.", "**DONE**"])
 def test_a_complete_answer_is_completed_by_a_word_where_there_is_no_such_tool(word: str) -> None:
-    book = announced(WITHOUT_RESPOND)
+    book = announced()
     assert "write DONE" in nudge(book)
     write(book, word)
     book.expect(ReplyFinished("stop"))
@@ -157,7 +167,7 @@ def test_a_complete_answer_is_completed_by_a_word_where_there_is_no_such_tool(wo
 
 
 def test_a_message_that_says_more_is_added() -> None:
-    book = announced()
+    book = announced(TOLD)
     call(book, "respond", '{"message": "No need, it is sunny."}')
     book.expect(TextDelta("\n\nNo need, it is sunny."), ReplyFinished("stop"))
 
@@ -170,6 +180,58 @@ def test_a_bad_call_after_an_announcement_is_asked_for_once_more() -> None:
     write(book, '{"name": "get_weather", "arguments": {"city": "Paris"}}')
     book.expect(ToolCalled(0, ToolCall("made_1", "get_weather", PARIS.replace(": ", ":"))))
     book.expect(ReplyFinished("tool_calls"))
+
+
+UNCONSTRAINED = Policy(without=frozenset({"constrained"}))
+NO_CITY, NO_TOOL = ("get_weather", "{}"), ("launch_rocket", "{}")
+
+
+def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbook:
+    """A turn whose model was told that its call was wrong."""
+    return call(Playbook.of(make_request(), policy).ask(), name, arguments).ask()
+
+
+@pytest.mark.parametrize("wrong", [NO_CITY, NO_TOOL])
+@pytest.mark.parametrize("said", ["Sorry, it is sunny.", "DONE", ANNOUNCED, ""])
+def test_behind_a_rejected_call_prose_does_not_end_the_turn_before_the_constrained_attempt(
+    wrong: tuple[str, str], said: str
+) -> None:
+    book = write(corrected(*wrong), said)
+    book.shown.clear()
+    book.ask()
+    assert "get_weather" in str(book.schema())
+    write(book, '{"name": "get_weather", "arguments": {"city": "Paris"}}')
+    book.expect(ToolCalled(0, ToolCall("made_1", "get_weather", PARIS.replace(": ", ":"))))
+    book.expect(ReplyFinished("tool_calls"))
+    book.end()
+    assert attempts(book.turn.facts) == 3
+
+
+def test_the_constrained_attempt_leaves_the_prose_behind_a_rejected_call_a_way_out() -> None:
+    book = write(corrected(*NO_TOOL), "Sorry, it is sunny.")
+    assert shown_text(book) == "Sorry, it is sunny."
+    book.shown.clear()
+    book.ask()
+    assert "call respond with an empty message" in nudge(book)
+    assert "respond" not in offered(book)
+    write(book, '{"name": "respond", "arguments": {"message": ""}}')
+    book.expect(ReplyFinished("stop"))
+    book.end()
+
+
+def test_behind_a_rejected_call_a_question_to_the_user_is_an_answer() -> None:
+    book = write(corrected(*NO_CITY), "For **which city?**")
+    assert book.shown[-1] == ReplyFinished("stop")
+    assert attempts(book.turn.facts) == 2
+
+
+@pytest.mark.parametrize("policy", [ACCEPT, UNCONSTRAINED])
+def test_prose_behind_a_rejected_call_stands_where_no_more_is_asked(policy: Policy) -> None:
+    book = write(corrected(*NO_CITY, policy), "Sorry, it is sunny.")
+    assert shown_text(book) == "Sorry, it is sunny."
+    assert book.shown[-1] == ReplyFinished("stop")
+    book.shown.clear()
+    book.end()
 
 
 def test_where_nobody_may_ask_again_an_announcement_stands() -> None:
@@ -191,7 +253,7 @@ def test_an_announcement_with_its_call_is_no_announcement() -> None:
 
 
 def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), TOLD).ask()
     call(book, "respond", f'{{"message": "{ANNOUNCED}"}}')
     assert shown_text(book) == ANNOUNCED
     book.shown.clear()
@@ -204,9 +266,9 @@ def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "message"), [(None, "It is noon."), (None, ""), (RESPOND, ANNOUNCED)]
+    ("policy", "message"), [(TOLD, "It is noon."), (TOLD, ""), (RESPOND, ANNOUNCED)]
 )
-def test_any_other_answer_of_the_tool_ends_the_turn(policy: Policy | None, message: str) -> None:
+def test_any_other_answer_of_the_tool_ends_the_turn(policy: Policy, message: str) -> None:
     book = Playbook.of(make_request(), policy).ask()
     call(book, "respond", f'{{"message": "{message}"}}')
     assert shown_text(book) == message
@@ -221,7 +283,7 @@ def test_an_announcement_that_was_cut_off_is_not_resumed() -> None:
     assert book.shown[-1] == ReplyFinished("length")
 
 
-@pytest.mark.parametrize("policy", [Policy(), WITHOUT_RESPOND, RESPOND, REQUIRE])
+@pytest.mark.parametrize("policy", [Policy(), TOLD, RESPOND, REQUIRE])
 def test_an_empty_reply_is_asked_for_again(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     book.receive(ReplyFinished("stop"))
@@ -271,7 +333,7 @@ def test_while_a_step_is_missing_prose_is_held_and_no_answer(policy: Policy) -> 
 
 
 def test_while_a_step_is_missing_a_message_is_no_answer_either() -> None:
-    book = Playbook.of(replace(make_request(), workflow=STEPS)).ask()
+    book = Playbook.of(replace(make_request(), workflow=STEPS), RESPOND).ask()
     call(book, "respond", '{"message": "Done."}')
     book.ask()
     write(book, "Really done.")

@@ -16,7 +16,7 @@ from tests.fakes.unread_calls import HELD, SEEN, TOOLS
 
 HARMONY = HELD[0]
 PARIS = '{"city": "Paris"}'
-WITHOUT_RESPOND = Policy(quirks=Quirks(offers_respond=False))
+TOLD = Policy(quirks=Quirks(convention="hermes"))
 
 
 def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
@@ -64,10 +64,10 @@ def test_an_answer_to_the_question_is_shown_as_it_comes() -> None:
     assert attempts(book.turn.facts) == 2
 
 
-@pytest.mark.parametrize("policy", [Policy(), WITHOUT_RESPOND])
+@pytest.mark.parametrize("policy", [Policy(), TOLD])
 def test_what_the_model_confirms_to_be_its_answer_is_shown(policy: Policy) -> None:
     book = asked_again(policy=policy)
-    if policy is WITHOUT_RESPOND:
+    if policy is not TOLD:
         book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
     else:
         call(book, "respond", '{"message": ""}')
@@ -76,7 +76,7 @@ def test_what_the_model_confirms_to_be_its_answer_is_shown(policy: Policy) -> No
 
 
 def test_an_answer_that_begins_with_the_word_is_shown_from_its_beginning() -> None:
-    book = asked_again(policy=WITHOUT_RESPOND)
+    book = asked_again()
     book.receive(TextDelta("Done"))
     book.receive(TextDelta(" already.")).expect(TextDelta("Done"), TextDelta(" already."))
 
@@ -137,7 +137,7 @@ def test_one_that_a_reader_refused_as_quoted_is_an_answer() -> None:
 
 
 def test_a_message_of_the_tool_for_answers_is_one_whatever_it_looks_like() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), TOLD).ask()
     call(book, "respond", '{"message": "get_weather{city: Paris}"}')
     assert book.shown[-1] == ReplyFinished("stop")
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN

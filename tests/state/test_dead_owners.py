@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ import pytest
 
 from proxy.conversation import json
 from tests.fakes import spoken
+from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.anyio
 @contextmanager
 def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Run a Temper in a process of its own, which a test may kill."""
-    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--json"]
+    command = [*COMMAND, "serve", "--port", "0", "--json"]
     state = {"TEMPER_STATE__URL": store, "TEMPER_STATE__SECRET": SECRET}
     surroundings = {**os.environ, "TEMPER_BACKEND__URL": backend, **state}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=surroundings) as process:
+    with Program[bytes](command, stdout=subprocess.PIPE, env=surroundings) as process:
         assert process.stdout is not None
         try:
             announced = json.parse(process.stdout.readline())

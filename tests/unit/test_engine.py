@@ -3,10 +3,16 @@ from contextlib import aclosing
 
 import pytest
 
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCallStarted
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
 from proxy.engine import converse
 from proxy.errors import BackendSpokeNonsense, BackendUnavailable
-from proxy.facts import outcome
+from proxy.facts import Dropped, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
@@ -61,6 +67,17 @@ def test_a_reply_that_does_not_end_is_cut_off() -> None:
     endless = BackendSpokeNonsense("scripted", "sent a reply without an end", is_endless=True)
     backend = ScriptedBackend([[TextDelta("and on"), endless]])
     assert collect(make_turn(), backend) == [TextDelta("and on"), ReplyFinished("length")]
+
+
+def test_a_reply_that_repeats_its_calls_is_stopped() -> None:
+    call = TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n')
+    backend = ScriptedBackend([[*[call] * 30, BackendUnavailable("scripted", "was not stopped")]])
+    turn = make_turn()
+    events = collect(turn, backend)
+    assert [one.call.name for one in events if isinstance(one, ToolCalled)] == ["get_time"]
+    assert events[-1] == ReplyFinished("tool_calls")
+    assert Dropped("repeated_call") in turn.facts
+    assert backend.closed == len(backend.questions) == 1
 
 
 def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:

@@ -4,14 +4,14 @@
 """
 
 from html import escape
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from importlib.resources import files
 from string import Template
 
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from proxy import version
 
 ROOT_PATH = "/"
 _DASHBOARD = "  /ui                    the dashboard, for a browser\n"
@@ -49,13 +49,6 @@ def documentation_router(app: FastAPI) -> APIRouter:
         return HTMLResponse(text, headers=_POLICY)
 
     return router
-
-
-def version() -> str:
-    try:
-        return version_of("temper-proxy")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def _asset(name: str) -> Template:

@@ -1,6 +1,7 @@
 """Messages as a front end: `POST /v1/messages` and the counting of its tokens."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
@@ -14,7 +15,15 @@ from proxy.dialects.anthropic_messages.encode import (
 )
 from proxy.dialects.anthropic_messages.schema import messages_schemas
 from proxy.dialects.foreign_history import PICTURE
-from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
+from proxy.dialects.front import (
+    Decoded,
+    ErrorReply,
+    IdsAndClock,
+    Problem,
+    Schemas,
+    Sender,
+    StampedAnswering,
+)
 
 # what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
 _CLASS_HEADER = "x-claude-code-request-class"
@@ -64,21 +73,19 @@ class MessagesFront:
 
 
 @dataclass(frozen=True, slots=True)
-class MessagesAnswering:
+class MessagesAnswering(StampedAnswering):
     """One answer to a Messages request, with the model's name as the client wrote it."""
 
     decoded: DecodedMessages
     stamp: IdsAndClock
     request_id: str
+    call_prefix: ClassVar[str] = "toolu_"
 
     def begin(self, first: ReplyEvent | None) -> MessageStream:
         return MessageStream(self._terms(first))
 
     def builder(self, first: ReplyEvent | None) -> MessageBuilder:
         return MessageBuilder(self._terms(first))
-
-    def new_call_id(self) -> str:
-        return f"toolu_{self.stamp.token()}"
 
     def _terms(self, first: ReplyEvent | None) -> MessageOptions:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()

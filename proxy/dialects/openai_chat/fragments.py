@@ -57,7 +57,7 @@ _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
-class ChunkRun(NamedTuple):
+class ChunkRun(msgspec.Struct, frozen=True, gc=False):
     """The texts of chunks that are else like the one of `sample`; `end` is where they end."""
 
     sample: Fragment
@@ -66,29 +66,25 @@ class ChunkRun(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """The bytes before and behind the text of an event."""
+    """The bytes before and behind the text of an event; a `mark` is what stands between two."""
 
     sample: Fragment
     opening: bytes
     closing: bytes
+    mark: bytes
 
 
 class Runs:
-    """Finds the runs in the events of one reply."""
+    """Finds the runs in the events of one reply, unless its `patience` with them is at an end."""
 
     def __init__(self) -> None:
         self._pattern: _Pattern | None = None
-        self._patience = _PATIENCE
-
-    @property
-    def are_unlikely(self) -> bool:
-        """Whether so many events were unlike each other that the next will be, too."""
-        return not self._patience
+        self.patience = _PATIENCE
 
     def learn(self, event: bytes) -> None:
         """Take an event, without its last lines' ends, for the pattern of what follows it."""
-        if self._patience:
-            self._patience -= 1
+        if self.patience:
+            self.patience -= 1
             self._pattern = _pattern_of(event)
 
     def find(self, data: bytes, start: int) -> ChunkRun | None:
@@ -96,10 +92,10 @@ class Runs:
         pattern = self._pattern
         if pattern is None or not data.startswith(pattern.opening, start):
             return None
-        is_single = data.find(pattern.closing + pattern.opening, start) < 0
+        is_single = data.find(pattern.mark, start) < 0
         run = (_single if is_single else _many)(pattern, data, start + len(pattern.opening))
         if run is not None:
-            self._patience = _PATIENCE
+            self.patience = _PATIENCE
         return run
 
 
@@ -115,8 +111,8 @@ def _single(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
 
 def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     """Read the texts of which the first begins at `start`."""
-    sample, opening, closing = pattern
-    pieces = _apart(data[start:], closing, opening)
+    sample, opening, closing, mark = pattern
+    pieces = _apart(data[start:], closing, opening, mark)
     if pieces is None:
         return None
     *raw, rest = pieces
@@ -130,13 +126,12 @@ def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     return None if texts is None else ChunkRun(sample, texts, end)
 
 
-def _apart(data: bytes, closing: bytes, opening: bytes) -> list[bytes] | None:
+def _apart(data: bytes, closing: bytes, opening: bytes, mark: bytes) -> list[bytes] | None:
     """Split at what stands between two texts; None where another line end is among these.
 
     `split` would prepare itself anew for each piece, as the mark is long, for half of what reading
     a row costs. As every mark has two line ends, there is another if those leave a mark behind.
     """
-    mark = closing + opening
     *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(mark))
     if mark in rest:
         return None
@@ -154,7 +149,8 @@ def _pattern_of(event: bytes) -> _Pattern | None:
     sample = fragment_in((opening[len(DATA) :] + _SAMPLE + closing).decode("utf-8", "replace"))
     if sample is None or sample.text != _SAMPLE.decode():
         return None
-    return _Pattern(sample, opening, closing + END_OF_EVENT)
+    closing += END_OF_EVENT
+    return _Pattern(sample, opening, closing, closing + opening)
 
 
 def _texts(raw: list[bytes]) -> list[str] | None:

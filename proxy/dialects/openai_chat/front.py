@@ -18,6 +18,7 @@ from proxy.dialects.front import (
     Problem,
     Schemas,
     Sender,
+    StampedAnswering,
 )
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import (
@@ -81,7 +82,7 @@ class ChatFront(OpenAIFront):
 
 
 @dataclass(frozen=True, slots=True)
-class ChatAnswering:
+class ChatAnswering(StampedAnswering):
     """One answer to a chat request, identified as the backend did as far as it has."""
 
     request: Request
@@ -92,9 +93,6 @@ class ChatAnswering:
 
     def builder(self, first: ReplyEvent | None) -> CompletionBuilder:
         return CompletionBuilder(self._identity(first))
-
-    def new_call_id(self) -> str:
-        return f"call_{self.stamp.token()}"
 
     def _identity(self, first: ReplyEvent | None) -> Identity:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()

@@ -56,7 +56,7 @@ class _ArrivingCall:
         return self.start() if name else []
 
     def go_on(self, texts: Iterable[str]) -> list[ToolCallArgumentsDelta]:
-        written = [text for text in texts if text]
+        written = [*filter(None, texts)]
         self.held += written
         return [ToolCallArgumentsDelta(self.index, text) for text in written]
 
@@ -228,7 +228,7 @@ class ChunkDecoder:
         if choice.finish_reason:
             self._reason = choice.finish_reason
 
-    def go_on(self, sample: Fragment, texts: list[str]) -> list[ReplyPart] | None:
+    def go_on(self, sample: Fragment, texts: list[str]) -> list[ReplyEvent] | None:
         """Return what further chunks say that are like one with `sample`, but for their texts.
 
         None where they take a closer look.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Request, ThinkingOptions
-from proxy.dialects.lenient_json import as_object
+from proxy.dialects.lenient_json import as_object, as_whole
 
 EFFORT, VARIABLES, BUDGET = "reasoning_effort", "chat_template_kwargs", "thinking_budget_tokens"
 
@@ -35,7 +35,7 @@ def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
     return ThinkingOptions(
         is_on,
         effort if isinstance(effort, str) and effort != _NO_EFFORT else "",
-        budget if isinstance(budget, int) and not isinstance(budget, bool) else None,
+        as_whole(budget),
     )
 
 

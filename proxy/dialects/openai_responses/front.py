@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
-from proxy.dialects.front import Decoded, IdsAndClock, Schemas, Sender
+from proxy.dialects.front import Decoded, IdsAndClock, Schemas, Sender, StampedAnswering
 from proxy.dialects.openai_chat.front import OpenAIFront
 from proxy.dialects.openai_responses.decode import DecodedRequest, add_ids, decode_request
 from proxy.dialects.openai_responses.response import ResponseState
@@ -39,7 +39,7 @@ class ResponsesFront(OpenAIFront):
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseAnswering:
+class ResponseAnswering(StampedAnswering):
     """One answer; it is kept for the `owner` when it has ended well, unless nobody wants that."""
 
     read: DecodedRequest
@@ -49,9 +49,6 @@ class ResponseAnswering:
 
     def begin(self, first: ReplyEvent | None) -> ResponseEncoder:
         return ResponseEncoder(self.builder(first))
-
-    def new_call_id(self) -> str:
-        return f"call_{self.stamp.token()}"
 
     def builder(self, first: ReplyEvent | None) -> AnswerInProgress:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from itertools import chain
+from typing import Literal, TypeAlias
 
 from proxy.guardrails.announcements.cues import Cues, split_phrases
 
@@ -25,12 +25,8 @@ class Sentence:
     words: frozenset[str]
 
 
-class CueFinding(Enum):
-    """What a language says about a sentence; barred is what only looks like an announcement."""
-
-    NOTHING = "nothing"
-    ANNOUNCED = "announced"
-    BARRED = "barred"
+# What a language says about a sentence; barred is what only looks like an announcement.
+CueFinding: TypeAlias = Literal["nothing", "announced", "barred"]
 
 
 def _compile(field: str) -> "cached_property[re.Pattern[str]]":
@@ -58,14 +54,14 @@ class Matcher:
     def find(self, sentence: Sentence, tool_words: Collection[str]) -> CueFinding:
         """Judge a sentence; a word of a tool's name counts as an act."""
         if not self._may_have_cue(sentence.words):
-            return CueFinding.NOTHING
+            return "nothing"
         spans = list(self._spans(sentence.text, tool_words))
         if not spans:
-            return CueFinding.NOTHING
+            return "nothing"
         if self._bar.search(sentence.text.replace(" ,", "")) or self.is_request(sentence):
-            return CueFinding.BARRED
+            return "barred"
         counts = any(self._counts(sentence.text, start, end) for start, end in spans)
-        return CueFinding.ANNOUNCED if counts else CueFinding.BARRED
+        return "announced" if counts else "barred"
 
     def is_request(self, sentence: Sentence) -> bool:
         return self._request.search(sentence.text) is not None

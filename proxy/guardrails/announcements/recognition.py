@@ -18,7 +18,7 @@ from proxy.guardrails.announcements.endings import (
     normalise,
     split_sentences,
 )
-from proxy.guardrails.announcements.matching import CueFinding, Matcher
+from proxy.guardrails.announcements.matching import Matcher
 
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
@@ -59,7 +59,7 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
     names = [name[:64] for name in tools[:_MOST_TOOLS]]
     tool_words = frozenset(word.lower() for name in names for word in _WORD.findall(name))
     found = {one.find(sentence, tool_words) for one in matchers}
-    if CueFinding.ANNOUNCED not in found or CueFinding.BARRED in found:
+    if "announced" not in found or "barred" in found:
         return False
     # what is announced behind a sentence that waits for the user waits for the user, too
     return not any(

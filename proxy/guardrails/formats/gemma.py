@@ -8,9 +8,9 @@ Gemma writes it anyway; `plain_json` reads it. The later ones write `call:NAME{k
 import re
 from collections.abc import Sequence
 
-from proxy.conversation.tools import Tool, ToolCall, WrittenCall
+from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.guardrails.rescue.rows import FENCE, read_row
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 from proxy.guardrails.rescue.values.reader import read_value
@@ -20,21 +20,22 @@ from proxy.guardrails.tool_prompts import fragments
 _MARKS = ("``",)  # of more than two in a row none is left as it is
 
 
-class GemmaConvention(fragments.Convention):
+class GemmaConvention(fragments.CallingConvention):
     """JSON objects in one code block."""
 
     name = "gemma"
     syntaxes = ("fenced_json", "bare_json", "python_reply")
+    marks = _MARKS
+    separator = ",\n"
 
-    def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        listed = fragments.write_tools(fragments.list_tools(tools, respond), _MARKS, ",\n")
+    def explain(self, listed: str) -> str:
         return (
             f"You can call these functions:\n[\n{listed}\n]\n\n"
             "To call one or several of them, end your reply with a JSON code block, "
             "one object for each call:\n"
             f'{FENCE}json\n{{"name": "FUNCTION", "parameters": {{"PARAMETER": "VALUE"}}}}\n'
             f"{FENCE}\n"
-            f"You get the results in tool_output code blocks.{fragments.demand_call(respond)}"
+            "You get the results in tool_output code blocks."
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
@@ -95,6 +96,6 @@ def _read_call(cursor: Cursor) -> Reading:
 
 
 GEMMA = Syntax("gemma", ("<|tool_call>", "<start_function_call>", "<tool_call>"), _read)
-BARE_GEMMA = Syntax("bare_gemma", (_CALL,), read_bare, Place.REPLY_START, is_marked=False)
+BARE_GEMMA = Syntax("bare_gemma", (_CALL,), read_bare, "reply_start", is_marked=False)
 # Behind other text; a word is not held back for its first letter.
 BARE_GEMMA_IN_TEXT = Syntax("bare_gemma_in_text", (f"\n{_CALL}",), read_bare, is_marked=False)

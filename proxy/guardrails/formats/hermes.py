@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from proxy.conversation.tools import Tool, ToolCall
+from proxy.conversation.tools import ToolCall
 from proxy.guardrails.rescue.syntaxes.marked_json import marked_json
 from proxy.guardrails.tool_prompts import fragments
 
@@ -11,20 +11,20 @@ _MARKS = tuple(
 )
 
 
-class HermesConvention(fragments.Convention):
+class HermesConvention(fragments.CallingConvention):
     """JSON between tags."""
 
     name = "hermes"
     syntaxes = ("hermes",)
+    marks = _MARKS
 
-    def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        listed = fragments.write_tools(fragments.list_tools(tools, respond), _MARKS)
+    def explain(self, listed: str) -> str:
         return (
             f"# Tools\n\n<tools>\n{listed}\n</tools>\n\n"
             "To call one of these tools, write its name and its arguments as JSON between tags, "
             "once for each call:\n"
             '<tool_call>\n{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}\n</tool_call>\n'
-            f"You get the results between <tool_response> tags.{fragments.demand_call(respond)}"
+            "You get the results between <tool_response> tags."
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:

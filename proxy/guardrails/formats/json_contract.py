@@ -13,7 +13,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
 from proxy.guardrails.rescue.rows import FENCE
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import read_value
@@ -88,7 +88,7 @@ def json_contract(respond_name: str | None = None) -> Syntax:
         is_closed = yield from cursor.literal(FENCE)
         return Calls(found.calls, found.closed and is_closed)
 
-    return Syntax("json_contract", ("{", FENCE), read, Place.REPLY_START)
+    return Syntax("json_contract", ("{", FENCE), read, "reply_start")
 
 
 def _read_objects(cursor: Cursor, respond_name: str | None) -> Reading:

@@ -2,26 +2,26 @@
 
 from collections.abc import Sequence
 
-from proxy.conversation.tools import Tool, ToolCall
+from proxy.conversation.tools import ToolCall
 from proxy.guardrails.tool_prompts import fragments
 
 _MARKS = ("<function=", "</function>", "<function_response>", "</function_response>")
 
 
-class Llama3Convention(fragments.Convention):
+class Llama3Convention(fragments.CallingConvention):
     """A tag with the name around a JSON object of arguments."""
 
     name = "llama3"
     syntaxes = ("qwen_coder", "llama3", "bare_json")
+    marks = _MARKS
 
-    def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        listed = fragments.write_tools(fragments.list_tools(tools, respond), _MARKS)
+    def explain(self, listed: str) -> str:
         return (
             f"You can call these functions:\n{listed}\n\n"
             "To call one, write a line in this form, the arguments as a JSON object, "
             "and one line more for each further call:\n"
             '<function=NAME>{"PARAMETER": "VALUE"}</function>\n'
-            f"You get the results between <function_response> tags.{fragments.demand_call(respond)}"
+            "You get the results between <function_response> tags."
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:

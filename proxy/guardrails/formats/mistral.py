@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from proxy.conversation import json
-from proxy.conversation.tools import Tool, ToolCall
+from proxy.conversation.tools import ToolCall
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import (
@@ -25,21 +25,21 @@ _MARKS = (
 )
 
 
-class MistralConvention(fragments.Convention):
+class MistralConvention(fragments.CallingConvention):
     """Lists of JSON objects behind marks in brackets; calls and results share an id."""
 
     name = "mistral"
     syntaxes = ("mistral", "bare_json")
+    marks = _MARKS
+    separator = ", "
 
-    def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        listed = fragments.write_tools(fragments.list_tools(tools, respond), _MARKS, ", ")
+    def explain(self, listed: str) -> str:
         return (
             f"[AVAILABLE_TOOLS][{listed}][/AVAILABLE_TOOLS]\n\n"
             "To call one or several of these tools, write [TOOL_CALLS] and a JSON list, "
             "and nothing behind it:\n"
             '[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]\n'
             "You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS]."
-            f"{fragments.demand_call(respond)}"
         )
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from proxy.conversation import json
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
 from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_row
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.tool_prompts import fragments
@@ -85,7 +85,7 @@ def _react(name: str, *, is_demanded: bool) -> Syntax:
         read_one = partial(_read_action, is_demanded=is_demanded)
         return read_row(cursor, read_one, lambda cursor: cursor.literal(opening))
 
-    return Syntax(name, ("Action:",), read, Place.LINE_START, is_marked=is_demanded)
+    return Syntax(name, ("Action:",), read, "line_start", is_marked=is_demanded)
 
 
 # Actions with a JSON object as input, one behind the other, at the end of the reply.

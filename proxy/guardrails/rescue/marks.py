@@ -62,6 +62,7 @@ SPECIAL_TOKENS = frozenset(
         *("<|plamo:begin_tool_request:plamo|>", "<|open|>tools<|sep|>", "<|stop|>"),
         *("<|channel|> commentary", "<|channel|> analysis", "<|start|> assistant"),
         *("<｜tool▁calls｜>", "<|tool▁calls|>", "<|from|>assistant"),
+        *("<|message_model|>", "<|content_model_end_sampling|>"),
     )
 )
 # Closing marks that models write once too often, or without the opening one.
@@ -87,7 +88,15 @@ STRAY_CLOSERS = frozenset(
 THOUGHT_ENDS = frozenset(
     (
         *("</think>", "</thinking>", "</thought>", "</reasoning>", "</seed:think>", "</mm:think>"),
-        *("</longcat_think>", "</ifm|think>", "[/THINK]", "◁/think▷", "<|END_THINKING|>"),
+        *(
+            "</longcat_think>",
+            "</ifm|think>",
+            "<|think:end|>",
+            "[/THINK]",
+            "◁/think▷",
+            "<|END_THINKING|>",
+        ),
+        *("</ifm|think_fast>", "</ifm|think_faster>"),
         *("<|plamo:end_think:plamo|>", "<|close|>think<|sep|>", "<channel|>"),
     )
 )

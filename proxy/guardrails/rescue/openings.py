@@ -92,4 +92,4 @@ def _openings_of_all(syntaxes: Iterable[Syntax]) -> tuple[tuple[str, Syntax], ..
 
 def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     """Return the openings that can stand behind the beginning of a reply."""
-    return {opening for opening, syntax in known if syntax.place is not Place.REPLY_START}
+    return {opening for opening, syntax in known if syntax.place != "reply_start"}

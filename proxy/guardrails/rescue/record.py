@@ -94,11 +94,11 @@ class Record:
         return self.beginning.is_example or self.siblings.is_settled or bool(self._row)
 
     def places(self, *, is_first: bool) -> set[Place]:
-        found = {Place.ANYWHERE}
+        found: set[Place] = {"anywhere"}
         if is_first:
-            found.add(Place.REPLY_START)
+            found.add("reply_start")
         if self.surroundings.is_line_start:
-            found.add(Place.LINE_START)
+            found.add("line_start")
         return found
 
     def begin(self, literal: str, *, is_first: bool) -> None:

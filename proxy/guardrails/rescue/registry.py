@@ -12,7 +12,7 @@ from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.formats.mistral import MISTRAL
 from proxy.guardrails.formats.react import REACT
 from proxy.guardrails.rescue.marks import INVENTED_RESULTS
-from proxy.guardrails.rescue.syntax import NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes import named_json, xml_tags
 from proxy.guardrails.rescue.syntaxes.argument_pairs import (
     ARGUMENT_PAIRS,
@@ -66,7 +66,7 @@ SYNTAXES: tuple[Syntax, ...] = (
     *_MARKED,
     Syntax("addressed", (f" {_RECIPIENT}", f"<|start|>assistant {_RECIPIENT}"), _read_addressed),
     # Where a reply begins within the header.
-    Syntax("addressed_at_start", (_RECIPIENT,), _read_addressed, Place.REPLY_START),
+    Syntax("addressed_at_start", (_RECIPIENT,), _read_addressed, "reply_start"),
     Syntax("repeated_result", tuple(INVENTED_RESULTS), _read_result, is_marked=False),
     named_json.KIMI_START,
     SUFFIXED_PAIRS_AT_START,

@@ -12,8 +12,8 @@ The scanner does the rest: it finds openings, keeps prose apart and enforces pro
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from enum import Enum, StrEnum
-from typing import TypeAlias
+from enum import StrEnum
+from typing import Literal, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.values.cursor import Cursor
@@ -41,12 +41,8 @@ class Reason(StrEnum):
     OUT_OF_ORDER = "out_of_order"
 
 
-class Place(Enum):
-    """Where in a reply an opening counts."""
-
-    ANYWHERE = "anywhere"
-    LINE_START = "line_start"
-    REPLY_START = "reply_start"
+# Where in a reply an opening counts.
+Place: TypeAlias = Literal["anywhere", "line_start", "reply_start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,5 +86,5 @@ class Syntax:
     name: str
     openings: tuple[str, ...]
     read: Callable[[Cursor, str], Reading]
-    place: Place = Place.ANYWHERE
+    place: Place = "anywhere"
     is_marked: bool = True

@@ -46,20 +46,28 @@ def escape(document: str, marks: Iterable[str]) -> str:
     return document
 
 
-def list_tools(tools: Sequence[Tool], respond: Tool | None) -> tuple[Tool, ...]:
-    """Return the tools in the order in which they are shown, the synthetic one last."""
-    return tuple(tools) if respond is None else (*tools, respond)
-
-
 def write_tools(tools: Sequence[Tool], marks: Iterable[str], separator: str = "\n") -> str:
     return separator.join(escape(tool.source.decode(), marks) for tool in tools)
 
 
-def demand_call(respond: Tool | None) -> str:
-    """Tell the model that it must always call something, where it can answer by a call."""
-    if respond is None:
-        return ""
-    return f" Every reply is a call: to answer the user, call {respond.name}."
+class CallingConvention(Convention, Protocol):
+    """One that has no form for answers: the synthetic tool, shown last, stands for them.
+
+    No name, argument or result may hold one of the `marks`.
+    """
+
+    marks: tuple[str, ...]
+    separator: str = "\n"
+
+    def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
+        shown = tools if respond is None else (*tools, respond)
+        told = self.explain(write_tools(shown, self.marks, self.separator))
+        if respond is None:
+            return told
+        return f"{told} Every reply is a call: to answer the user, call {respond.name}."
+
+    def explain(self, listed: str) -> str:
+        """Write the instructions around the tools that are listed."""
 
 
 def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:

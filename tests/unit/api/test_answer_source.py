@@ -28,7 +28,7 @@ from proxy.facts import ReplyOutcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.observability.live_request import LiveRequest, RequestTarget
-from proxy.observability.record import Phase, RequestRecord, Tokens
+from proxy.observability.record import RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import CountedIds, make_request, prepare
@@ -203,7 +203,7 @@ def test_a_client_that_left_is_recorded_as_such(is_stream: bool) -> None:
     client.leaves.set()
     logged = exchange(client, SilentBackend(), is_stream=is_stream)
     assert logged.status == 499
-    assert logged.left is Phase.BEFORE_FIRST_TOKEN
+    assert logged.left == "before_first_token"
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

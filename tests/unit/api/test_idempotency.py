@@ -50,8 +50,9 @@ def client(
 def guarded(
     endpoint: Endpoint, memory: RetentionLimits | None = None, clock: Clock | None = None
 ) -> Idempotency:
+    limits = memory or RetentionLimits()
     return Idempotency(
-        endpoint_of(endpoint), BodyLimits(), CHAT.is_complete, memory, clock=clock or Clock()
+        endpoint_of(endpoint), BodyLimits(), CHAT.is_complete, limits, clock=clock or Clock()
     )
 
 

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
+from typing import get_args
 
 import httpx
 import pytest
@@ -48,20 +49,20 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClien
 @pytest.mark.parametrize(
     ("documents", "kind"),
     [
-        ({"/v1/models": LLAMA}, EngineKind.LLAMA_SERVER),
+        ({"/v1/models": LLAMA}, "llama-server"),
         (
             {"/v1/models": httpx.Response(401, json={}, headers={"server": "llama.cpp"})},
-            EngineKind.LLAMA_SERVER,
+            "llama-server",
         ),
-        ({"/v1/models": httpx.Response(503, json=LOADING)}, EngineKind.LLAMA_SERVER),
-        ({"/v1/models": OTHER, "/props": {"total_slots": 4}}, EngineKind.LLAMA_SERVER),
-        ({"/props": {"default_generation_settings": {}}}, EngineKind.LLAMA_SERVER),
-        ({"/v1/models": {"data": [{"id": "m", "owned_by": "vllm"}]}}, EngineKind.OPENAI),
-        ({"/v1/models": OTHER}, EngineKind.OPENAI),
-        ({"/v1/models": {"data": []}}, EngineKind.OPENAI),
-        ({"/v1/models": httpx.Response(401, json={"error": "key"})}, EngineKind.OPENAI),
-        ({"/v1/models": OTHER, "/api/version": {"version": "0.33.0"}}, EngineKind.OLLAMA),
-        ({"/api/version": {"version": "0.33.0"}}, EngineKind.OLLAMA),
+        ({"/v1/models": httpx.Response(503, json=LOADING)}, "llama-server"),
+        ({"/v1/models": OTHER, "/props": {"total_slots": 4}}, "llama-server"),
+        ({"/props": {"default_generation_settings": {}}}, "llama-server"),
+        ({"/v1/models": {"data": [{"id": "m", "owned_by": "vllm"}]}}, "openai"),
+        ({"/v1/models": OTHER}, "openai"),
+        ({"/v1/models": {"data": []}}, "openai"),
+        ({"/v1/models": httpx.Response(401, json={"error": "key"})}, "openai"),
+        ({"/v1/models": OTHER, "/api/version": {"version": "0.33.0"}}, "ollama"),
+        ({"/api/version": {"version": "0.33.0"}}, "ollama"),
         ({}, None),
         ({"/v1/models": httpx.Response(200, text="<html>It works!</html>")}, None),
         ({"/v1/models": httpx.Response(200, json=[1])}, None),
@@ -73,7 +74,7 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClien
 def test_a_server_is_recognised_by_what_only_its_kind_says(
     documents: dict[str, JsonValue | httpx.Response], kind: EngineKind | None
 ) -> None:
-    assert asyncio.run(kind_at(connect(routes_of(documents)))) is kind
+    assert asyncio.run(kind_at(connect(routes_of(documents)))) == kind
 
 
 def test_where_nothing_answers_there_is_no_kind() -> None:
@@ -91,10 +92,10 @@ OLLAMA: JsonObject = {"/api/version": {"version": "0.33.0"}}
     [
         (
             ({"/v1/models": LLAMA}, {"/v1/models": LLAMA}),
-            FoundServer(URLS[0], EngineKind.LLAMA_SERVER),
+            FoundServer(URLS[0], "llama-server"),
         ),
-        ((STRANGER, {"/v1/models": LLAMA}, OLLAMA), FoundServer(URLS[1], EngineKind.LLAMA_SERVER)),
-        ((STRANGER, STRANGER, OLLAMA), FoundServer(URLS[2], EngineKind.OLLAMA)),
+        ((STRANGER, {"/v1/models": LLAMA}, OLLAMA), FoundServer(URLS[1], "llama-server")),
+        ((STRANGER, STRANGER, OLLAMA), FoundServer(URLS[2], "ollama")),
         ((STRANGER,), None),
         ((), None),
     ],
@@ -155,8 +156,8 @@ class Place:
         self.made: list[EngineKind] = []
         end = ReplyFinished("stop")
         self.adapters = {
-            kind: ScriptedBackend([[end], [end]], counts=[7], name=kind.value)
-            for kind in EngineKind
+            kind: ScriptedBackend([[end], [end]], counts=[7], name=kind)
+            for kind in get_args(EngineKind)
         }
         transport = httpx.MockTransport(self.answer)
         connection = BackendClient("http://host", transport=transport)
@@ -181,9 +182,9 @@ class Place:
 @pytest.mark.parametrize(
     ("served", "kind"),
     [
-        (LLAMA_of_detected, EngineKind.LLAMA_SERVER),
-        (VLLM, EngineKind.OPENAI),
-        ({}, EngineKind.OPENAI),
+        (LLAMA_of_detected, "llama-server"),
+        (VLLM, "openai"),
+        ({}, "openai"),
     ],
 )
 def test_the_first_question_finds_out_whom_it_is_put_to(
@@ -227,7 +228,7 @@ def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None
             await place.ask()
         place.served = LLAMA_of_detected
         await place.ask()
-        assert place.made == [EngineKind.LLAMA_SERVER]
+        assert place.made == ["llama-server"]
         assert await place.backend.health() is Health.READY
         assert await place.backend.count(question(), {}) == 7
         assert await place.backend.count_texts(["a b"], {}) == (2,)
@@ -244,7 +245,7 @@ def test_whoever_is_too_busy_to_say_what_it_is_is_asked_all_the_same() -> None:
         await place.ask()
         return place
 
-    assert asyncio.run(scene()).made == [EngineKind.OPENAI, EngineKind.LLAMA_SERVER]
+    assert asyncio.run(scene()).made == ["openai", "llama-server"]
 
 
 def test_what_is_put_in_its_place_is_recognised() -> None:
@@ -259,8 +260,8 @@ def test_what_is_put_in_its_place_is_recognised() -> None:
         return place
 
     place = asyncio.run(scene())
-    assert place.made == [EngineKind.LLAMA_SERVER, EngineKind.OPENAI]
-    assert len(place.adapters[EngineKind.OPENAI].questions) == 1
+    assert place.made == ["llama-server", "openai"]
+    assert len(place.adapters["openai"].questions) == 1
 
 
 def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
@@ -272,14 +273,14 @@ def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
         await place.backend.close()
         return place
 
-    assert asyncio.run(scene()).made == [EngineKind.LLAMA_SERVER]
+    assert asyncio.run(scene()).made == ["llama-server"]
 
 
 def test_what_is_passed_on_goes_to_whom_it_was_recognised_as() -> None:
     async def scene() -> list[bytes]:
         place = Place(LLAMA_of_detected)
-        place.adapters[EngineKind.LLAMA_SERVER].pieces = [b"[", b"]"]
+        place.adapters["llama-server"].pieces = [b"[", b"]"]
         assert await relayed_by(place.backend) == b"[]"
-        return [one.body() for one in place.adapters[EngineKind.LLAMA_SERVER].passages]
+        return [one.body() for one in place.adapters["llama-server"].passages]
 
     assert asyncio.run(scene()) == [PASSAGE.body()]

@@ -221,7 +221,7 @@ def test_a_clients_fault_is_not_held_against_a_member(error: TemperError) -> Non
     for _ in range(3):
         with pytest.raises(type(error)):
             asyncio.run(replied(servers.pool))
-    assert all(member.breaker.state(0) is BreakerState.CLOSED for member in servers.order())
+    assert all(member.breaker.state(0) == "closed" for member in servers.order())
     assert servers.asked == [3, 0]
 
 
@@ -342,13 +342,13 @@ def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
         await pool.check(member)
         return member.breaker.state(now)
 
-    assert asyncio.run(state_after_a_look()) is BreakerState.CLOSED
-    assert asyncio.run(state_after_a_look()) is BreakerState.OPEN
+    assert asyncio.run(state_after_a_look()) == "closed"
+    assert asyncio.run(state_after_a_look()) == "open"
     backend.state = Health.READY
-    assert asyncio.run(state_after_a_look()) is BreakerState.OPEN
+    assert asyncio.run(state_after_a_look()) == "open"
     now = 2.0
-    assert asyncio.run(state_after_a_look()) is BreakerState.CLOSED
-    assert asyncio.run(state_after_a_look()) is BreakerState.CLOSED
+    assert asyncio.run(state_after_a_look()) == "closed"
+    assert asyncio.run(state_after_a_look()) == "closed"
 
 
 def test_members_are_looked_after_in_the_background() -> None:

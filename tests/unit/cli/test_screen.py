@@ -92,7 +92,7 @@ def test_it_fits_narrow_terminals(width: int) -> None:
 def test_a_later_event_replaces_what_was_known() -> None:
     screen = Screen(STATE)
     screen.apply(Cards(2, (replace(CARD, state="failed", slots=None, window=None),)))
-    screen.apply(Sums(3, 0.0, CountsBySpan({"": Counts(1, failed=1)}, {}), ()))
+    screen.apply(Sums(3, 0.0, CountsBySpan({"": Counts(requests=1, failed=1)}, {}), ()))
     text = " ".join(drawn(screen, 80).split())
     assert "failed 1 2 -" in text
     assert "1 request in the last hour, 0 needed help 1 failed" in text

@@ -2,13 +2,15 @@
 
 import logging
 import re
+import subprocess
+import sys
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
 from proxy.api.server import PublicAddress
-from proxy.cli.terminal import Terminal
+from proxy.cli.terminal import Terminal, open_terminal
 from proxy.processes.start_progress import StartProgress
 
 ADDRESS = PublicAddress("http://127.0.0.1:8367", "llama-server/qwen3")
@@ -128,3 +130,23 @@ def test_where_logs_are_json_sentences_are_log_lines(caplog: pytest.LogCaptureFi
         terminal.say("Found a server.")
     assert told_by(shown) == ""
     assert caplog.messages == ["Found a server."]
+
+
+def test_without_a_terminal_sentences_go_to_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for forced in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(forced, raising=False)
+    with open_terminal(logs_events=False) as terminal:
+        start(terminal)
+        terminal.serve(ADDRESS, awaits_model=False)
+    assert capsys.readouterr().err.splitlines() == [
+        "llama-server: starting",
+        "llama-server: loading",
+        f"ready at {ADDRESS.url}/v1 ({ADDRESS.backend})",
+    ]
+
+
+def test_rich_is_imported_for_a_terminal_only() -> None:
+    script = "import sys, proxy.cli.commands, proxy.cli.terminal; sys.exit('rich' in sys.modules)"
+    subprocess.run((sys.executable, "-c", script), check=True)

@@ -8,7 +8,6 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.fakes.command import running_temper
+from tests.fakes.command import ended, running_temper
+from tests.fakes.quick_start import COMMAND, Program
 from tests.patience import PATIENCE_SECONDS
 
 NOWHERE = "http://127.0.0.1:1"
@@ -46,8 +46,8 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-def command(url: str, *others: str) -> list[str]:
-    return [sys.executable, "-m", "proxy", "top", "--url", url, *others]
+def command(url: str, *others: str) -> tuple[str, ...]:
+    return ("top", "--url", url, *others)
 
 
 @contextlib.contextmanager
@@ -66,8 +66,8 @@ def terminal(columns: int) -> Iterator[tuple[int, int]]:
 def test_it_draws_what_happens_until_q_is_pressed(columns: int, server: str, key: Path) -> None:
     with terminal(columns) as (person, program):
         before = termios.tcgetattr(program)
-        running = subprocess.Popen(
-            command(server, "--key-file", str(key)),
+        running = Program[bytes](
+            [*COMMAND, *command(server, "--key-file", str(key))],
             stdin=program,
             stdout=program,
             stderr=subprocess.PIPE,
@@ -102,7 +102,7 @@ def read_all(person: int, running: "subprocess.Popen[bytes]") -> None:
 
 
 def test_without_a_terminal_what_is_there_now_is_printed_once(server: str, key: Path) -> None:
-    done = run(command(server, "--key-file", str(key)))
+    done = ended(*command(server, "--key-file", str(key)))
     assert done.returncode == 0
     assert "1 request in the last hour" in done.stdout
     assert "\x1b" not in done.stdout
@@ -124,7 +124,7 @@ def test_a_key_file_that_is_wrong_is_said_so(
     path = tmp_path / "key"
     if content is not None:
         path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    done = run(command(server, "--key-file", str(path)))
+    done = ended(*command(server, "--key-file", str(path)))
     assert done.returncode == 1
     assert "--key-file" in done.stderr
     assert problem in done.stderr
@@ -140,19 +140,13 @@ def test_a_key_file_that_is_wrong_is_said_so(
     ],
 )
 def test_where_no_temper_is_it_says_so(url: str, problem: str) -> None:
-    done = run(command(url))
+    done = ended(*command(url))
     assert done.returncode == 1
     assert problem in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_another_server_is_told_from_a_temper(server: str, key: Path) -> None:
-    done = run(command(f"{server}/v1", "--key-file", str(key)))
+    done = ended(*command(f"{server}/v1", "--key-file", str(key)))
     assert done.returncode == 1
     assert f"{server}/v1 is not a Temper, or its dashboard is switched off" in done.stderr
-
-
-def run(line: list[str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        line, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-    )

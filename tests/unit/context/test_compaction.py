@@ -1,5 +1,5 @@
 from proxy.context.budget import Window
-from proxy.context.compaction import Fitted, Reported, unchanged
+from proxy.context.compaction import Fitted, Reported, leave_unchanged
 from proxy.context.strategies import Tiered
 from proxy.conversation.messages import Message, user_message
 from proxy.facts import Compacted
@@ -11,7 +11,7 @@ LONG = (user_message("one"), *(message for n in range(30) for message in step(n,
 
 def test_what_is_far_from_its_limit_goes_out_whole_as_every_strategy_would_send_it() -> None:
     size = Pieces().prompt(MESSAGES)
-    fitted = unchanged(MESSAGES, size, 3_000)
+    fitted = leave_unchanged(MESSAGES, size, 3_000)
     assert fitted.messages is MESSAGES
     assert fitted == Tiered(Pieces(), Window(3_000), RULES).fit(MESSAGES, (), None)
 

@@ -9,14 +9,14 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("ailment", "title", "status", "words"),
     [
-        (Ailment.NEVER_CALLS, "forced call", Severity.FAIL, "no valid call"),
-        (Ailment.CALLS_LATE, "forced call", Severity.WARN, "2 attempts"),
-        (Ailment.BREAKS_OFF, "forced call", Severity.FAIL, "broke off"),
-        (Ailment.NEVER_LETS_GO, "hanging up", Severity.FAIL, "keeps its slot busy"),
-        (Ailment.CACHES_NOTHING, "prompt cache", Severity.WARN, "had 0 of"),
-        (Ailment.MISCOUNTS, "token count", Severity.WARN, "counted as"),
-        (Ailment.CUTS_IN_SILENCE, "overflow", Severity.FAIL, "cut off in silence"),
-        (Ailment.FAILS_ODDLY, "overflow", Severity.WARN, "too much for me"),
+        (Ailment.NEVER_CALLS, "forced call", "fail", "no valid call"),
+        (Ailment.CALLS_LATE, "forced call", "warn", "2 attempts"),
+        (Ailment.BREAKS_OFF, "forced call", "fail", "broke off"),
+        (Ailment.NEVER_LETS_GO, "hanging up", "fail", "keeps its slot busy"),
+        (Ailment.CACHES_NOTHING, "prompt cache", "warn", "had 0 of"),
+        (Ailment.MISCOUNTS, "token count", "warn", "counted as"),
+        (Ailment.CUTS_IN_SILENCE, "overflow", "fail", "cut off in silence"),
+        (Ailment.FAILS_ODDLY, "overflow", "warn", "too much for me"),
     ],
 )
 async def test_each_ailment_is_found_by_its_check_and_has_a_remedy(
@@ -30,8 +30,8 @@ async def test_each_ailment_is_found_by_its_check_and_has_a_remedy(
 
 async def test_an_unanswered_prompt_tells_nothing_of_cache_and_count() -> None:
     found = await examined(Ailment.BREAKS_OFF)
-    assert found["prompt cache"].status is Severity.SKIPPED
-    assert found["token count"].status is Severity.SKIPPED
+    assert found["prompt cache"].status == "skipped"
+    assert found["token count"].status == "skipped"
 
 
 async def test_what_a_model_does_is_measured() -> None:
@@ -60,4 +60,4 @@ async def test_a_server_that_tells_no_times_is_timed_by_the_clock() -> None:
 
 
 async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
-    assert (await examined(Ailment.SAYS_LITTLE))["speed"].status is Severity.SKIPPED
+    assert (await examined(Ailment.SAYS_LITTLE))["speed"].status == "skipped"

@@ -16,11 +16,11 @@ from proxy.guardrails.reading import (
     BrokenCall,
     Heard,
     ReadReply,
-    Reasoned,
-    ReplyProse,
     ReplyReader,
     RespondText,
 )
+from proxy.guardrails.reasoning import RepeatsItselfError
+from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import make_respond_tool
@@ -54,7 +54,7 @@ def merge(heard: list[Heard]) -> list[Heard]:
 
 
 def text_of(heard: list[Heard]) -> str:
-    return "".join(one.text for one in heard if not isinstance(one, Reasoned))
+    return "".join(one.text for one in heard if not isinstance(one, ReasoningDelta))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_structured_respond_call_is_heard_as_a_message() -> None:
         ToolCallArgumentsDelta(0, '{"message": "Hi'),
         ToolCallArgumentsDelta(0, '!"}'),
     )
-    assert heard == [ReplyProse("Well."), RespondText("\n\nHi!")]
+    assert heard == [Prose("Well."), RespondText("\n\nHi!")]
     assert reply.text == "Well.\n\nHi!"
     assert reply.has_responded
     assert reply.calls == ()
@@ -147,9 +147,40 @@ def test_so_many_structured_calls_are_collected_and_no_more() -> None:
 
 
 def test_too_many_calls_in_the_text_are_reported() -> None:
-    reply = read(TextDelta(f"{CALL}\n" * (MOST_CALLS + 1)))[1]
+    calls = (CALL.replace("{}", f'{{"at": {number}}}') for number in range(MOST_CALLS + 1))
+    reply = read(TextDelta("\n".join(calls)))[1]
     assert len(reply.calls) == MOST_CALLS
     assert reply.facts[-1] == Dropped("too_many_calls")
+
+
+OTHER = CALL.replace("get_time", "get_weather")
+
+
+@pytest.mark.parametrize("times", [4, 20])
+@pytest.mark.parametrize("end", ["", OTHER, "And so on."])
+def test_a_call_that_is_written_again_and_again_counts_once(times: int, end: str) -> None:
+    heard, reply = read(TextDelta("\n".join((OTHER, *[CALL] * times, end))))
+    assert [call.name for call in reply.calls] == ["get_weather", "get_time"]
+    assert reply.facts.count(Dropped("repeated_call")) == 1
+    assert "And so on" not in reply.text or heard
+
+
+def test_three_of_them_are_three() -> None:
+    assert len(read(TextDelta(f"{CALL}\n" * 3))[1].calls) == 3
+
+
+def test_structured_calls_are_never_counted() -> None:
+    events = [ToolCallStarted(index, None, "get_time") for index in range(20)]
+    assert len(read(*events)[1].calls) == 20
+
+
+def test_who_repeats_itself_is_not_listened_to() -> None:
+    reader = ReplyReader(OFFER)
+    for _ in range(4):
+        reader.read(TextDelta(f"{CALL}\n"))
+    with pytest.raises(RepeatsItselfError):
+        reader.read(TextDelta(CALL))
+    assert len(reader.finish("stop")[1].calls) == 1
 
 
 def test_a_malformed_respond_call_is_salvaged() -> None:
@@ -180,14 +211,14 @@ def test_a_respond_call_cut_off_keeps_what_was_said() -> None:
 
 def test_a_call_cut_off_is_dropped_and_reported() -> None:
     heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason="length")
-    assert heard == [ReplyProse("Hm.")]
+    assert heard == [Prose("Hm.")]
     assert reply.is_cut_off
     assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
 
 
 def test_a_call_without_marks_that_was_cut_off_is_shown() -> None:
     heard, reply = read(TextDelta('get_weather(city="Par'), reason="length")
-    assert heard == [ReplyProse('get_weather(city="Par')]
+    assert heard == [Prose('get_weather(city="Par')]
     assert reply.is_cut_off
 
 
@@ -254,7 +285,7 @@ def test_results_that_the_model_invented_are_dropped() -> None:
 
 def test_reasoning_in_the_text_is_split_off() -> None:
     heard, reply = read(TextDelta("<think>\nhm\n</think>\n\nFour."))
-    assert heard == [Reasoned("hm"), ReplyProse("Four.")]
+    assert heard == [ReasoningDelta("hm"), Prose("Four.")]
     assert reply.text == "Four."
 
 
@@ -283,7 +314,7 @@ BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
 
 def test_a_call_that_nobody_can_read_is_botched() -> None:
     heard, reply = read(TextDelta(f"Hm.\n{BROKEN}"))
-    assert heard == [ReplyProse("Hm."), BrokenCall(f"\n{BROKEN}")]
+    assert heard == [Prose("Hm."), BrokenCall(f"\n{BROKEN}")]
     assert reply.is_botched
     assert reply.facts == (Refused("broken"),)
 
@@ -297,12 +328,12 @@ def test_a_call_broken_where_a_stop_string_may_stand_counts_as_cut_off() -> None
 
 def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
     heard, reply = read(TextDelta(f"Write `{BROKEN}`."))
-    assert heard == [ReplyProse(f"Write `{BROKEN}`.")]
+    assert heard == [Prose(f"Write `{BROKEN}`.")]
     assert not reply.is_botched
 
 
 def test_the_beginning_of_a_tag_that_never_comes_is_prose() -> None:
-    assert read(TextDelta("<thi")) == ([ReplyProse("<thi")], ReadReply("<thi"))
+    assert read(TextDelta("<thi")) == ([Prose("<thi")], ReadReply("<thi"))
 
 
 THOUGHT = f"I look:\n{CALL}\n</think>\n"

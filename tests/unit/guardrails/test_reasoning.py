@@ -23,6 +23,9 @@ TAGS = {
     "<think:opensource>": "</think:opensource>",
     "<mm:think>": "</mm:think>",
     "<ifm|think>": "</ifm|think>",
+    "<ifm|think_fast>": "</ifm|think_fast>",
+    "<ifm|think_faster>": "</ifm|think_faster>",
+    "<|think:start|>": "<|think:end|>",
     "[THINK]": "[/THINK]",
     "◁think▷": "◁/think▷",
     "<|begin_of_thought|>": "<|end_of_thought|>",
@@ -40,6 +43,16 @@ CALL = '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"a"
 CASES = [
     ("Four.", "", "Four."),
     ("", "", ""),
+    (
+        "<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Four."
+        "<|end_message|><|content_model_end_sampling|>",
+        "Hm.",
+        "Four.",
+    ),
+    ("<|message_model|><|content_thinking|>Hm.<|end_message|>", "Hm.", ""),
+    (" to=self<|message|>Hm.<|eom|>Four.", "Hm.", "Four."),
+    ("<|start|>assistant to=self<|message|>Hm.<|eom|>Four.", "Hm.", "Four."),
+    ("to=self is what it writes.", "", "to=self is what it writes."),
     ("<think>\nI should answer.\n</think>\n\nFour.", "I should answer.", "Four."),
     ("[THINK]Hm, 2 < 3.[/THINK]Four.", "Hm, 2 < 3.", "Four."),
     (" \n <think>a\n\nb \n </think> \n c \n", "a\n\nb", "c \n"),

@@ -6,11 +6,11 @@ from proxy.guardrails.retry import FIRST, Attempt, AttemptKind, Failure, is_an_a
 from proxy.guardrails.verdict import Defect
 
 RESPOND, ACCEPT, REQUIRE = TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.REQUIRE
-NUDGED = Attempt(AttemptKind.NUDGED)
-RAW = Attempt(AttemptKind.RAW, Parsing.OURS)
-NUDGED_RAW = Attempt(AttemptKind.NUDGED, Parsing.OURS)
-ANSWER = Attempt(AttemptKind.ANSWER, Parsing.OURS)
-CONSTRAINED = Attempt(AttemptKind.CONSTRAINED, Parsing.OURS)
+NUDGED = Attempt("nudged")
+RAW = Attempt("raw", Parsing.OURS)
+NUDGED_RAW = Attempt("nudged", Parsing.OURS)
+ANSWER = Attempt("answer", Parsing.OURS)
+CONSTRAINED = Attempt("constrained", Parsing.OURS)
 
 
 def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]:
@@ -73,12 +73,12 @@ def test_what_comes_out_of_a_constrained_attempt_is_no_prose() -> None:
 @pytest.mark.parametrize(
     ("policy", "defect", "left_out", "following"),
     [
-        (RESPOND, Defect.BROKEN_ARGUMENTS, (AttemptKind.NUDGED,), CONSTRAINED),
-        (RESPOND, Defect.BROKEN_ARGUMENTS, (AttemptKind.NUDGED, AttemptKind.CONSTRAINED), None),
-        (RESPOND, Defect.PROSE, (AttemptKind.NUDGED,), None),
-        (RESPOND, Defect.UNREADABLE, (AttemptKind.NUDGED,), RAW),
-        (RESPOND, Defect.INVALID_ANSWER, (AttemptKind.NUDGED, AttemptKind.CONSTRAINED), ANSWER),
-        (RESPOND, Defect.BROKEN_ARGUMENTS, (AttemptKind.CONSTRAINED,), NUDGED),
+        (RESPOND, Defect.BROKEN_ARGUMENTS, ("nudged",), CONSTRAINED),
+        (RESPOND, Defect.BROKEN_ARGUMENTS, ("nudged", "constrained"), None),
+        (RESPOND, Defect.PROSE, ("nudged",), None),
+        (RESPOND, Defect.UNREADABLE, ("nudged",), RAW),
+        (RESPOND, Defect.INVALID_ANSWER, ("nudged", "constrained"), ANSWER),
+        (RESPOND, Defect.BROKEN_ARGUMENTS, ("constrained",), NUDGED),
     ],
 )
 def test_a_kind_that_is_left_out_has_the_other_one_in_its_place(
@@ -89,11 +89,11 @@ def test_a_kind_that_is_left_out_has_the_other_one_in_its_place(
 
 def test_without_the_constrained_attempt_the_model_is_told_once_more() -> None:
     failures = [Failure(FIRST, Defect.BROKEN_ARGUMENTS), Failure(NUDGED, Defect.BROKEN_ARGUMENTS)]
-    assert next_attempt(failures, REQUIRE, 3, (AttemptKind.CONSTRAINED,)) == NUDGED
+    assert next_attempt(failures, REQUIRE, 3, ["constrained"]) == NUDGED
     raw = [Failure(FIRST, Defect.UNREADABLE), Failure(RAW, Defect.BROKEN_ARGUMENTS)]
-    assert next_attempt(raw, REQUIRE, 3, (AttemptKind.CONSTRAINED,)) == NUDGED_RAW
+    assert next_attempt(raw, REQUIRE, 3, ["constrained"]) == NUDGED_RAW
 
 
 def test_a_kind_without_another_one_is_not_replaced() -> None:
-    left_out = (AttemptKind.RAW,)
+    left_out: list[AttemptKind] = ["raw"]
     assert next_attempt([Failure(FIRST, Defect.UNREADABLE)], REQUIRE, 3, left_out) is None

@@ -12,7 +12,6 @@ from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
-from proxy.guardrails.retry import AttemptKind
 from proxy.inference.preparation import Policy, begin, fit, plan_request
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
 
@@ -22,6 +21,8 @@ BROKEN = Message(
     b'{"role":"assistant","tool_calls":[{"id":"a","type":"function",'
     b'"function":{"name":"get_time","arguments":"{bad"}}]}',
 )
+
+RESPOND = Policy(text_policy=TextPolicy.RESPOND)
 
 
 def question_of(request: Request, policy: Policy | None = None) -> Question:
@@ -54,7 +55,7 @@ def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_short
 
 
 def test_respond_is_offered_last() -> None:
-    assert [tool.name for tool in question_of(make_request()).tools] == [
+    assert [tool.name for tool in question_of(make_request(), RESPOND).tools] == [
         "get_weather",
         "get_time",
         "respond",
@@ -63,7 +64,7 @@ def test_respond_is_offered_last() -> None:
 
 def test_a_client_tool_called_respond_keeps_its_name() -> None:
     own = make_tool("respond", {"type": "object"})
-    offered = question_of(make_request(tools=(own,))).tools
+    offered = question_of(make_request(tools=(own,)), RESPOND).tools
     assert offered[0] is own
     assert len({tool.name for tool in offered}) == 2
 
@@ -71,13 +72,14 @@ def test_a_client_tool_called_respond_keeps_its_name() -> None:
 @pytest.mark.parametrize(
     ("request_", "policy"),
     [
+        (make_request(), Policy()),
         (make_request(), Policy(text_policy=TextPolicy.ACCEPT)),
         (make_request(), Policy(text_policy=TextPolicy.REQUIRE)),
         (make_request(), Policy(mode=Mode.OFF)),
         (make_request(), Policy(mode=Mode.OBSERVE)),
-        (make_request(choice=ToolUse.REQUIRED), Policy()),
-        (make_request(choice=ToolUse.NONE), Policy()),
-        (make_request(answer_schema=True), Policy()),
+        (make_request(choice=ToolUse.REQUIRED), RESPOND),
+        (make_request(choice=ToolUse.NONE), RESPOND),
+        (make_request(answer_schema=True), RESPOND),
     ],
 )
 def test_respond_is_offered_only_where_prose_is_to_be_avoided(
@@ -169,7 +171,7 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
             return Fitted(messages[-1:], (Unchecked("x", "y"),))
 
     request = make_request(user_message("one"), user_message("two"))
-    plan = plan_request(request, Policy())
+    plan = plan_request(request, RESPOND)
     turn = begin(plan, CountedIds(), lambda: True, fit(plan, OnlyTheLast()))
     question = turn.next_question()
     assert question is not None
@@ -235,7 +237,7 @@ def test_what_is_to_be_measured_can_be_left_out() -> None:
     assert offer_without("rescue").readable_syntaxes == ()
     assert not offer_without("repair").repairs
     both = Policy(without=frozenset({"nudge", "constrained", "loops"}))
-    assert both.left_out == {AttemptKind.NUDGED, AttemptKind.CONSTRAINED}
+    assert both.left_out == {"nudged", "constrained"}
 
 
 def test_a_model_in_a_circle_is_left_alone_where_loops_are_left_out() -> None:

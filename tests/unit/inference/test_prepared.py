@@ -6,7 +6,7 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.respond import make_respond_tool
-from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
+from proxy.guardrails.retry import FIRST, Attempt
 from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
@@ -86,7 +86,7 @@ def test_a_nudge_goes_behind_the_conversation() -> None:
 
 
 def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
-    attempt = Attempt(AttemptKind.CONSTRAINED, Parsing.OURS)
+    attempt = Attempt("constrained", Parsing.OURS)
     question = PREPARED.question(attempt, (), {"type": "object"}, 512)
     assert question.parsing is Parsing.OURS
     assert question.schema == {"type": "object"}
@@ -96,4 +96,4 @@ def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
 
 
 def test_an_answer_is_asked_for_in_the_clients_own_form() -> None:
-    assert ANSWER_FORM not in PREPARED.question(Attempt(AttemptKind.ANSWER), (), None).omits
+    assert ANSWER_FORM not in PREPARED.question(Attempt("answer"), (), None).omits

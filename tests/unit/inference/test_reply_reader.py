@@ -11,6 +11,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 from proxy.facts import RejectedReply, Unchecked
 from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.reasoning import RepeatsItselfError
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Reading, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
@@ -41,6 +42,23 @@ def test_guarded_content_is_read_before_it_is_shown() -> None:
     shown, verdict = listening.finish("tool_calls")
     assert shown == []
     assert verdict == Accepted("Noon.\n<toolbox>", (ToolCall("a", "get_time", "{}"),), "tool_calls")
+
+
+NOW = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n'
+
+
+def test_a_reply_that_repeats_its_calls_is_heard_up_to_there() -> None:
+    listening = guarded()
+    again = [TextDelta(NOW) for _ in range(6)]
+    assert listening.hear_all([TextDelta("Wait.\n"), *again]) == [TextDelta("Wait.")]
+    with pytest.raises(RepeatsItselfError):
+        listening.hear_all(again)
+    verdict = listening.finish("stop")[1]
+    assert isinstance(verdict, Accepted)
+    assert [call.name for call in verdict.calls] == ["get_time"]
+    observing = ObservingReader(OFFER, CountedIds())
+    assert observing.hear_all(again) + observing.hear_all(again) == again * 2
+    assert not any(isinstance(fact, Unchecked) for fact in observing.finish("stop")[1].facts)
 
 
 def test_what_was_held_is_shown_in_the_end() -> None:

@@ -12,7 +12,8 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import BrokenCall, Reasoned, ReplyProse, RespondText
+from proxy.guardrails.reading import BrokenCall, RespondText
+from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
 from proxy.inference.sent_answer import SentAnswer
@@ -46,8 +47,8 @@ def continuing(text: str, *, adds_text: bool = True) -> ContinuationGate:
 
 
 def test_reasoning_is_shown_at_once_whatever_the_policy() -> None:
-    assert make(shows_prose=False).show(Reasoned("hm")) == [ReasoningDelta("hm")]
-    assert continuing("Hi").show(Reasoned("hm")) == [ReasoningDelta("hm")]
+    assert make(shows_prose=False).show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
+    assert continuing("Hi").show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
 
 
 def test_thoughts_of_a_later_attempt_begin_a_new_paragraph() -> None:
@@ -56,23 +57,23 @@ def test_thoughts_of_a_later_attempt_begin_a_new_paragraph() -> None:
         FirstReplyGate(shown, shows_prose=False),
         FirstReplyGate(shown, shows_prose=False),
     )
-    assert first.show(Reasoned("one")) == [ReasoningDelta("one")]
-    assert first.show(Reasoned(" two")) == [ReasoningDelta(" two")]
-    assert later.show(Reasoned("three")) == [ReasoningDelta("\n\nthree")]
-    assert later.show(Reasoned(" four")) == [ReasoningDelta(" four")]
+    assert first.show(ReasoningDelta("one")) == [ReasoningDelta("one")]
+    assert first.show(ReasoningDelta(" two")) == [ReasoningDelta(" two")]
+    assert later.show(ReasoningDelta("three")) == [ReasoningDelta("\n\nthree")]
+    assert later.show(ReasoningDelta(" four")) == [ReasoningDelta(" four")]
 
 
 def test_welcome_prose_is_shown_at_once() -> None:
     release = make()
-    assert release.show(ReplyProse("Good")) == [TextDelta("Good")]
+    assert release.show(Prose("Good")) == [TextDelta("Good")]
     assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta(" day")]
 
 
 def test_white_space_alone_commits_to_nothing() -> None:
     release = streaming(SentAnswer())
-    assert release.show(ReplyProse("\n\n")) == []
+    assert release.show(Prose("\n\n")) == []
     assert release.show_call(ToolCallStarted(0, "a", "unknown")) == []
-    assert release.show(ReplyProse("\n")) == []
+    assert release.show(Prose("\n")) == []
     assert release.complete(Accepted("\n\n\n", (PARIS,)), is_own=True) == [
         TextDelta("\n\n\n"),
         ToolCalled(0, PARIS),
@@ -81,7 +82,7 @@ def test_white_space_alone_commits_to_nothing() -> None:
 
 def test_other_prose_is_held_until_the_reply_is_judged() -> None:
     release = make(shows_prose=False)
-    assert release.show(ReplyProse("Good")) == []
+    assert release.show(Prose("Good")) == []
     assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta("Good day")]
 
 
@@ -97,7 +98,7 @@ def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
 
 def test_a_message_takes_held_prose_along() -> None:
     release = make(shows_prose=False)
-    assert release.show(ReplyProse("One.")) == []
+    assert release.show(Prose("One.")) == []
     assert release.show(RespondText("\n\nTwo.")) == [TextDelta("One.\n\nTwo.")]
     assert release.complete(Accepted("One.\n\nTwo."), is_own=True) == []
 
@@ -113,9 +114,9 @@ def test_the_text_of_another_reply_is_not_added_to_what_was_shown() -> None:
 
 def test_from_a_botched_call_on_everything_is_held() -> None:
     release = make()
-    assert release.show(ReplyProse("One.")) == [TextDelta("One.")]
+    assert release.show(Prose("One.")) == [TextDelta("One.")]
     assert release.show(BrokenCall("<tool_call>{")) == []
-    assert release.show(ReplyProse("Two.")) == []
+    assert release.show(Prose("Two.")) == []
     assert release.show(RespondText("Three.")) == []
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
     whole = Accepted("One.<tool_call>{Two.Three.")
@@ -124,13 +125,13 @@ def test_from_a_botched_call_on_everything_is_held() -> None:
 
 def test_a_call_that_is_shown_takes_held_prose_along_and_holds_what_follows() -> None:
     release = streaming(SentAnswer(), shows_prose=False)
-    release.show(ReplyProse("Looking."))
+    release.show(Prose("Looking."))
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == [
         TextDelta("Looking."),
         ToolCallStarted(0, "a", "get_weather"),
     ]
     assert release.show_call(ToolCallArgumentsDelta(0, "{")) == [ToolCallArgumentsDelta(0, "{")]
-    assert release.show(ReplyProse("\nYes.")) == []
+    assert release.show(Prose("\nYes.")) == []
     answer = Accepted("Looking.\nYes.", (PARIS,))
     assert release.complete(answer, is_own=True) == [
         ToolCallArgumentsDelta(0, '"city": "Paris"}'),
@@ -140,7 +141,7 @@ def test_a_call_that_is_shown_takes_held_prose_along_and_holds_what_follows() ->
 
 def test_a_continuation_shows_nothing_before_its_end() -> None:
     release = continuing("I'll look.")
-    assert release.show(ReplyProse("It is")) == []
+    assert release.show(Prose("It is")) == []
     assert release.show(RespondText(" sunny.")) == []
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
     assert release.complete(Accepted("It is sunny.", (PARIS,)), is_own=False) == [
@@ -182,7 +183,7 @@ def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
     def work(text: str) -> None:
         release = make(shows_prose=shows_prose)
         for place in range(0, len(text), 50):
-            release.show(ReplyProse(text[place : place + 50]))
+            release.show(Prose(text[place : place + 50]))
         release.show(RespondText("Hi"))
 
     assert is_linear(work, lambda size: "x" * size, 400_000)
@@ -210,60 +211,60 @@ def test_only_prose_that_would_be_an_answer_is_watched() -> None:
 @pytest.mark.parametrize("text", HELD)
 def test_nothing_of_a_call_is_seen(text: str) -> None:
     release = make_watched()
-    assert [event for letter in text for event in release.show(ReplyProse(letter))] == []
+    assert [event for letter in text for event in release.show(Prose(letter))] == []
 
 
 def test_prose_is_shown_with_its_first_piece() -> None:
     release = make_watched()
-    assert release.show(ReplyProse("It")) == [TextDelta("It")]
-    assert release.show(ReplyProse(" is")) == [TextDelta(" is")]
-    assert release.show(ReplyProse(BEGINNING)) == [TextDelta(BEGINNING)]
+    assert release.show(Prose("It")) == [TextDelta("It")]
+    assert release.show(Prose(" is")) == [TextDelta(" is")]
+    assert release.show(Prose(BEGINNING)) == [TextDelta(BEGINNING)]
     assert release.complete(Accepted(f"It is{BEGINNING}."), is_own=True) == [TextDelta(".")]
 
 
 def test_what_turns_out_to_be_prose_is_shown_whole() -> None:
     release = make_watched()
-    assert release.show(ReplyProse(BEGINNING)) == []
-    assert release.show(ReplyProse("none of")) == [TextDelta(BEGINNING), TextDelta("none of")]
-    assert release.show(ReplyProse(" them")) == [TextDelta(" them")]
+    assert release.show(Prose(BEGINNING)) == []
+    assert release.show(Prose("none of")) == [TextDelta(BEGINNING), TextDelta("none of")]
+    assert release.show(Prose(" them")) == [TextDelta(" them")]
 
 
 def test_the_word_that_confirms_an_answer_waits_only_where_it_was_asked_for() -> None:
-    assert make_watched().show(ReplyProse("Done")) == [TextDelta("Done")]
+    assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
     release = LookaheadGate(
         FirstReplyGate(SentAnswer(), shows_prose=True), TOOLS, is_asked_again=True
     )
-    assert release.show(ReplyProse("Done")) == []
-    assert release.show(ReplyProse(" it")) == [TextDelta("Done"), TextDelta(" it")]
+    assert release.show(Prose("Done")) == []
+    assert release.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]
 
 
 def test_white_space_waits_for_what_follows() -> None:
     release = make_watched()
-    assert release.show(ReplyProse("\n")) == []
-    assert release.show(ReplyProse("It")) == [TextDelta("\nIt")]
+    assert release.show(Prose("\n")) == []
+    assert release.show(Prose("It")) == [TextDelta("\nIt")]
 
 
 def test_thoughts_wait_for_nothing() -> None:
     release = make_watched()
-    release.show(ReplyProse(BEGINNING))
-    assert release.show(Reasoned("hm")) == [ReasoningDelta("hm")]
-    assert release.show(ReplyProse("get_weather{")) == []
+    release.show(Prose(BEGINNING))
+    assert release.show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
+    assert release.show(Prose("get_weather{")) == []
 
 
 def test_a_message_a_call_and_the_end_show_what_was_held() -> None:
     held = TextDelta(BEGINNING)
     release = make_watched()
-    release.show(ReplyProse(BEGINNING))
+    release.show(Prose(BEGINNING))
     assert release.show(RespondText("Hi")) == [held, TextDelta("Hi")]
     release = make_watched()
-    release.show(ReplyProse(BEGINNING))
+    release.show(Prose(BEGINNING))
     assert release.show(BrokenCall("{")) == [held]
     release = make_watched()
-    release.show(ReplyProse(BEGINNING))
+    release.show(Prose(BEGINNING))
     started = ToolCallStarted(0, "a", "get_weather")
     assert release.show_call(started) == [held, started]
     release = make_watched()
-    release.show(ReplyProse(BEGINNING))
+    release.show(Prose(BEGINNING))
     assert release.end() == [held]
     assert release.end() == []
 
@@ -271,7 +272,7 @@ def test_a_message_a_call_and_the_end_show_what_was_held() -> None:
 def test_where_prose_is_held_anyway_it_waits_for_the_verdict() -> None:
     release = make_watched(shows_prose=False)
     assert release.is_unseen
-    assert release.show(ReplyProse("It")) == []
+    assert release.show(Prose("It")) == []
     assert release.end() == []
     call = ToolCall("a", "get_weather", '{"city":"Paris"}')
     assert release.complete(Accepted("It", (call,)), is_own=True) == [
@@ -292,6 +293,6 @@ def test_the_work_is_linear(text: Callable[[int], str]) -> None:
     def show(written: str) -> None:
         release = make_watched()
         for start in range(0, len(written), 4):
-            release.show(ReplyProse(written[start : start + 4]))
+            release.show(Prose(written[start : start + 4]))
 
     assert is_linear(show, text, 20_000)

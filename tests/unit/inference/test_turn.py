@@ -1,6 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
@@ -31,7 +32,7 @@ from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.preparation import Policy
 from proxy.inference.reply_reader import PassthroughReader
-from proxy.inference.turn import BestCandidate, Candidate, TurnState, UsageTotals
+from proxy.inference.turn import Candidate, TurnState, annotate, better
 from tests.fakes.playbook import CountedIds, Playbook, call, make_request, write
 
 NOTHING, ONE, TWO = Accepted(" "), Accepted("One."), Accepted("Two.")
@@ -39,13 +40,13 @@ CALL = Accepted("", (ToolCall("a", "get_time", "{}"),))
 
 
 def best_of(*answers: Accepted, is_resumed: bool = False) -> Accepted:
-    """Offer a first answer, then the others on these terms."""
-    best = BestCandidate()
-    for number, answer in enumerate(answers):
+    """Compare a first answer with the others on these terms."""
+    best: Candidate | None = None
+    for answer in answers:
         candidate = Candidate(answer, PassthroughReader(CountedIds()), None)
-        best.offer(candidate, is_resumed=is_resumed and number > 0)
-    assert best.found is not None
-    return best.found.answer
+        best = better(best, candidate, is_resumed=is_resumed)
+    assert best is not None
+    return best.answer
 
 
 @pytest.mark.parametrize(
@@ -75,41 +76,21 @@ SECOND = UsageReported({"prompt_tokens": 20, "completion_tokens": 7, "total_toke
 
 
 def test_one_attempt_is_told_as_it_came() -> None:
-    spending = UsageTotals()
-    spending.reported.append(FIRST)
-    assert spending.annotate(FIRST) is FIRST
-    assert spending.first_reply == 5
+    assert annotate(FIRST, [FIRST]) is FIRST
 
 
 def test_several_attempts_are_added_up_beside_the_usage_of_the_one_that_counts() -> None:
-    spending = UsageTotals()
-    for one in (FIRST, SECOND):
-        spending.reported.append(one)
-    told = spending.annotate(SECOND)
+    told = annotate(SECOND, [FIRST, SECOND])
+    sums = {"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42}
     assert told.timings == {"x": 1}
-    assert told.usage == {
-        **SECOND.usage,
-        "temper": {
-            "attempts": 2,
-            "prompt_tokens": 30,
-            "completion_tokens": 12,
-            "total_tokens": 42,
-        },
-    }
-    assert spending.first_reply == 5
+    assert told.usage == {**SECOND.usage, "temper": {"attempts": 2, **sums}}
 
 
 def test_what_a_backend_does_not_count_counts_nothing() -> None:
-    spending = UsageTotals()
-    for usage in ({}, {"completion_tokens": None}, {"completion_tokens": "7"}):
-        spending.reported.append(UsageReported({**usage}))
-    assert spending.first_reply is None
-    assert spending.annotate(FIRST).usage["temper"] == {
-        "attempts": 3,
-        "prompt_tokens": 0,
-        "completion_tokens": 0,
-        "total_tokens": 0,
-    }
+    usages: list[JsonObject] = [{}, {"completion_tokens": None}, {"completion_tokens": "7"}]
+    sums = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
+    told = annotate(FIRST, [UsageReported(usage) for usage in usages])
+    assert told.usage["temper"] == {"attempts": 3, **sums}
 
 
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
@@ -166,7 +147,7 @@ def test_accepted_prose_is_shown_while_it_arrives() -> None:
 
 
 def test_the_message_of_respond_is_streamed_as_it_is_generated() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "x", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"mess'))
     book.receive(ToolCallArgumentsDelta(0, 'age": "It is')).expect(TextDelta("It is"))
@@ -177,7 +158,7 @@ def test_the_message_of_respond_is_streamed_as_it_is_generated() -> None:
 
 
 def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(TextDelta('<tool_call>{"name": "respond", "arguments": {"message": "Good'))
     book.expect(TextDelta("Good"))
     book.receive(TextDelta(' day."}}</tool_call>')).expect(TextDelta(" day."))
@@ -196,7 +177,7 @@ def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
 
 
 def test_real_calls_win_over_respond_and_its_message_stands_beside_them() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "a", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"message": "Looking."}')).expect(TextDelta("Looking."))
     book.receive(ToolCallStarted(1, "b", "get_time"), ToolCallArgumentsDelta(1, "{}"))
@@ -573,7 +554,7 @@ def test_nothing_is_cut_off_of_a_reply_that_has_not_begun() -> None:
 
 
 def test_text_of_an_earlier_attempt_is_not_added_to_what_was_shown() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "a", "get_time"), ToolCallArgumentsDelta(0, "{}"))
     book.receive(ToolCallStarted(1, "b", "launch_rocket"), ToolCallArgumentsDelta(1, "{}"))
     book.receive(ReplyFinished("tool_calls"))

@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 from io import StringIO
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
@@ -87,7 +88,7 @@ def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
         (replace(SHORT, seconds=0.0321), "  32 ms  "),
         (replace(SHORT, path="/v1/messages"), "  /v1/messages  "),
         (
-            replace(SHORT, outcome=None, status=499, left=Phase.STREAMING),
+            replace(SHORT, outcome=None, status=499, left="streaming"),
             "the client left while the answer was streaming",
         ),
         (
@@ -105,7 +106,7 @@ def test_how_it_ended_is_told_in_words(record: RequestRecord, words: str) -> Non
     assert words in line_for(record)
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", get_args(Phase))
 def test_a_client_that_left_is_told_of_in_every_phase(phase: Phase) -> None:
     gone = replace(SHORT, outcome=None, status=499, left=phase)
     assert "the client left" in line_for(gone)
@@ -256,7 +257,7 @@ def test_what_kept_an_answer_from_coming_is_told() -> None:
     line = text_of(replace(RECORD, status=502, outcome=None, attempts=(failed,)))
     assert " error=unavailable " in line
     assert " left=" not in line
-    gone = replace(RECORD, status=499, outcome=None, attempts=(), left=Phase.QUEUED)
+    gone = replace(RECORD, status=499, outcome=None, attempts=(), left="queued")
     assert " left=queued " in text_of(gone)
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from proxy import facts
 from proxy.facts import Fact, ReplyOutcome
 from proxy.observability.metrics import Metrics, forget_process, share_folder
-from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens, ToolRecord
+from proxy.observability.record import AttemptRecord, RequestRecord, Tokens, ToolRecord
 from tests.fakes.exposition import Exposition
 
 RECORD = RequestRecord(
@@ -60,7 +60,7 @@ def test_requests_are_told_apart_by_the_language_of_their_clients() -> None:
 
 def test_attempts_are_counted_by_reason_and_by_what_came_of_them() -> None:
     failed = AttemptRecord("constrained", 1.0, 1.0, error="timed_out")
-    left = replace(RECORD, status=499, outcome=None, left=Phase.STREAMING)
+    left = replace(RECORD, status=499, outcome=None, left="streaming")
     seen = after(RECORD, replace(RECORD, attempts=(failed,)), left)
     name = "temper_attempts_total"
     assert seen.value(name, reason="as_asked", result="rejected") == 2

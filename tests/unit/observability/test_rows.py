@@ -8,7 +8,6 @@ from proxy.observability.record import (
     RUNNING,
     WAITING,
     AttemptRecord,
-    Phase,
     RequestRecord,
     RequestStage,
     Tokens,
@@ -73,7 +72,7 @@ def test_a_row_tells_what_the_record_knows() -> None:
 
 
 def test_a_living_request_has_neither_a_status_nor_an_end() -> None:
-    record = replace(RECORD, outcome=None, status=499, left=Phase.QUEUED, facts=(), trace=None)
+    record = replace(RECORD, outcome=None, status=499, left="queued", facts=(), trace=None)
     row = row_of(record, "abc-1", phase=RequestStage.READING.value, progress=0.25)
     assert (row.phase, row.progress, row.status, row.left) == ("reading", 0.25, None, None)
     assert (row.context, row.trace) == (None, None)

@@ -1,4 +1,5 @@
 import re
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -158,7 +159,7 @@ def test_every_kind_of_fact_has_its_words() -> None:
 
 
 def test_every_rung_defect_and_error_has_its_words() -> None:
-    assert ATTEMPTS.keys() == {one.value for one in AttemptKind}
+    assert ATTEMPTS.keys() == {*get_args(AttemptKind)}
     assert DEFECTS.keys() == {one.value for one in Defect}
     assert word_for(TemperError()) in ERRORS
     told = (one for one, _ in DEFECTS.values())

@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from proxy.errors import BackendUnavailable
 from proxy.facts import Coerced, ReplyOutcome
 from proxy.observability import tracing
-from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens, ToolRecord
+from proxy.observability.record import AttemptRecord, RequestRecord, Tokens, ToolRecord
 from proxy.observability.trace_context import TraceContext
 from proxy.observability.tracing import (
     ATTEMPT,
@@ -191,7 +191,7 @@ def test_what_failed_is_marked_and_what_its_client_left_is_not() -> None:
     request, attempt = spans_of(failed)
     assert request.status.status_code is attempt.status.status_code is StatusCode.ERROR
     assert attributes(request)["error.type"] == "unavailable"
-    (left,) = spans_of(replace(RECORD, status=499, attempts=(), outcome=None, left=Phase.QUEUED))
+    (left,) = spans_of(replace(RECORD, status=499, attempts=(), outcome=None, left="queued"))
     assert left.status.status_code is StatusCode.UNSET
     assert attributes(left)["temper.left"] == "queued"
 

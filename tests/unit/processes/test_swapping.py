@@ -8,7 +8,6 @@ from proxy.processes.swapping import (
     Budget,
     LoadableModel,
     Orders,
-    Presence,
     QueuePosition,
     SwapPlanner,
 )
@@ -302,7 +301,7 @@ class World:
                 self.starting.remove(name)
         self.stopping += orders.stop
         self.starting += orders.start
-        present = [one for one in MEMORY if self.swapping.presence(one) is not Presence.STOPPED]
+        present = [one for one in MEMORY if self.swapping.presence(one) != "stopped"]
         assert len(present) == 1 or sum(MEMORY[one] for one in present) <= 6
         assert len(present) <= 2
 

@@ -7,7 +7,7 @@ from proxy.api.app import ServerOptions
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.anthropic import ADDRESS, Anthropic
 from proxy.backends.client import Backend
-from proxy.backends.detection import DetectedBackend, EngineKind, FoundServer
+from proxy.backends.detection import DetectedBackend, FoundServer
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool
@@ -118,7 +118,7 @@ def test_a_server_that_runs_is_found_where_nothing_is_named() -> None:
             return await find_backend(Settings(), urls), second.url
 
     found, url = asyncio.run(scene())
-    assert found == FoundServer(url, EngineKind.LLAMA_SERVER)
+    assert found == FoundServer(url, "llama-server")
     settings = with_backend(Settings(), found)
     assert (settings.backend.addresses, settings.backend.kind) == ((url,), "llama-server")
 
@@ -151,7 +151,7 @@ def test_nobody_is_looked_for_where_something_is_named(
 
 def test_what_was_found_gives_way_to_what_is_named_later() -> None:
     named = load_settings(None, {"backend": {"url": NOBODY}})
-    assert with_backend(named, FoundServer("http://127.0.0.1:2", EngineKind.OPENAI)) is named
+    assert with_backend(named, FoundServer("http://127.0.0.1:2", "openai")) is named
     assert with_backend(Settings(), None) == Settings()
 
 

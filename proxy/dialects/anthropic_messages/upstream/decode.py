@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.anthropic_messages.table import ERRORS
-from proxy.dialects.lenient_json import as_count, as_object, as_text, write_usage
+from proxy.dialects.lenient_json import as_count, as_object, as_text, as_whole, write_usage
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.dialects.openai_chat.replies import decode_error as decode_plain_error
 from proxy.dialects.raw_json import kind
@@ -186,7 +186,7 @@ def _object(holder: JsonObject, name: str) -> JsonObject:
 
 
 def _index(event: JsonObject) -> int:
-    value = event.get("index")
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"the index of a block is {kind(value)}")
-    return value
+    index = as_whole(event.get("index"))
+    if index is None:
+        raise ValueError(f"the index of a block is {kind(event.get('index'))}")
+    return index

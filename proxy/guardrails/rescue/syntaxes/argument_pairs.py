@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
 from proxy.guardrails.rescue.rows import read_row
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_whole
@@ -26,6 +26,7 @@ from proxy.guardrails.rescue.values.tag_values import (
 )
 
 _PREFIXES = ("", "longcat_", "ifm|")
+_SPARK = "<|tool_call|>"  # Spark's mark; its other tags are as those of GLM
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
 _KEY = r"[^<>]{1,100}"
 _ASSIGNED = r"[\w.-]{1,100}="
@@ -68,9 +69,10 @@ class _PairsReader:
     for a line end there. Its values are read as escaped too.
     """
 
-    def __init__(self, cursor: Cursor, tags: Tags) -> None:
+    def __init__(self, cursor: Cursor, tags: Tags, opening: str = "") -> None:
         self._cursor = cursor
-        self._opening, self._closer = tags.pair("tool_call")
+        own, self._closer = tags.pair("tool_call")
+        self._opening = opening or own
         self._key, self._key_end = tags.pair("arg_key")
         self._value, self._value_end = tags.pair("arg_value")
         self._type, self._type_end = tags.pair("arg_type")
@@ -220,6 +222,12 @@ _SUFFIX = re.compile(r"[\w.-]+")
 
 def _read(cursor: Cursor, opening: str) -> Reading:
     """Read a name, then keys and values in tags by turns, or one JSON object."""
+    if opening == _SPARK:
+        return read_row(
+            cursor,
+            lambda cursor: _PairsReader(cursor, Tags(""), _SPARK).read(),
+            lambda cursor: cursor.literal(_SPARK),
+        )
     return _PairsReader(cursor, Tags(opening[1:].removesuffix("tool_call>"))).read()
 
 
@@ -259,9 +267,9 @@ def _read_tags(cursor: Cursor) -> Waiting[Tags]:
 
 
 ARGUMENT_PAIRS = Syntax(
-    "argument_pairs", tuple(f"<{prefix}tool_call>" for prefix in _PREFIXES), _read
+    "argument_pairs", (*(f"<{prefix}tool_call>" for prefix in _PREFIXES), _SPARK), _read
 )
 SUFFIXED_PAIRS = Syntax("suffixed_pairs", ("<tool_calls:",), _read_wrapped)
 SUFFIXED_PAIRS_AT_START = Syntax(
-    "suffixed_pairs_at_start", ("<tool_call:",), _read_unwrapped, Place.REPLY_START
+    "suffixed_pairs_at_start", ("<tool_call:",), _read_unwrapped, "reply_start"
 )

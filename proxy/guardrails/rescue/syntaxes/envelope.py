@@ -12,7 +12,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value, ValueProblem
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 
 ARGUMENT_KEYS = (
     *("arguments", "parameters", "args", "input", "kwargs"),
@@ -44,7 +44,7 @@ def read_calls(
     try:
         value = yield from read_value(cursor, announcer, Style(ends))
     except Unreadable as failure:
-        is_other = failure.problem is ValueProblem.UNWANTED
+        is_other = failure.problem == "unwanted"
         if not failure.items or (is_other and not announcer.is_tired):
             raise NoCall(Reason.NOT_A_CALL if is_other else Reason.BROKEN) from failure
         value = Value([*failure.items], is_closed=False)

@@ -13,7 +13,7 @@ import re
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.rows import FENCE, read_behind_marks
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
 _NAME_LINE = "TOOL_NAME:"
@@ -62,4 +62,4 @@ def _read_line(cursor: Cursor) -> Waiting[str]:
     return word
 
 
-LINE_BLOCKS = Syntax("line_blocks", _OPENINGS, _read, Place.LINE_START, is_marked=False)
+LINE_BLOCKS = Syntax("line_blocks", _OPENINGS, _read, "line_start", is_marked=False)

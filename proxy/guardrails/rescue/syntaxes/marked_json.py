@@ -29,7 +29,7 @@ def marked_json(
     name: str,
     openings: Iterable[str],
     closers: Iterable[str] = (),
-    place: Place = Place.ANYWHERE,
+    place: Place = "anywhere",
 ) -> Syntax:
     """Return the syntax of JSON behind a mark; objects, a list or a code fence may stand there.
 
@@ -64,6 +64,7 @@ def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
     return tag is not None
 
 
+INKLING = marked_json("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",))
 FAMILIES = (
     marked_json("granite", ("<|tool_call|>", "<function_call>")),
     marked_json(
@@ -76,13 +77,13 @@ FAMILIES = (
     marked_json("dots", ("<dots_function_call>",), ("</dots_function_call>",)),
     marked_json("k2_horizon", ("<ifm|tool_call>",), ("</ifm|tool_call>",)),
     marked_json("cohere", ("<|START_ACTION|>",), ("<|END_ACTION|>",)),
-    marked_json("command_r", ("Action: ```json", "Action:```json"), ("```",), Place.LINE_START),
+    marked_json("command_r", ("Action: ```json", "Action:```json"), ("```",), "line_start"),
     marked_json(
         "internlm",
         ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"),
         ("<|action_end|>",),
     ),
-    marked_json("phi4", ("functools",), place=Place.REPLY_START),
+    marked_json("phi4", ("functools",), place="reply_start"),
     marked_json("phi4_in_text", ("\nfunctools",)),
     marked_json("llama3", ("<|python_tag|>",)),
     marked_json("llama4", ("<|python_start|>",), ("<|python_end|>",)),
@@ -95,7 +96,7 @@ FAMILIES = (
             *("<|message_sep|>function call<|role_sep|>", "function call<|role_sep|>\n"),
         ),
     ),
-    marked_json("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",)),
+    INKLING,
     marked_json("function_calls", ("<function_calls>",), ("</function_calls>",)),
 )
 

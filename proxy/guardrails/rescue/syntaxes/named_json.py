@@ -37,7 +37,7 @@ class Marks:
 
 
 def named_json(
-    name: str, openings: tuple[str, ...], marks: Marks, place: Place = Place.ANYWHERE
+    name: str, openings: tuple[str, ...], marks: Marks, place: Place = "anywhere"
 ) -> Syntax:
     """Return the syntax of a name, marks, a JSON object and closing marks."""
     return Syntax(name, openings, lambda cursor, opening: _read(cursor, marks), place)
@@ -103,7 +103,7 @@ KIMI_START = named_json(
     "kimi_start",
     ("functions.",),
     Marks(("<|tool_call_argument_begin|>",), ("<|tool_call_end|>",)),
-    Place.REPLY_START,
+    "reply_start",
 )
 
 
@@ -170,7 +170,7 @@ HARMONY = named_json(
     ),
     _HARMONY,
 )
-HARMONY_START = named_json("harmony_start", (_RECIPIENT,), _HARMONY, Place.REPLY_START)
+HARMONY_START = named_json("harmony_start", (_RECIPIENT,), _HARMONY, "reply_start")
 
 
 _PLAIN_NAME = re.compile(r"[\w.-]+")
@@ -208,7 +208,7 @@ def _read_message(cursor: Cursor, opening: str) -> Reading:
     return (yield from read_arguments(cursor, name))
 
 
-FUNCTIONARY = Syntax("functionary", (MARK,), _read_rows, Place.REPLY_START, is_marked=False)
+FUNCTIONARY = Syntax("functionary", (MARK,), _read_rows, "reply_start", is_marked=False)
 # On lines of its own behind other text: no bracket is held back for this mark.
 FUNCTIONARY_IN_TEXT = Syntax("functionary_in_text", (f"\n{MARK}",), _read_rows, is_marked=False)
 _HEADER_BEGINS = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from proxy.guardrails.rescue.marks import SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.rows import FENCE, read_row
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Place, Reading, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_all_calls, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import begins_list, read_python_calls
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
@@ -46,7 +46,7 @@ def _read_one(cursor: Cursor) -> Reading:
     return found
 
 
-BARE_JSON = Syntax("bare_json", ("{", "["), _read_reply, Place.REPLY_START, is_marked=False)
+BARE_JSON = Syntax("bare_json", ("{", "["), _read_reply, "reply_start", is_marked=False)
 UNOPENED_JSON = Syntax("unopened_json", ("\n{", "\n[{"), read_unopened, is_marked=False)
 
 _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
@@ -61,7 +61,7 @@ _NOISE_LIMIT = 4
 def fenced_json(marked: Sequence[Syntax] = (), name: str = "fenced_json") -> Syntax:
     """Return the syntax of calls in code fences in a row; `marked` ones may stand in them."""
     reader = _FenceReader(marked)
-    return Syntax(name, (FENCE,), reader.read, Place.LINE_START, is_marked=False)
+    return Syntax(name, (FENCE,), reader.read, "line_start", is_marked=False)
 
 
 class _FenceReader:
@@ -69,7 +69,7 @@ class _FenceReader:
         self._marked = [
             (one, syntax)
             for syntax in marked
-            if syntax.place is Place.ANYWHERE
+            if syntax.place == "anywhere"
             for one in syntax.openings
         ]
         self._marks = tuple(dict.fromkeys(one for one, _ in self._marked))

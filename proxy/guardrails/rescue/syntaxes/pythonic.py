@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_row
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import PYTHON, Style
@@ -127,4 +127,4 @@ def read_python_list(cursor: Cursor, opening: str) -> Reading:
 MARKED_PYTHON = Syntax("marked_python", tuple(_CLOSERS), _read_marked)
 # At the end of the reply, on lines of their own.
 PYTHON_LIST = Syntax("python_list", ("\n[",), read_python_list, is_marked=False)
-PYTHON_REPLY = Syntax("python_reply", ("[",), read_python_list, Place.REPLY_START, is_marked=False)
+PYTHON_REPLY = Syntax("python_reply", ("[",), read_python_list, "reply_start", is_marked=False)

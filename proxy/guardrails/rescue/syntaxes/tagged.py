@@ -131,7 +131,7 @@ class Element:
     loose: Mapping[str, str] = field(default_factory=dict)
 
 
-def tagged(
+def tagged_syntax(
     name: str,
     elements: Sequence[Element],
     wrappers: Mapping[str, str],

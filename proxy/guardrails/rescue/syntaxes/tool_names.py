@@ -16,13 +16,14 @@ from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails.formats.gemma import read_bare
 from proxy.guardrails.formats.mistral import ARGUMENTS, read_named
 from proxy.guardrails.rescue.rows import read_behind_marks, read_row
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
+from proxy.guardrails.rescue.syntaxes.marked_json import INKLING
 from proxy.guardrails.rescue.syntaxes.named_json import CONTENT, HARMONY, HEADER_END, MARK
 from proxy.guardrails.rescue.syntaxes.plain_json import fenced_json, read_unopened
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_calls, read_python_list
-from proxy.guardrails.rescue.syntaxes.tagged import Element, tagged
+from proxy.guardrails.rescue.syntaxes.tagged import Element, tagged_syntax
 from proxy.guardrails.rescue.syntaxes.xml_tags import INVOKE
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.scalars import Unreadable, interpret
@@ -46,7 +47,7 @@ def tool_arguments(names: Sequence[str]) -> tuple[Syntax, ...]:
     first = tuple(f"{name}{ARGUMENTS}" for name in names)
     later = tuple(before + opening for opening in first for before in ("\n", " "))
     return (
-        Syntax("tool_arguments", first, _read_named_arguments, Place.REPLY_START),
+        Syntax("tool_arguments", first, _read_named_arguments, "reply_start"),
         Syntax("tool_arguments_in_text", later, _read_named_arguments),
     )
 
@@ -70,7 +71,7 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
     later = tuple(before + opening for before in _BEFORE_HEADER for opening in first)
     return (
         Syntax("tool_recipients", later, read),
-        Syntax("tool_recipients_at_start", first, read, Place.REPLY_START),
+        Syntax("tool_recipients_at_start", first, read, "reply_start"),
     )
 
 
@@ -97,7 +98,17 @@ def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
     later = tuple(before + header for before in _BEFORE_HEADER for header in first)
     return (
         Syntax(INVOKE.name, later, _read_headed),
-        Syntax(INVOKE.name, first, _read_headed, Place.REPLY_START),
+        Syntax(INVOKE.name, first, _read_headed, "reply_start"),
+    )
+
+
+def headed_json(names: Sequence[str]) -> tuple[Syntax, ...]:
+    """Return the syntaxes of a message with the name for its header and Inkling's call in it."""
+    first = tuple(f"{name}{mark}" for name in names for mark in INKLING.openings)
+    later = tuple(f"<|message_model|>{opening}" for opening in first)
+    return (
+        Syntax("headed_json", later, INKLING.read),
+        Syntax("headed_json_at_start", first, INKLING.read, "reply_start"),
     )
 
 
@@ -169,7 +180,7 @@ def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
 
 _CODE_WORDS = (
     Syntax("code_word", ("\ntool_code",), _read_code, is_marked=False),
-    Syntax("code_word", ("tool_code",), _read_code, Place.REPLY_START, is_marked=False),
+    Syntax("code_word", ("tool_code",), _read_code, "reply_start", is_marked=False),
 )
 _SPACE_AND_COLON = re.compile(r"[\s:]+")
 _WRAPPERS = ("tool_call", "tool_use", "tool", "function_calls", "function_call")
@@ -194,7 +205,7 @@ def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
         for name, parameters in tools
     ]
     wrappers = {f"<{tag}>": f"</{tag}>" for tag in _WRAPPERS}
-    return tagged("tool_tags", elements, wrappers, is_empty_doubtful=True)
+    return tagged_syntax("tool_tags", elements, wrappers, is_empty_doubtful=True)
 
 
 def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
@@ -265,7 +276,7 @@ def tool_words(names: Sequence[str]) -> Syntax:
         )
 
     openings = tuple(dict.fromkeys((*names, *heads)))
-    return Syntax("tool_words", openings, read, Place.REPLY_START, is_marked=False)
+    return Syntax("tool_words", openings, read, "reply_start", is_marked=False)
 
 
 def _read_behind_name(cursor: Cursor, name: str) -> Reading:
@@ -301,6 +312,7 @@ def _syntaxes(
             *tool_arguments(names),
             *tool_recipients(names),
             *headed_tags(names),
+            *headed_json(names),
             tool_pairs(dict(tools)),
         ),
         *inline,

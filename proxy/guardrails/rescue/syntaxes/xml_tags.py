@@ -15,14 +15,14 @@ import re
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.tagged import Element, tagged
+from proxy.guardrails.rescue.syntaxes.tagged import Element, tagged_syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
 from proxy.guardrails.rescue.values.scalars import Style, Value
 from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
 # Functions and parameters as tags with a name attribute, the space often missing.
-FUNCTION_TAGS = tagged(
+FUNCTION_TAGS = tagged_syntax(
     "function_tags",
     [
         Element(
@@ -39,7 +39,7 @@ FUNCTION_TAGS = tagged(
 
 
 # Calls whose tag has the tool's name as an attribute; JSON or parameters stand between.
-ATTRIBUTED_TAGS = tagged(
+ATTRIBUTED_TAGS = tagged_syntax(
     "attributed_tags",
     [
         Element(
@@ -57,7 +57,7 @@ ATTRIBUTED_TAGS = tagged(
 
 
 # Functions and parameters as tags, with or without `<tool_call>` around them.
-QWEN_CODER = tagged(
+QWEN_CODER = tagged_syntax(
     "qwen_coder",
     (
         Element(
@@ -111,7 +111,7 @@ def _invocation(before: str, namespace: str) -> Element:
 
 
 # Invocations and parameters as tags with attributes, with or without a wrapper.
-INVOKE = tagged(
+INVOKE = tagged_syntax(
     "invoke",
     [*(_invocation("", one) for one in _NAMESPACES), _invocation(_MINIMAX, "")],
     _INVOKE_WRAPPERS,

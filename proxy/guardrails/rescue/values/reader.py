@@ -17,7 +17,7 @@ from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.values import runs, scalars, strings
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value, ValueProblem
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, Around, Quoted, StringDoubt
 
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
@@ -143,7 +143,7 @@ class _ValueReader:
         try:
             value = yield from self._read_all()
         except Unreadable as failure:
-            breaks_off = failure.problem in (ValueProblem.CUT_OFF, ValueProblem.UNWANTED)
+            breaks_off = failure.problem in ("cut_off", "unwanted")
             if breaks_off and self._open and isinstance(self._open[0].container, list):
                 failure.items = tuple(self._open[0].container)
             raise
@@ -195,7 +195,7 @@ class _ValueReader:
     def _read_beginning(self) -> Waiting[_Outcome]:
         char = self._visible() or (yield from self._pass_space())
         if char == "":
-            raise Unreadable(ValueProblem.CUT_OFF)
+            raise Unreadable("cut_off")
         if char in "{[" or (char == "(" and self._style.is_python):
             return self._open_container(char)
         if char in QUOTES or self._is_foreign(char):
@@ -208,7 +208,7 @@ class _ValueReader:
 
     def _open_container(self, char: str) -> _Outcome:
         if len(self._open) == DEPTH_LIMIT:
-            raise Unreadable(ValueProblem.TOO_DEEP)
+            raise Unreadable("too_deep")
         self._cursor.advance(1)
         is_object = char == "{" or (char == "(" and not self._open)
         self._open.append(OpenContainer({} if is_object else [], CLOSERS[char]))
@@ -219,7 +219,7 @@ class _ValueReader:
         self._size += 1
         self._take_run()
         if self._size > _SIZE_LIMIT:
-            raise Unreadable(ValueProblem.TOO_LONG)
+            raise Unreadable("too_long")
         char = self._visible() or (yield from self._pass_space())
         innermost = self._open[-1]
         if char == innermost.closer:
@@ -278,7 +278,7 @@ class _ValueReader:
         self._cursor.advance(has_value)
         char = self._visible() or (yield from self._pass_space())
         if char == "":
-            raise Unreadable(ValueProblem.CUT_OFF)
+            raise Unreadable("cut_off")
         if not has_value:  # the string that was read as a key may be an item of Python's sets
             is_set = self._style.is_python and is_quoted and innermost.closer == "}"
             if innermost.container or not is_set:
@@ -286,7 +286,7 @@ class _ValueReader:
             innermost.container = []
             return innermost.key
         if self._watcher is not None and not self._watcher.enters(self._path(), members):
-            raise Unreadable(ValueProblem.UNWANTED)
+            raise Unreadable("unwanted")
         return _Step.VALUE
 
     def _read_behind(self, value: JsonValue) -> Waiting[_Outcome]:
@@ -348,7 +348,7 @@ class _ValueReader:
             return (yield from self._read_marked())
         word = yield from self._read_letters()
         if not word:
-            raise Unreadable(ValueProblem.UNEXPECTED if char else ValueProblem.CUT_OFF)
+            raise Unreadable("unexpected" if char else "cut_off")
         if "\\" in word.replace("\\_", ""):  # Markdown escapes nothing else in a name
             raise Unreadable
         self._is_strict = False
@@ -372,7 +372,7 @@ class _ValueReader:
         text = yield from self._cursor.take(scalars.NUMERIC)
         char = yield from self._cursor.peek()
         if char == "" and self._open:
-            raise Unreadable(ValueProblem.CUT_OFF)  # more digits may be missing
+            raise Unreadable("cut_off")  # more digits may be missing
         number = scalars.parse_number(text, is_python=self._style.is_python)
         self._is_strict &= not isinstance(number, str)
         return number
@@ -384,7 +384,7 @@ class _ValueReader:
         text = yield from scalars.read_bare(self._cursor, self._style.ends, is_item=is_item)
         char = yield from self._cursor.peek()
         if not char:
-            raise Unreadable(ValueProblem.CUT_OFF)
+            raise Unreadable("cut_off")
         if text is None or (is_item and not text):
             raise Unreadable
         self._is_strict = False
@@ -431,5 +431,5 @@ class _ValueReader:
         if quoted.doubt is StringDoubt.TORN:
             raise Unreadable
         if not quoted.is_whole:
-            raise Unreadable(ValueProblem.CUT_OFF)
+            raise Unreadable("cut_off")
         return quoted.text

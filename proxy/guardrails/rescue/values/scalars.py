@@ -9,22 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import isinf
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
-
-class ValueProblem(StrEnum):
-    """Why a value could not be read."""
-
-    CUT_OFF = "cut_off"
-    UNEXPECTED = "unexpected"
-    TOO_DEEP = "too_deep"
-    TOO_LONG = "too_long"
-    UNWANTED = "unwanted"
+# Why a value could not be read.
+ValueProblem: TypeAlias = Literal["cut_off", "unexpected", "too_deep", "too_long", "unwanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +32,7 @@ class Value:
 class Unreadable(Exception):
     """What was written is no value; `items` are the whole ones of a list that breaks off."""
 
-    problem: ValueProblem = ValueProblem.UNEXPECTED
+    problem: ValueProblem = "unexpected"
     items: tuple[JsonValue, ...] = field(default=(), compare=False)
 
 
@@ -92,7 +84,7 @@ def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
     code of which the zero is a part, and what is due is for the schema to say.
     """
     if len(text) > _DIGITS_LIMIT:
-        raise Unreadable(ValueProblem.TOO_LONG)
+        raise Unreadable("too_long")
     match = _NUMBER.fullmatch(text)
     if match is None and is_python and _CODE.fullmatch(text):
         return text
@@ -100,7 +92,7 @@ def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
         raise Unreadable
     number = int(text) if match.lastindex is None else float(text)
     if isinstance(number, float) and isinf(number):
-        raise Unreadable(ValueProblem.TOO_LONG)
+        raise Unreadable("too_long")
     return number
 
 

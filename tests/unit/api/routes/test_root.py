@@ -4,8 +4,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from proxy import version
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.routes.root import documentation_router, root_router, version
+from proxy.api.routes.root import documentation_router, root_router
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -90,7 +91,7 @@ def test_a_run_ends_where_the_next_event_is_another_or_not_whole() -> None:
     run = ChunkRun(TextDelta("~"), ["x", "", '"\n'], len(row))
     for behind in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
         assert runs.find(row + behind, 0) == run
-    assert runs.find(b"..." + row, 3) == run._replace(end=len(row) + 3)
+    assert runs.find(b"..." + row, 3) == replace(run, end=len(row) + 3)
 
 
 def test_what_is_not_whole_or_not_alike_is_no_run() -> None:
@@ -123,7 +124,7 @@ def test_a_backend_that_tells_the_time_is_learnt_anew_each_time() -> None:
         now = event("x").replace(b"1700000000", b"%d" % (1700000000 + second))
         runs.learn(now.removesuffix(b"\n\n"))
         assert runs.find(now, 0) is not None
-    assert not runs.are_unlikely
+    assert runs.patience
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_after_many_vain_lessons_nothing_is_learnt_any_more() -> None:
     runs = Runs()
     for number in range(20):
         runs.learn(f'data: {{"id":{number},"choices":[{{"delta":{{"content":"x"}}}}]}}'.encode())
-    assert runs.are_unlikely
+    assert not runs.patience
     assert runs.find(b'data: {"id":19,"choices":[{"delta":{"content":"x"}}]}\n\n', 0) is None
 
 

@@ -68,7 +68,7 @@ def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep
     ],
 )
 def test_a_cue_announces(sentence: str) -> None:
-    assert found(sentence) is CueFinding.ANNOUNCED
+    assert found(sentence) == "announced"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_cue_announces(sentence: str) -> None:
     ],
 )
 def test_what_bars_a_cue_is_told_from_no_cue(sentence: str) -> None:
-    assert found(sentence) is CueFinding.BARRED
+    assert found(sentence) == "barred"
 
 
 @pytest.mark.parametrize(
@@ -104,24 +104,24 @@ def test_what_bars_a_cue_is_told_from_no_cue(sentence: str) -> None:
     ],
 )
 def test_words_that_are_no_cue_say_nothing(sentence: str) -> None:
-    assert found(sentence) is CueFinding.NOTHING
+    assert found(sentence) == "nothing"
 
 
 def test_a_verb_that_stands_last_may_be_some_words_away() -> None:
-    assert found("Ego will this old file prove.", GAP) is CueFinding.ANNOUNCED
-    assert found("Ego will this very old file prove.", GAP) is CueFinding.NOTHING
-    assert found("Ego will this, prove.", GAP) is CueFinding.NOTHING
-    assert found("Ego will this not prove.", GAP) is CueFinding.BARRED
-    assert found("Ego will grep.", GAP) is CueFinding.NOTHING
+    assert found("Ego will this old file prove.", GAP) == "announced"
+    assert found("Ego will this very old file prove.", GAP) == "nothing"
+    assert found("Ego will this, prove.", GAP) == "nothing"
+    assert found("Ego will this not prove.", GAP) == "barred"
+    assert found("Ego will grep.", GAP) == "nothing"
 
 
 def test_a_script_without_spaces_has_no_edges_of_words() -> None:
-    assert found("__ab--xy__", UNSPACED) is CueFinding.ANNOUNCED
-    assert found("__ab---xy__", UNSPACED) is CueFinding.NOTHING
+    assert found("__ab--xy__", UNSPACED) == "announced"
+    assert found("__ab---xy__", UNSPACED) == "nothing"
 
 
 def test_a_colon_makes_no_act_where_no_verbs_of_saying_are_known() -> None:
-    assert found("Ego will frobnicate:", replace(CUES, sayings="")) is CueFinding.NOTHING
+    assert found("Ego will frobnicate:", replace(CUES, sayings="")) == "nothing"
 
 
 def test_requests_and_afterthoughts_are_told() -> None:

@@ -95,6 +95,13 @@ def test_the_synthetic_tool_comes_last_and_only_if_it_is_offered(one: Convention
     assert one.describe([SEND, WAIT], RESPOND) != without
 
 
+@pytest.mark.parametrize("one", [one for one in CONVENTIONS if one.name in MARKS], ids=MARKS)
+def test_only_a_model_that_can_answer_by_a_call_always_has_to_call(one: Convention) -> None:
+    without, with_respond = (one.describe([SEND], respond) for respond in (None, RESPOND))
+    assert with_respond.endswith("Every reply is a call: to answer the user, call respond.")
+    assert "Every reply" not in without
+
+
 @every_convention
 def test_arguments_that_are_no_object_are_kept_as_a_string(one: Convention) -> None:
     for broken in ('{"a', "[1]", '"</tool_call>"'):

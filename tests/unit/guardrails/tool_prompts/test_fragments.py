@@ -5,13 +5,12 @@ from hypothesis import strategies as st
 from proxy.conversation import json
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.tool_prompts.fragments import (
-    demand_call,
     escape,
     write_arguments,
     write_content,
     write_tools,
 )
-from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, values
+from tests.unit.guardrails.tool_prompts.retelling import SEND, WAIT, values
 
 MARKS = ("</tool_call>", "[INST]", "``")
 
@@ -40,8 +39,3 @@ def test_arguments_keep_the_words_of_the_history() -> None:
 @pytest.mark.parametrize("text", ['{"a": ', "12", '"text"', "", "null", '{"a": 1, "a": 2}'])
 def test_a_result_that_is_no_structure_is_a_string(text: str) -> None:
     assert json.parse(write_content(text, ())) == text
-
-
-def test_only_a_model_that_can_answer_by_a_call_always_has_to_call() -> None:
-    assert "respond" in demand_call(RESPOND)
-    assert demand_call(None) == ""

@@ -5,7 +5,7 @@ import pytest
 from msgspec import structs
 
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.records import Records, RunRecord
+from temper_evals.records import Records
 from temper_evals.report.page import page, write_page
 from temper_evals.report.table import rows
 from temper_evals.results import results_of
@@ -21,39 +21,51 @@ RUNS = [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    records = Records(tmp_path, PROTOCOL)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("records")
+    records = Records(folder, PROTOCOL)
     for run in RUNS:
         records.add(run)
         records.keep_transcript(run, [{"role": "assistant", "content": f"<b>{run.arm}</b>"}])
     records.close()
-    return tmp_path
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shown(folder: Path) -> str:
+    """The page of all runs: pictures take most of a second to draw."""
+    return page(folder, PROTOCOL, RUNS)
+
+
+@pytest.fixture
+def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("temper_evals.report.page._pictures", lambda _results: [])
 
 
 def without_pictures(text: str) -> str:
     return re.sub(r"<(svg|style|script).*?</\1>", "", text, flags=re.DOTALL)
 
 
-def test_every_figure_of_the_table_is_computed_from_the_records(folder: Path) -> None:
-    cells = re.findall(r"<td>(.*?)</td>", page(folder, PROTOCOL, RUNS).partition("</table>")[0])
+def test_every_figure_of_the_table_is_computed_from_the_records(shown: str) -> None:
+    cells = re.findall(r"<td>(.*?)</td>", shown.partition("</table>")[0])
     assert cells == [cell for row in rows(results_of(RUNS)) for cell in row]
 
 
-def test_other_records_make_other_figures(folder: Path) -> None:
-    def numbers(runs: list[RunRecord]) -> list[str]:
-        return re.findall(r"\d+\.\d+", without_pictures(page(folder, PROTOCOL, runs)))
+def test_other_records_make_other_figures(folder: Path, shown: str) -> None:
+    def numbers(text: str) -> list[str]:
+        return re.findall(r"\d+\.\d+", without_pictures(text))
 
     other = [structs.replace(run, right=True, prompt=7) for run in RUNS]
-    assert numbers(RUNS) == numbers(RUNS)
-    assert numbers(RUNS) != numbers(other)
+    assert numbers(shown) == numbers(page(folder, PROTOCOL, RUNS))
+    assert numbers(shown) != numbers(page(folder, PROTOCOL, other))
 
 
-def test_the_page_needs_no_network(folder: Path) -> None:
-    text = page(folder, PROTOCOL, RUNS)
-    assert not re.findall(r"""(?:src|href)\s*=(?!"data:)|url\(|@import|fetch\(|https?://""", text)
+def test_the_page_needs_no_network(shown: str) -> None:
+    assert not re.findall(r"""(?:src|href)\s*=(?!"data:)|url\(|@import|fetch\(|https?://""", shown)
 
 
+@pytest.mark.usefixtures("nothing_is_drawn")
 def test_every_harm_is_shown_with_both_transcripts_and_nothing_of_it_is_markup(
     folder: Path,
 ) -> None:
@@ -66,6 +78,7 @@ def test_every_harm_is_shown_with_both_transcripts_and_nothing_of_it_is_markup(
     assert "<p>None.</p>" in page(folder, PROTOCOL, unharmed)
 
 
+@pytest.mark.usefixtures("nothing_is_drawn")
 def test_the_page_tells_the_options_and_what_failed(folder: Path) -> None:
     def told(**choice: JsonValue) -> str:
         return page(folder, {**PROTOCOL, "choice": choice}, RUNS)
@@ -78,6 +91,7 @@ def test_the_page_tells_the_options_and_what_failed(folder: Path) -> None:
     assert "n-8b direct: 4 of 4 runs failed, most often with: &lt;404&gt;" in shown
 
 
+@pytest.mark.usefixtures("nothing_is_drawn")
 def test_families_that_are_held_out_are_marked(folder: Path) -> None:
     assert "second author" not in page(folder, PROTOCOL, RUNS)
     theirs = [structs.replace(run, family="travel") for run in RUNS]
@@ -87,6 +101,7 @@ def test_families_that_are_held_out_are_marked(folder: Path) -> None:
     assert "second author" in shown
 
 
+@pytest.mark.usefixtures("nothing_is_drawn")
 def test_what_a_simulated_model_does_not_show_is_said_of_simulated_models(folder: Path) -> None:
     assert "A simulated model supports claims" in page(folder, PROTOCOL, RUNS)
     real = page(folder, PROTOCOL, [structs.replace(run, bed="127.0.0.1:8080") for run in RUNS])

@@ -5,7 +5,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import RefusedText
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
-from proxy.guardrails.rescue.syntaxes.tagged import Element, read_nested, tagged
+from proxy.guardrails.rescue.syntaxes.tagged import Element, read_nested, tagged_syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.scalars import Unreadable
 from tests.fakes.arrivals import attempt, is_linear, outcome, read_syntax, run, scan
@@ -68,7 +68,7 @@ def nested_whole(text: str) -> None:
     list(outcome(read_nested(Cursor(text, is_finished=True), "@", "a", END)))
 
 
-TAGS = tagged("tags", (Element("<c ", "</c>", ("<p ",), "</p>"),), {"<w>": "</w>"})
+TAGS = tagged_syntax("tags", (Element("<c ", "</c>", ("<p ",), "</p>"),), {"<w>": "</w>"})
 
 
 @pytest.mark.parametrize("head", ["f", '"f"', "'f'", ' "f" ', 'f id="1" x:y="2"'])

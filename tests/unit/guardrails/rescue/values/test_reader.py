@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.syntax import NoCall
+from proxy.guardrails.rescue.values import reader
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import (
     DEPTH_LIMIT,
@@ -17,7 +18,7 @@ from proxy.guardrails.rescue.values.reader import (
     read_value,
     read_whole,
 )
-from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Value, ValueProblem
+from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Value
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
 
 
@@ -73,7 +74,7 @@ def value_in(text: str) -> Value | Unreadable:
     """Read one value behind which nothing may stand, at every chunking and whole."""
     result, rest = attempt(lambda cursor: read_value(cursor), text)
     if isinstance(result, Value) and rest.strip():
-        result = Unreadable(ValueProblem.UNEXPECTED)
+        result = Unreadable("unexpected")
     assert read_whole(text) == result
     return result
 
@@ -192,7 +193,7 @@ def test_closing_brackets_may_be_missing_at_the_end(text: str, value: JsonValue)
     ],
 )
 def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
-    assert value_in(text) == Unreadable(ValueProblem.CUT_OFF)
+    assert value_in(text) == Unreadable("cut_off")
 
 
 @pytest.mark.parametrize(
@@ -234,28 +235,31 @@ def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
     ],
 )
 def test_what_is_no_value_is_refused(text: str) -> None:
-    assert value_in(text) == Unreadable(ValueProblem.UNEXPECTED)
+    assert value_in(text) == Unreadable("unexpected")
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "limit"),
     [
-        f"[{'1,' * 200_000}]",
-        f"[{'[],' * 100_000}]",
-        f"[{'x y,' * 200_000}]",
-        f"{{{'a:1,' * 200_000}}}",
-        f"[{'[1.5 ,x],' * 100_000}]",
+        (f"[{'1,' * 200_000}]", 100_000),
+        # what is read one by one takes seconds up to that limit
+        (f"[{'[],' * 1000}]", 1000),
+        (f"[{'x y,' * 2000}]", 1000),
+        (f"{{{'a:1,' * 2000}}}", 1000),
+        (f"[{'[1.5 ,x],' * 1000}]", 1000),
     ],
 )
-def test_size_has_a_limit(text: str) -> None:
+def test_size_has_a_limit(text: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_SIZE_LIMIT", limit)
+
     def read_in(pieces: list[str]) -> Value | Unreadable | NoCall:
         cursor = Cursor()
         reading = read_value(cursor, None, Style(has_bare_text=True))
         return run(cursor, outcome(reading), pieces)[0]
 
-    assert read_in([text]) == Unreadable(ValueProblem.TOO_LONG)
+    assert read_in([text]) == Unreadable("too_long")
     assert read_in([text[place : place + 999] for place in range(0, len(text), 999)]) == Unreadable(
-        ValueProblem.TOO_LONG
+        "too_long"
     )
 
 
@@ -267,13 +271,13 @@ def test_no_length_of_text_is_too_large() -> None:
 def test_depth_has_a_limit() -> None:
     deep = "[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT
     assert isinstance(read_whole(deep), Value)
-    assert read_whole(f"[{deep}]") == Unreadable(ValueProblem.TOO_DEEP)
-    assert read_whole("{a:" * 100_000) == Unreadable(ValueProblem.TOO_DEEP)
+    assert read_whole(f"[{deep}]") == Unreadable("too_deep")
+    assert read_whole("{a:" * 100_000) == Unreadable("too_deep")
 
 
 @pytest.mark.parametrize("number", ["9" * 1001, "1e999", "[1e999]", "-" + "9" * 5000])
 def test_numbers_that_no_one_can_hold_are_refused(number: str) -> None:
-    assert read_whole(number) == Unreadable(ValueProblem.TOO_LONG)
+    assert read_whole(number) == Unreadable("too_long")
 
 
 class Witness:
@@ -311,7 +315,7 @@ def test_a_watcher_hears_every_member_in_order() -> None:
 
 def test_a_watcher_can_end_the_reading_before_the_value() -> None:
     result = attempt(lambda cursor: read_value(cursor, Witness("b")), '{"a": 1, "b": [1]}')
-    assert result == (Unreadable(ValueProblem.UNWANTED), "[1]}")
+    assert result == (Unreadable("unwanted"), "[1]}")
 
 
 @pytest.mark.parametrize(
@@ -436,14 +440,14 @@ def test_of_two_values_of_one_member_none_is_chosen(count: int, second: str) -> 
         f'{{{others}"k": 1, {second}, "z": 1}}',
         f'{{"in": [{{"k": 1, {others}{second}}}, {others and "1"}], "z": 1}}',
     ):
-        assert value_in(text) == Unreadable(ValueProblem.UNEXPECTED)
+        assert value_in(text) == Unreadable("unexpected")
     keywords = "".join(f"o{number}={number}, " for number in range(count))
-    assert styled(f"(k=1, {keywords}k=2)", PYTHON)[0] == Unreadable(ValueProblem.UNEXPECTED)
+    assert styled(f"(k=1, {keywords}k=2)", PYTHON)[0] == Unreadable("unexpected")
 
 
 def test_many_items_do_not_hide_the_limit_of_depth() -> None:
     deep = f"{'[' * (DEPTH_LIMIT - 1)}{'[[]],' * MANY}"
-    assert read_whole(deep) == Unreadable(ValueProblem.TOO_DEEP)
+    assert read_whole(deep) == Unreadable("too_deep")
 
 
 def test_a_watcher_hears_of_every_one_of_many_members() -> None:
@@ -489,7 +493,7 @@ def test_work_is_linear_for_endless_lists(unit: str) -> None:
     ],
 )
 def test_a_string_that_may_go_on_behind_its_end_is_refused(text: str) -> None:
-    assert value_in(text) == Unreadable(ValueProblem.UNEXPECTED)
+    assert value_in(text) == Unreadable("unexpected")
 
 
 def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
@@ -497,9 +501,9 @@ def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
     good = Value({"a": 'a 5" disk'}, is_strict=False)
     assert value_in(text) == good
     assert styled(f"{text}</tool_call>", PYTHON) == (good, "</tool_call>")
-    assert styled(f"{text} so", PYTHON) == (Unreadable(ValueProblem.UNEXPECTED), " so")
+    assert styled(f"{text} so", PYTHON) == (Unreadable("unexpected"), " so")
     paired = '{"a": "say "no""}'
-    assert styled(f'{paired} so"}}', PYTHON) == (Unreadable(ValueProblem.UNEXPECTED), ' so"}')
+    assert styled(f'{paired} so"}}', PYTHON) == (Unreadable("unexpected"), ' so"}')
 
 
 def test_digits_behind_a_zero_are_text_in_python() -> None:
