@@ -238,6 +238,7 @@ class ReplyReader:
         for finding in found:
             if self._late:
                 self._late.append(finding)
+                self._stop_repeating(finding)
             else:
                 heard += self._hear_finding(finding)
         return heard
@@ -345,10 +346,20 @@ class ReplyReader:
                 self.calls.append(call)
         return heard
 
+    def _stop_repeating(self, last: Finding) -> None:
+        """Read no further behind one call too many of a kind: its writer knows no end."""
+        if not isinstance(last, findings.FoundCalls):
+            return
+        late = (one for one in self._late if isinstance(one, findings.FoundCalls))
+        calls = [call for one in late for call in one.calls]
+        if calls.count(calls[-1]) > _MOST_SAME:
+            self._splitter = EndedSplitter()
+            self._scanner = Scanner((), ())
+
     def _is_repeated(self, call: WrittenCall) -> bool:
         """Return whether a call is one too many of its kind, or stands behind such a one.
 
-        They count as one, and end the reply: who writes the same call again and again knows no end.
+        They count as one.
         """
         if _REPEATED in self._facts:
             return True
@@ -357,8 +368,6 @@ class ReplyReader:
         behind = self.calls.index(call) + 1
         self.calls[behind:] = (one for one in self.calls[behind:] if one != call)
         self._facts.append(_REPEATED)
-        self._splitter = EndedSplitter()
-        self._scanner = Scanner((), ())
         return True
 
     def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
