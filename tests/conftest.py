@@ -46,6 +46,7 @@ def pytest_collection_finish() -> None:
     """Look for garbage again, but no longer in what was there before the first test."""
     gc.freeze()
     gc.enable()
+    gc.set_threshold(20_000, 20, 20)  # tests make much that soon goes by itself
 
 
 MOST_PROCESSES = 4  # more would wait for each other's servers and memory

@@ -301,7 +301,7 @@ def test_a_schema_that_the_server_refuses_does_not_fail_the_request(url: str) ->
 
 
 def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
-    """The second attempt's prompt begins with the first one's, so most of it is cached."""
+    """A later attempt's prompt begins with the one before it, so as much of it is cached."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
         raw = client.chat.completions.with_raw_response.create(
             model="any",
@@ -314,7 +314,9 @@ def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
     assert usage is not None
     assert usage.prompt_tokens_details is not None
     cached = usage.prompt_tokens_details.cached_tokens or 0
-    assert cached > usage.prompt_tokens * 0.8
+    sums = (usage.model_extra or {})["temper"]
+    before = sums["prompt_tokens"] - usage.prompt_tokens  # of the two attempts before
+    assert usage.prompt_tokens > cached >= before / 2
 
 
 async def until(is_so: Callable[[list[bool]], bool], server: RunningServer) -> float:

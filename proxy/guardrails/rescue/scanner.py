@@ -44,6 +44,7 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 _PATIENCE = 500
 _TIRING = 1_024
 _GAVE_UP = -1
+_PIECE = 4_096  # characters of a long text that are read at once: an attempt copies what is there
 _NOTHING = Literals(())
 
 
@@ -74,9 +75,10 @@ class Scanner:
         if self._is_plain(text):
             self._record.say(text)
             return self._record.report.take()
-        self._cursor.feed(text)
-        while self._step():
-            pass
+        for start in range(0, len(text), _PIECE):
+            self._cursor.feed(text[start : start + _PIECE])
+            while self._step():
+                pass
         return self._record.report.take()
 
     def take_space(self) -> str:

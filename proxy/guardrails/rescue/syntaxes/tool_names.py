@@ -32,6 +32,7 @@ from proxy.guardrails.rescue.values.tag_values import unescape_entities
 _TAG = "<tool_call>"
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
+_MOST_NAMES = 300  # with more, to prepare what is looked for takes longer than others should wait
 
 
 def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
@@ -102,14 +103,10 @@ def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
     )
 
 
-def headed_json(names: Sequence[str]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of a message with the name for its header and Inkling's call in it."""
-    first = tuple(f"{name}{mark}" for name in names for mark in INKLING.openings)
-    later = tuple(f"<|message_model|>{opening}" for opening in first)
-    return (
-        Syntax("headed_json", later, INKLING.read),
-        Syntax("headed_json_at_start", first, INKLING.read, "reply_start"),
-    )
+def headed_json(names: Sequence[str]) -> Syntax:
+    """Return the syntax of a message with the name for its header and Inkling's call in it."""
+    openings = (f"<|message_model|>{name}{INKLING.openings[0]}" for name in names)
+    return Syntax("headed_json", tuple(openings), INKLING.read)
 
 
 def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
@@ -264,6 +261,8 @@ def tool_words(names: Sequence[str]) -> Syntax:
         name = opening + rest
         if name not in names:
             raise NoCall
+        if (yield from cursor.literal(INKLING.openings[0])):
+            return (yield from INKLING.read(cursor, INKLING.openings[0]))
 
         def passes_next(cursor: Cursor) -> Waiting[str]:
             nonlocal name
@@ -291,7 +290,12 @@ def _read_behind_name(cursor: Cursor, name: str) -> Reading:
 
 
 def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
-    """Return the syntaxes that can be read only where these tools are offered."""
+    """Return the syntaxes that can be read only where these tools are offered.
+
+    There are none for more tools than anybody offers for a purpose: the marked ones are left.
+    """
+    if len(tools) > _MOST_NAMES:
+        return ()
     readable = [tool for tool in tools if _READABLE_NAME.fullmatch(tool.name)]
     demanding = tuple(tool.name for tool in readable if _demands(tool))
     return _syntaxes(tuple((tool.name, keys_of(tool)) for tool in readable), demanding)
@@ -312,7 +316,7 @@ def _syntaxes(
             *tool_arguments(names),
             *tool_recipients(names),
             *headed_tags(names),
-            *headed_json(names),
+            headed_json(names),
             tool_pairs(dict(tools)),
         ),
         *inline,

@@ -381,3 +381,9 @@ def test_the_scanner_finds_them_where_they_count(text: str, count: int) -> None:
     nothing: tuple[Syntax, ...] = ()
     found = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
     assert len(calls_found(found)) == count
+
+
+def test_more_tools_than_anybody_offers_for_a_purpose_have_no_syntaxes_of_their_own() -> None:
+    tools = [make_tool(f"look_{number}", {"type": "object"}) for number in range(301)]
+    assert syntaxes_for(tools) == ()
+    assert syntaxes_for(tools[1:]) != ()
