@@ -32,6 +32,7 @@ FILES = {
     "Dockerfile",
     "LICENSE",
     "README.md",
+    "SECURITY.md",
     "docker-compose.yml",
     "mkdocs.yml",
     "pyproject.toml",

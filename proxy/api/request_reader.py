@@ -19,10 +19,9 @@ from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.observers import Observers
 from proxy.observability.record import CHAT_DIALECT, CLIENT_LEFT
 from proxy.observability.trace_context import state_of, trace_of
+from proxy.serving.request_preparation import LARGE
 
 Decoded = TypeVar("Decoded")
-
-_LARGE = 2**20  # bytes
 
 # passthrough paths: the field that the model reads, and whether the answer can be a stream
 PASSED_ON = MappingProxyType(
@@ -62,7 +61,7 @@ class RequestReader:
         """
         is_here = connection.has_whole_body
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
-        takes_long = len(body) > _LARGE or any(each in body for each in self.references)
+        takes_long = len(body) > LARGE or any(each in body for each in self.references)
         return await asyncio.to_thread(decode, body) if takes_long else decode(body)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:

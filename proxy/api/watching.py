@@ -96,17 +96,16 @@ class Watching:
 
     async def feed(self) -> AsyncGenerator[bytes, None]:
         """Stream events until whoever watches has gone."""
-        with self._count_watcher():
-            state = self.state()
-            watcher = Watcher(self, state)
-            yield _event("state", state)
-            while True:
-                await asyncio.sleep(self.pause)
-                if events := watcher.news():
-                    yield events
+        state = self.state()
+        watcher = Watcher(self, state)
+        yield _event("state", state)
+        while True:
+            await asyncio.sleep(self.pause)
+            if events := watcher.news():
+                yield events
 
     @contextmanager
-    def _count_watcher(self) -> Generator[None, None, None]:
+    def count_watcher(self) -> Generator[None, None, None]:
         """Look at the models from time to time while anybody watches."""
         self._watchers += 1
         if self._looking is None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar, cast
 
+from msgspec.structs import replace
+
 from proxy.backends.capabilities import (
     Capability,
     Lacks,
@@ -38,10 +40,13 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
+    ReasoningDelta,
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
     ReplyUnreadable,
+    TextDelta,
+    ToolCallArgumentsDelta,
 )
 from proxy.conversation.requests import Question
 from proxy.dialects.lenient_json import as_text
@@ -158,6 +163,11 @@ class PieceReading(Generic[Piece]):
         return False
 
 
+_TEXTS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
+_MANY = 256  # events at once
+_LONG = 16_384  # characters of one event; more takes so long to read that others would notice
+
+
 class HttpBackend(ABC):
     """An engine at an address; a subclass knows its language."""
 
@@ -217,30 +227,32 @@ class HttpBackend(ABC):
     async def ask(
         self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        attempt = await self._put(question, self.lacks(question.request.model))
-        while True:
+        lacks = self.lacks(question.request.model)
+        attempt: OutgoingQuestion | ReplyUnreadable = await self._put(question, lacks)
+        while not isinstance(attempt, ReplyUnreadable):
             try:
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
                 ) as answer:
                     reading = await self._begin(answer, sink)
-                    while True:
+                    events: list[ReplyEvent] = []
+                    end, may_be_long = None, False
+                    while end is None:
                         events, end = self._read(answer, reading, await answer.next_chunk())
-                        if events:
-                            attempt.has_begun = attempt.has_begun or _says_something(events)
+                        attempt.has_begun = attempt.has_begun or _says_something(events)
+                        if may_be_long and events:
+                            async for few in _gradually(events):
+                                yield few
+                        elif events:
                             yield events
-                        if end is not None:
-                            break
+                        may_be_long = not events  # behind chunks that completed nothing
                     if not (events and events[-1] is end):
                         yield await _last(answer, end)
                     return
             except BackendFailed as error:
                 changed = await self._without_refused(question, attempt, error)
-                again = changed or await self.recover(attempt, error)
-            if isinstance(again, ReplyUnreadable):
-                yield (again,)
-                return
-            attempt = again
+                attempt = changed or await self.recover(attempt, error)
+        yield (attempt,)
 
     async def _put(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
         attempt = await self.prepare(without(question, lacks), lacks)
@@ -438,6 +450,25 @@ def _hand_on(reading: ReplyDecoder, sink: EventSink, chunk: bytes) -> bool:
 
 def _says_something(events: Sequence[ReplyEvent]) -> bool:
     return not all(isinstance(event, ReplyStarted | PromptProgress) for event in events)
+
+
+async def _gradually(events: list[ReplyEvent]) -> ReplyEvents:
+    """Cut events so that others are served between them, where they are many or very long."""
+    if len(events) <= _MANY and not any(map(_is_long, events)):
+        yield events
+        return
+    for event in events:
+        if isinstance(event, _TEXTS) and _is_long(event):
+            for start in range(0, len(event.text), _LONG):
+                yield [replace(event, text=event.text[start : start + _LONG])]
+                await asyncio.sleep(0)
+        else:
+            yield [event]
+            await asyncio.sleep(0)
+
+
+def _is_long(event: ReplyEvent) -> bool:
+    return isinstance(event, _TEXTS) and len(event.text) > _LONG
 
 
 def _redact(lines: bytes, confidential: Confidential) -> bytes:

@@ -1,7 +1,8 @@
 """In which order a client wants tools to be called, and what nobody could keep of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +44,34 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
         "terminal_tools": rules.terminal_tools,
     }
     for member, listed in lists.items():
+        seen: set[object] = set()
         for position, one in enumerate(listed):
-            if one in listed[:position]:
+            if one in seen:
                 yield f"{member}.{position}", "it is listed twice"
-    before = {name: list(rules.required_steps) for name in rules.terminal_tools}
-    for rule in rules.prerequisites:
-        before.setdefault(rule.tool, []).append(rule.needs)
+            seen.add(one)
+    circle = _find_circle(rules)
     for place, name in rules.tools():
-        if not place.endswith(".needs") and (circle := _circle(name, before)):
-            yield place, f"nobody can call {circle[0]!r}: {' needs '.join(circle)}"
+        if name in circle and not place.endswith(".needs"):
+            at = circle.index(name)
+            way = " needs ".join((*circle[at:], *circle[:at], name))
+            yield place, f"nobody can call {name!r}: {way}"
             return  # the others of the circle are in it by its fault
 
 
-def _circle(name: str, before: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """Return the way from a tool through all that has to be called before it, back to the tool."""
-    ways: list[tuple[str, ...]] = [(name,)]
-    seen: set[str] = set()
-    while ways:
-        way = ways.pop(0)
-        for needed in before.get(way[-1], ()):
-            if needed == name:
-                return (*way, name)
-            if needed not in seen:
-                seen.add(needed)
-                ways.append((*way, needed))
-    return ()
+def _find_circle(rules: Workflow) -> list[str]:
+    """Return tools of which each has to be called before the one before it; [] if there are none.
+
+    That every terminal tool needs every step is put as one node between them.
+    """
+    order: TopologicalSorter[str | None] = TopologicalSorter()
+    order.add(None, *rules.required_steps)
+    for name in rules.terminal_tools:
+        order.add(name, None)
+    for rule in rules.prerequisites:
+        order.add(rule.tool, rule.needs)
+    try:
+        order.prepare()
+    except CycleError as error:
+        circle: list[str | None] = error.args[1]
+        return [name for name in reversed(circle[1:]) if name is not None]
+    return []

@@ -109,6 +109,7 @@ class ForeignHistory:
     def __init__(self, *, joins_system: bool = False) -> None:
         self._joins_system = joins_system
         self.entries: list[HistoryEntry] = []
+        self._growing: tuple[HistoryEntry, list[Part]] | None = None
 
     def add_system(self, texts: Sequence[JsonText], role: str = "system") -> None:
         """Add what the system, or the developer, says: at the start, or amid the conversation."""
@@ -150,7 +151,11 @@ class ForeignHistory:
 
     def _add_to_last(self, texts: list[JsonText]) -> None:
         last = self.entries[-1]
-        self.entries[-1] = replace(last, parts=[*last.parts, *texts], _written=None)
+        if self._growing is None or self._growing[0] is not last:
+            parts = [*last.parts]
+            self._growing = replace(last, parts=parts, _written=None), parts
+            self.entries[-1] = self._growing[0]
+        self._growing[1].extend(texts)
 
     def _remind(self, last: HistoryEntry, texts: list[JsonText]) -> None:
         if not texts:

@@ -60,7 +60,7 @@ def workflow_in(
     rules = workflow_of(options.workflow)
     for place, problem in contradictions(rules):
         raise InvalidRequest(f"These rules cannot be kept: {problem}.", f"{_MEMBER}.{place}")
-    offered = [tool.name for tool in tools]
+    offered = dict.fromkeys(tool.name for tool in tools)
     called = {call.name for message in messages for call in message.calls}
     for place, name in rules.tools():
         if offered and name not in called:

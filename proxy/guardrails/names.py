@@ -33,10 +33,17 @@ def find_name(written: str, names: Collection[str]) -> str | None:
     if written in names:
         return written
     for meant in _meanings(written):
-        wanted = _words(meant)
-        if fitting := [name for name in names if name == meant or _words(name) == wanted]:
+        if fitting := _by_words(tuple(names)).get(_words(meant)):
             return fitting[0] if len(fitting) == 1 else None
     return None
+
+
+@lru_cache(maxsize=16)
+def _by_words(names: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        found.setdefault(_words(name), []).append(name)
+    return found
 
 
 @lru_cache(maxsize=1024)

@@ -1,9 +1,11 @@
 """From a request that was read to the turn that answers it: addressed, planned and fitted."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 
 from msgspec import structs
@@ -30,6 +32,9 @@ _MODE = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 
 Choice = TypeVar("Choice", bound=Enum)
+Made = TypeVar("Made")
+
+LARGE = 2**17  # bytes of a request: what is made of it takes so long that others would notice
 
 MOST_SHORTENINGS = 8  # of one prompt; each gives up much more than the one before
 
@@ -93,7 +98,8 @@ class RequestPreparation:
         if not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
-        plan = plan_request(request, structs.replace(policy, quirks=known.quirks, workflow=rules))
+        terms = structs.replace(policy, quirks=known.quirks, workflow=rules)
+        plan = await _beside_others(request, partial(plan_request, request, terms))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if noted:
             plan = structs.replace(plan, facts=(*plan.facts, *noted))
@@ -135,7 +141,8 @@ class RequestPreparation:
             prepared.plan, prepared.known, prepared.headers, prepared.mode
         )
         new_id = prepared.answering.new_call_id
-        return begin(prepared.plan, new_id, may_retry, fitted, is_last=is_last)
+        making = partial(begin, prepared.plan, new_id, may_retry, fitted, is_last=is_last)
+        return await _beside_others(prepared.plan.request, making)
 
     async def shorter(
         self,
@@ -185,3 +192,9 @@ def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
     except ValueError:
         known = ", ".join(str(one.value) for one in kind)
         raise InvalidRequest(f"use one of: {known}", header) from None
+
+
+async def _beside_others(request: Request, make: Callable[[], Made]) -> Made:
+    """Make something of a request; of a large one in a thread, so that others are served."""
+    is_large = sum(map(len, request.fields.values())) > LARGE
+    return await asyncio.to_thread(make) if is_large else make()

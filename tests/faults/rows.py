@@ -91,6 +91,11 @@ ROWS = (
         ("F39", "addresses in image_url", "never fetched, 400"),
         ("F40", "secrets", "in no log, error, metric, trace"),
         ("F41", "control characters in names and arguments", "escaped in logs"),
+        (
+            "F80",
+            "as many messages, items, parts, blocks, calls or tools as a body holds",
+            "linear work for each of them; a large body is read in a thread",
+        ),
     ),
     *_rows(
         "Tool calls under attack",
@@ -111,6 +116,11 @@ ROWS = (
             "F60",
             "call that breaks after a part of it was shown",
             "completed as it began, else `length` or an error event; never half a call to run",
+        ),
+        (
+            "F81",
+            "floods of members, items, levels, tags and calls, in text and in arguments",
+            "linear work within a budget, and others are served in between",
         ),
     ),
     *_rows(

@@ -193,6 +193,22 @@ async def test_the_seventeenth_watcher_is_sent_away_until_another_one_leaves() -
         assert status == 200
 
 
+async def test_of_many_watchers_that_come_at_once_no_more_than_the_bound_are_let_in() -> None:
+    async with temper(observers=watched()) as front, AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(PATIENCE_SECONDS))
+        opening = [front.client.stream("GET", "/ui/api/events") for _ in range(3 * MOST_WATCHERS)]
+        answers = await asyncio.gather(*map(stack.enter_async_context, opening))
+        assert [answer.status_code for answer in answers].count(200) == MOST_WATCHERS
+
+
+async def test_what_a_page_of_another_site_reads_without_asking_is_refused() -> None:
+    async with temper(observers=watched()) as front:
+        status, body = await asked(front, "state", **{"sec-fetch-site": "cross-site"})
+        assert (status, code_of(body)) == (403, "foreign_origin")
+        status, _ = await asked(front, "state", **{"sec-fetch-site": "same-origin"})
+        assert status == 200
+
+
 @pytest.mark.parametrize("script", [SILENT, TALKING], ids=["silent", "talking"])
 async def test_a_request_is_ended_and_its_slot_is_free(script: Script, *, stream: bool) -> None:
     serving = ServerOptions(parallel=1)

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Depends
 from sse_starlette import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from proxy.api.errors import dashboard_problem, error_response
 from proxy.api.request_reader import BodyLimits, read_body
@@ -142,11 +143,7 @@ class Dashboard:
         return _document(self.watching.state())
 
     async def events(self, request: Request) -> Response:
-        if self.watching.is_full:
-            return _refusal(request, "too_many_watchers")
-        return EventSourceResponse(
-            self.watching.feed(), headers=_DATA, sep="\n", ping=_PING_SECONDS
-        )
+        return _Feed(self.watching, _refusal(request, "too_many_watchers"))
 
     async def requests(self, request: Request) -> Response:
         limit, before = (request.query_params.get(one, "") for one in ("limit", "before"))
@@ -226,8 +223,31 @@ class Dashboard:
         return Response(answer.document, headers=_DATA, media_type="application/json")
 
 
+class _Feed(Response):
+    """The feed, or the `refusal` where too many watch; it is counted when it is let in."""
+
+    def __init__(self, watching: Watching, refusal: Response) -> None:
+        super().__init__()
+        self._watching = watching
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watching = self._watching
+        if watching.is_full:
+            await self._refusal(scope, receive, send)
+            return
+        with watching.count_watcher():
+            feed = EventSourceResponse(watching.feed(), headers=_DATA, sep="\n", ping=_PING_SECONDS)
+            await feed(scope, receive, send)
+
+
 def _is_foreign(request: Request) -> bool:
-    """Whether a page of another origin asks, even one that may use the API."""
+    """Whether a page of another origin asks, even one that may use the API.
+
+    Browsers send no origin with what a page reads without asking, but say that it is another site.
+    """
+    if request.headers.get("sec-fetch-site") == "cross-site":
+        return True
     origin = request.headers.get("origin", "")
     return bool(origin) and urlsplit(origin).netloc.lower() != request.headers.get("host", "")
 

@@ -4,6 +4,7 @@ Clients get a sentence about the first thing that is wrong; backends are read as
 be without guessing.
 """
 
+from collections.abc import Collection
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -121,23 +122,24 @@ ReadChoice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
 
 def read_choice(wanted: Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
     """Read a choice among these tools; raises `InvalidRequest` for one that they do not leave."""
-    choice = wanted or "auto"
+    choice, names = wanted or "auto", [tool.name for tool in tools]
     if not tools and choice not in ("auto", "none"):
         raise InvalidRequest("It asks for a tool call, but `tools` is empty.", _PARAM)
     match choice:
         case ChosenTool():
-            return NamedTool(_name_in(choice, tools, _PARAM)), None
+            return NamedTool(_name_in(choice, names, _PARAM)), None
         case SeveralTools(allowed_tools=some):
             param = f"{_PARAM}.allowed_tools.tools"
-            names = [
-                _name_in(one, tools, f"{param}.{place}") for place, one in enumerate(some.tools)
+            known = dict.fromkeys(names)
+            allowed = [
+                _name_in(one, known, f"{param}.{place}") for place, one in enumerate(some.tools)
             ]
-            return ToolUse(some.mode), frozenset(names)
+            return ToolUse(some.mode), frozenset(allowed)
         case _:
             return ToolUse(choice), None
 
 
-def _name_in(choice: ChosenTool, tools: tuple[Tool, ...], param: str) -> str:
+def _name_in(choice: ChosenTool, offered: Collection[str], param: str) -> str:
     name = choice.function.name
-    check_offered(name, [tool.name for tool in tools], f"{param}.function.name")
+    check_offered(name, offered, f"{param}.function.name")
     return name

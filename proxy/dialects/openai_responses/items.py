@@ -69,6 +69,7 @@ class ItemReader:
         self._facts = facts
         self._history = ForeignHistory()
         self._said: list[_Item] = []
+        self._has_spoken = False  # more than thoughts
 
     def instruct(self, instructions: JsonText) -> None:
         self._history.add_system([instructions])
@@ -85,9 +86,10 @@ class ItemReader:
         self._facts += found.facts
         if found.spoken is not None:
             # a call goes on with any message, and everything else with thoughts only
-            if not found.spoken.calls and not all(one.is_thought for one in self._said):
+            if self._has_spoken and not found.spoken.calls:
                 self._end_saying()
             self._said.append(found)
+            self._has_spoken |= not found.is_thought
         elif found.entries:
             self._end_saying()
             self._history.extend(found.entries)
@@ -121,13 +123,14 @@ class ItemReader:
 
     def _end_saying(self) -> None:
         """Make one message of what the assistant says in a row."""
-        said, self._said = self._said, []
+        said, has_spoken = self._said, self._has_spoken
+        self._said, self._has_spoken = [], False
         if len(said) == 1:
             self._history.extend(said[0].entries)
             return
         entries = [item.spoken for item in said if item.spoken is not None]
         thoughts = [text for one in entries for text in one.thoughts]
-        if thoughts or not all(item.is_thought for item in said):
+        if thoughts or has_spoken:
             parts = [part for one in entries for part in one.parts]
             calls = [call for one in entries for call in one.calls]
             self._history.add_assistant(parts, thoughts, calls)

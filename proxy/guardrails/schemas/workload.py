@@ -10,7 +10,7 @@ It knows JSON schema's keywords and no validator, and judges no value.
 # remembers and skips is not counted on.
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
@@ -105,30 +105,48 @@ class _Walk:
 
     def counts(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether there is enough for all checks of a value and of what is within it."""
-        rest = [(value, self._checks({self._graph.number_of(start): 1}, 0))]
-        while rest and self._left >= 0:
-            item, checks = rest.pop()
+        for item, checks, _ in self._places(value, start):
             self._left -= checks.total
             if checks.names is not None:
                 self._left -= checks.names.total * _size(item)
-            if checks.counts:
-                rest += [(one, self._inner(checks, kind, at)) for kind, at, one in _parts(item)]
-        return self._left >= 0
+            if self._left < 0:
+                return False
+        return True
 
     def lists(self, value: JsonValue, start: JsonValue) -> bool:
         """Whether there is enough for a copy of each place for each error at and around it."""
-        rest = [(value, self._checks({self._graph.number_of(start): 1}, 0), 0)]
-        while rest and self._left >= 0:
-            item, checks, copies = rest.pop()
+        copies = [0]  # of what stands at each level around a place
+        for item, checks, depth in self._places(value, start):
             errors = checks.errors
             if checks.names is not None:
                 errors += checks.names.errors * _size(item)
-            copies += errors * (1 + checks.unions)
-            self._left -= copies + errors * _COPIES_AN_ERROR
-            if self._left >= 0:
-                for kind, at, one in _parts(item):
-                    rest.append((one, self._inner(checks, kind, at), copies))
-        return self._left >= 0
+            del copies[depth + 1 :]
+            copies.append(copies[depth] + errors * (1 + checks.unions))
+            self._left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
+            if self._left < 0:
+                return False
+        return True
+
+    def _places(
+        self, value: JsonValue, start: JsonValue
+    ) -> Iterator[tuple[JsonValue, _Checks, int]]:
+        """Yield each place within a value, what checks it, and its depth, one after the other.
+
+        Whoever has seen enough need not wait until all places are listed.
+        """
+        top = self._checks({self._graph.number_of(start): 1}, 0)
+        yield value, top, 0
+        rest = [(top, _parts(value))]
+        while rest:
+            checks, parts = rest[-1]
+            if (part := next(parts, None)) is None:
+                rest.pop()
+                continue
+            kind, at, item = part
+            inner = self._inner(checks, kind, at)
+            yield item, inner, len(rest)
+            if isinstance(item, dict | list):
+                rest.append((inner, _parts(item)))
 
     def _inner(self, checks: _Checks, kind: Kind, at: Label) -> _Checks:
         label = at if at in checks.labels else None
@@ -179,12 +197,13 @@ class _Walk:
         )
 
 
-def _parts(value: JsonValue) -> list[tuple[Kind, Label, JsonValue]]:
+def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
     if isinstance(value, dict):
-        return [("member", name, one) for name, one in value.items()]
-    if isinstance(value, list):
-        return [("item", number, one) for number, one in enumerate(value)]
-    return []
+        for name, one in value.items():
+            yield "member", name, one
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield "item", number, one
 
 
 def _size(value: JsonValue) -> int:

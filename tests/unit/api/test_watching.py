@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -78,10 +78,17 @@ def phases(rows: JsonValue) -> list[JsonValue]:
     return [row["phase"] for row in rows if isinstance(row, dict)]
 
 
+@asynccontextmanager
+async def watch(watched: Watching) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
+    with watched.count_watcher():
+        async with aclosing(watched.feed()) as feed:
+            yield feed
+
+
 async def test_the_feed_begins_with_the_state_and_goes_on_with_what_changes() -> None:
     now = [0.0]
     board = Board(clock=lambda: now[0])
-    async with aclosing(watching(board).feed()) as feed:
+    async with watch(watching(board)) as feed:
         ((name, state),) = await heard(feed)
         assert (name, state["version"], state["workers"], state["requests"]) == (
             "state",
@@ -109,7 +116,7 @@ async def test_the_feed_begins_with_the_state_and_goes_on_with_what_changes() ->
 
 async def test_a_watcher_that_has_missed_rows_gets_the_state_anew() -> None:
     board = Board(2)
-    async with aclosing(watching(board).feed()) as feed:
+    async with watch(watching(board)) as feed:
         await heard(feed)
         for _ in range(5):
             finish(asking(board))
@@ -121,7 +128,7 @@ async def test_a_watcher_that_has_missed_rows_gets_the_state_anew() -> None:
 async def test_a_flood_is_told_as_a_state_each_second_with_all_that_live() -> None:
     now = [0.0]
     board = Board(clock=lambda: now[0])
-    async with aclosing(watching(board, pause=0.0).feed()) as feed:
+    async with watch(watching(board, pause=0.0)) as feed:
         await heard(feed)
         asking(board)  # and gets no answer
         for _ in range(250):  # of which one batch has no room
@@ -150,7 +157,7 @@ async def test_what_other_workers_count_is_told_though_nothing_happens_here(
     services = ServerOptions().alone(ScriptedBackend())
     watched = Watching(board, services, about, shared=shared, pause=0.0)
     finish(asking(board))
-    async with aclosing(watched.feed()) as feed:
+    async with watch(watched) as feed:
         state = (await heard(feed))[0][1]
         assert (state["worker"], state["workers"], requests_in(state)) == (2, 2, 1)
         finish(asking(other))
@@ -168,7 +175,7 @@ def requests_in(told: JsonObject) -> JsonValue:
 async def test_models_are_looked_at_only_while_somebody_watches() -> None:
     backend = ScriptedBackend(description=Description(("tiny",), slots=2, window=1000))
     watched = watching(Board(), backend)
-    async with aclosing(watched.feed()) as feed:
+    async with watch(watched) as feed:
         state = (await heard(feed))[0][1]
         (card,) = state["models"] if isinstance(state["models"], list) else []
         assert isinstance(card, dict)
@@ -205,17 +212,14 @@ async def test_the_share_of_the_room_is_that_of_running_requests() -> None:
 
 async def test_no_more_than_so_many_may_watch() -> None:
     watched = watching(Board())
-    seen: list[bool] = []
-    feeds = [watched.feed() for _ in range(MOST_WATCHERS)]
-    for feed in feeds:
+    with ExitStack() as others:
+        for _ in range(MOST_WATCHERS - 1):
+            others.enter_context(watched.count_watcher())
+        seen = [watched.is_full]
+        with watched.count_watcher():
+            seen.append(watched.is_full)
         seen.append(watched.is_full)
-        await anext(feed)
-    seen.append(watched.is_full)
-    await feeds[0].aclose()
-    seen.append(watched.is_full)
-    assert seen == [False] * MOST_WATCHERS + [True, False]
-    for feed in feeds[1:]:
-        await feed.aclose()
+    assert seen == [False, True, False]
 
 
 async def test_tool_servers_and_calls_that_wait_are_told_when_they_change() -> None:
@@ -226,7 +230,7 @@ async def test_tool_servers_and_calls_that_wait_are_told_when_they_change() -> N
     (tool,) = source.offers["fake"] or ()
     waiting = asyncio.create_task(hosting.confirmations.ask(tool, {"a": 1}, Requester(), 300.0))
     await asyncio.sleep(0)
-    async with aclosing(watched.feed()) as feed:
+    async with watch(watched) as feed:
         state = (await heard(feed))[0][1]
         (call,) = listed(state["confirmations"])
         assert (call["tool"], call["arguments"]) == ("drop", '{\n  "a": 1\n}')

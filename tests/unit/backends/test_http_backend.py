@@ -26,8 +26,13 @@ from tests.fakes.questions import question
 END = ReplyFinished("stop")
 
 
+LONG = "x" * 20_000
+
+
 class Letters:
-    """A language of letters: `.` is the end, `!` an error, and digits are nonsense."""
+    """A language of letters: `.` is the end, `!` an error, and digits are nonsense.
+
+    `L` is a long text, `_` says nothing."""
 
     def feed(self, data: bytes, /) -> Iterator[str]:
         yield from data.decode()
@@ -47,6 +52,10 @@ class LetterReader:
             raise ValueError(piece)
         if piece == "!":
             return [StreamedError({"message": "the secret-key is wrong", "code": 403})]
+        if piece == "_":
+            return []
+        if piece == "L":
+            return [TextDelta(LONG)]
         self._is_over = self._is_over or piece == "."
         return [END if piece == "." else TextDelta(piece)]
 
@@ -201,3 +210,18 @@ def test_a_streamed_error_is_passed_on_without_our_key_however_it_is_cut(member:
 def test_what_a_model_wrote_is_passed_on_as_it_came() -> None:
     event = f'data: {{"choices": [{{"text": "\\"error\\": {KEY}"}}]}}\n\n'.encode()
     assert streamed(event) == [event]
+
+
+def test_what_is_long_or_much_is_cut_so_that_others_are_served_in_between() -> None:
+    assert replied(b"_", b"abL.") == (
+        [
+            [TextDelta("a")],
+            [TextDelta("b")],
+            [TextDelta(LONG[:16_384])],
+            [TextDelta(LONG[16_384:])],
+            [END],
+        ],
+        None,
+    )
+    assert replied(b"_", b"a" * 300 + b".") == ([[TextDelta("a")]] * 300 + [[END]], None)
+    assert replied(b"_", b"ab.") == ([[TextDelta("a"), TextDelta("b")], [END]], None)

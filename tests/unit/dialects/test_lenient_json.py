@@ -6,7 +6,9 @@ from proxy.dialects.lenient_json import (
     as_count,
     as_list,
     as_object,
+    as_positive,
     as_text,
+    as_whole,
     parse_object,
     read_usage,
     write_usage,
@@ -25,6 +27,16 @@ def test_a_value_of_another_type_is_as_good_as_absent() -> None:
 @pytest.mark.parametrize(("written", "count"), [(5, 5), (5.0, 5), (5.5, 0)])
 def test_a_count_may_be_written_as_a_float(written: JsonValue, count: int) -> None:
     assert as_count(written) == count
+
+
+@pytest.mark.parametrize(
+    ("written", "whole", "positive"),
+    [(5, 5, 5), (0, 0, None), (-1, -1, None), (True, None, None), (5.0, None, None)],
+)
+def test_a_whole_number_is_no_boolean_and_no_float(
+    written: JsonValue, whole: int | None, positive: int | None
+) -> None:
+    assert (as_whole(written), as_positive(written)) == (whole, positive)
 
 
 def test_only_an_object_is_parsed() -> None:

@@ -32,6 +32,7 @@ from proxy.guardrails.rescue.values.tag_values import unescape_entities
 _TAG = "<tool_call>"
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
+_MOST_NAMES = 300  # with more, to prepare what is looked for takes longer than others should wait
 
 
 def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
@@ -289,7 +290,12 @@ def _read_behind_name(cursor: Cursor, name: str) -> Reading:
 
 
 def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
-    """Return the syntaxes that can be read only where these tools are offered."""
+    """Return the syntaxes that can be read only where these tools are offered.
+
+    There are none for more tools than anybody offers for a purpose: the marked ones are left.
+    """
+    if len(tools) > _MOST_NAMES:
+        return ()
     readable = [tool for tool in tools if _READABLE_NAME.fullmatch(tool.name)]
     demanding = tuple(tool.name for tool in readable if _demands(tool))
     return _syntaxes(tuple((tool.name, keys_of(tool)) for tool in readable), demanding)

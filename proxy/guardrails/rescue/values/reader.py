@@ -80,7 +80,7 @@ def pass_comments(cursor: Cursor) -> Waiting[bool]:
 
 
 DEPTH_LIMIT = 64
-_SIZE_LIMIT = 100_000  # members and containers; no model means more, and each costs time
+MOST_MEMBERS = 100_000  # members and containers; no model means more, and each costs time
 _FOREIGN_SIZE = 8  # of a string in quotation marks that are read slowly
 _around = lru_cache(maxsize=256)(Around)
 _NUMBER_BEGINS = frozenset("-0123456789")
@@ -218,7 +218,7 @@ class _ValueReader:
         """Read up to the value of the next member, or the bracket behind the last."""
         self._size += 1
         self._take_run()
-        if self._size > _SIZE_LIMIT:
+        if self._size > MOST_MEMBERS:
             raise Unreadable("too_long")
         char = self._visible() or (yield from self._pass_space())
         innermost = self._open[-1]
@@ -263,11 +263,15 @@ class _ValueReader:
 
     def _take_members(self, innermost: OpenContainer, members: JsonObject, text: str) -> int:
         run = (runs.KEYWORDS if innermost.closer == ")" else runs.MEMBERS).find(text)
-        if run is None or not members.keys().isdisjoint(run.members):
+        if run is None:
             return 0
-        self._is_strict &= run.is_strict
+        repeated = members.keys() & run.members.keys()
+        if any(members[key] != run.members[key] for key in repeated):
+            return 0
+        self._is_strict &= run.is_strict and not repeated
         self._size += run.size
-        members |= run.members
+        for key, value in run.members.items():
+            members.setdefault(key, value)
         return run.length
 
     def _enter(

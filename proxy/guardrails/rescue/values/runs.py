@@ -5,6 +5,7 @@ themselves: it knows only members in which nothing is doubtful, and where it kno
 reader goes on.
 """
 
+import json as stdlib_json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,21 +82,36 @@ class RunFinder(Generic[Members]):
         if not written:
             return None
         document = self._opening + written + self._closing
-        members, is_strict = self._parse(document), True
+        members, is_strict = self._parse(document)
         if members is None:
             document = _FOREIGN.sub(_in_json, document)
-            members, is_strict = self._parse(document), False
+            members, is_strict = self._parse(document)[0], False
         size = sum(map(document.count, ",[{"))
         return None if members is None else MemberRun(members, length, size, is_strict)
 
-    def _parse(self, document: str) -> Members | None:
+    def _parse(self, document: str) -> tuple[Members | None, bool]:
+        """Parse members, and tell whether each stands there once; they may repeat what they say."""
+        members: Members
         try:
-            members: Members = jiter.from_json(
+            members = jiter.from_json(
                 document.encode(), allow_inf_nan=False, catch_duplicate_keys=True
             )
         except ValueError:
-            return None
-        return members
+            try:
+                jiter.from_json(document.encode(), allow_inf_nan=False)
+                members = stdlib_json.loads(document, object_pairs_hook=_join_repeated)
+            except ValueError:
+                return None, False
+            return members, False
+        return members, True
+
+
+def _join_repeated(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    members: JsonObject = {}
+    for key, value in pairs:
+        if members.setdefault(key, value) != value:
+            raise ValueError(key)
+    return members
 
 
 def _in_json(match: re.Match[str]) -> str:

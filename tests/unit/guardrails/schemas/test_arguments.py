@@ -389,3 +389,11 @@ def test_an_answer_with_too_many_defects_is_told_so_in_one_sentence() -> None:
     assert isinstance(checked, InvalidAnswer)
     (problem,) = checked.problems
     assert problem.startswith("the answer: expected less at once")
+
+
+def test_more_members_than_any_model_means_are_broken_before_they_are_parsed() -> None:
+    tool = Tool("f", {"type": "object"}, b"{}")
+    members = ",".join(f'"a{number}":1' for number in range(100_001))
+    checked = check(tool, f"{{{members}}}")
+    assert isinstance(checked, BrokenArguments)
+    assert "more than 100,000 members" in checked.problem

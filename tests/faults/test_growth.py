@@ -1,0 +1,113 @@
+"""F80, F81: however long a part of a request or a reply is, twice as much of it is twice the work.
+
+Work is counted in lines that were run, and in no seconds. Of a request, what differs between twice
+and four times as much is compared with what differs between once and twice: so nothing that is done
+once counts.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.replies import ReplyStarted
+from proxy.dialects.anthropic_messages.front import MessagesFront
+from proxy.dialects.front import Front, IdsAndClock, Sender
+from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.front import ChatFront
+from proxy.dialects.openai_responses.front import ResponsesFront
+from proxy.errors import CallBrokeOff
+from proxy.guardrails.reasoning import RepeatsItselfError
+from proxy.inference.preparation import Policy, begin, plan_request
+from tests.examples import share
+from tests.fakes.playbook import Playbook, make_request
+from tests.fuzz.growing_replies import REPLIES, Reply
+from tests.fuzz.growing_requests import CHAT, MESSAGES, RESPONSES, Growing
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
+
+STAMP = IdsAndClock(lambda: 0.0, lambda: "0" * 24)
+PARTS: Mapping[str, tuple[Front, Growing]] = {
+    f"{front.name}: {name}": (front, make)
+    for front, table in (
+        (ChatFront(STAMP), CHAT),
+        (MessagesFront(STAMP), MESSAGES),
+        (ResponsesFront(STAMP), RESPONSES),
+    )
+    for name, make in table.items()
+}
+COUNT = 16  # of a part, and then twice and four times as many
+MOST_GROWTH = 2.4  # twice the work, and some luck
+UNITS = 300  # of a reply: what is read in windows has to fill some
+NOISE = 200  # lines
+
+
+@pytest.fixture
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeptByDocument, "find", lambda *_: None)
+
+
+def lines_run(work: Callable[[], object]) -> int:
+    """Count the lines that a piece of work takes: each turn of a loop is at least one."""
+    lines = 0
+
+    def trace(_: FrameType, event: str, __: object) -> "TraceFunction":
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def answer(front: Front, body: bytes) -> None:
+    """Do all that a request takes but the asking, with a short answer."""
+    decoded = front.decode(body, Sender())
+    plan = plan_request(decoded.request, Policy())
+    turn = begin(plan, decoded.answering.new_call_id, lambda: True)
+    question = turn.next_question()
+    assert question is not None
+    encode_question(question, {})
+    builder = decoded.answering.builder(ReplyStarted())
+    builder.build()
+
+
+def assert_linear(once: int, twice: int, four_times: int) -> None:
+    assert four_times - twice <= MOST_GROWTH * (twice - once) + NOISE, (once, twice, four_times)
+
+
+@pytest.mark.fault("F80")
+@pytest.mark.usefixtures("nothing_is_kept")
+@pytest.mark.parametrize("part", share([*PARTS]))
+def test_twice_of_a_request_is_twice_the_work(part: str) -> None:
+    front, make = PARTS[part]
+    bodies = [json.dump(make(factor * COUNT)) for factor in (1, 2, 4)]
+    answer(front, bodies[0])  # what is made once is made
+    assert_linear(*[lines_run(partial(answer, front, body)) for body in bodies])
+
+
+def hear(reply: Reply) -> None:
+    book = Playbook.of(make_request(stream=True), Policy(attempts=1)).ask()
+    with suppress(CallBrokeOff, RepeatsItselfError):  # which are as good an end as any
+        book.receive(*reply)
+
+
+@pytest.mark.fault("F81")
+@pytest.mark.parametrize("part", share([*REPLIES]))
+def test_four_times_of_a_reply_are_four_times_the_work(part: str) -> None:
+    few, many = REPLIES[part](UNITS), REPLIES[part](4 * UNITS)
+    hear(few)
+    once, four_times = lines_run(partial(hear, few)), lines_run(partial(hear, many))
+    assert four_times <= 4 * MOST_GROWTH / 2 * once + NOISE
