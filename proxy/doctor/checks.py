@@ -20,7 +20,6 @@ from proxy.errors import ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
-from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.managed_server import alias_of, settle_window
 from proxy.serving.opening import address_of, open_services, open_shared_server, settings_of
@@ -127,7 +126,6 @@ CHECKS: tuple[Check, ...] = (
 
 async def examine(
     settings: Settings,
-    on_stage: StageListener = lambda _stage: None,
     client: Client | None = None,
     keep: Keep = lambda _target, _found: None,
 ) -> AsyncGenerator[Examined, None]:
@@ -149,19 +147,17 @@ async def examine(
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        async with aclosing(
-            _examine_server(settle_window(each), on_stage, checks, keep)
-        ) as findings:
+        async with aclosing(_examine_server(settle_window(each), checks, keep)) as findings:
             async for found in findings:
                 yield found
 
 
 async def _examine_server(
-    settings: Settings, on_stage: StageListener, checks: tuple[Check, ...], keep: Keep
+    settings: Settings, checks: tuple[Check, ...], keep: Keep
 ) -> AsyncGenerator[Examined, None]:
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
-        async with open_shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
+        async with open_shared_server(settings, lambda _: None) as own, AsyncExitStack() as stack:
             target = await _open_target(settings, own, stack)
             everything: list[Examined] = []
             for check in checks:
