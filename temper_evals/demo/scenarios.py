@@ -94,8 +94,7 @@ _LATER = {
     '{"city": "Bern", "unit": "celsius"}}\n</tool_call>',
     "called no tool.": '<tool_call>\n{"name": "get_weather", "arguments": '
     '{"city": "Rome"}}\n</tool_call>',
-    "<tool_response>": '<tool_call>\n{"name": "respond", "arguments": {"message": '
-    '"The tool has answered, and so do I."}}\n</tool_call>',
+    "<tool_response>": "The tool has answered, and so do I.",
 }
 
 _WHO = (
@@ -105,8 +104,6 @@ _WHO = (
 
 SCRIPTS: dict[str, str] = {
     "default": _WHO,
-    "These functions can be called:": '<tool_call>\n{"name": "respond", "arguments": {"message": '
-    f'"{_WHO}"}}}}\n</tool_call>',
     **{scenario.prompt: scenario.written for scenario in SCENARIOS},
     **_LATER,
 }

@@ -72,8 +72,8 @@ def test_a_request_is_one_that_temper_understands(stream: bool) -> None:
     assert not schema.is_valid({})
 
 
-def test_markup_is_written_only_where_the_template_tells_of_tools() -> None:
+def test_the_model_answers_in_plain_words_and_calls_nothing_that_is_not_offered() -> None:
     assert "<tool_call>" not in SCRIPTS["default"]
-    wherever_tools_are = "These functions can be called:"
-    assert wherever_tools_are in chat_template()
-    assert SCRIPTS["default"] in SCRIPTS[wherever_tools_are]
+    assert "<tool_response>" in chat_template()
+    assert "<tool_call>" not in SCRIPTS["<tool_response>"]
+    assert not any("respond" in written for written in SCRIPTS.values())
