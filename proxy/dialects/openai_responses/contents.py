@@ -99,6 +99,10 @@ def result_in(kind: str, output: Node | None, facts: list[Fact]) -> list[Part]:
     return [own_text(output.source.decode())]  # some clients send an object as it is
 
 
+def is_failure(kind: str, members: Members) -> bool:
+    return kind == "apply_patch_call_output" and members.value("status") == "failed"
+
+
 def _command_result(node: Node) -> str:
     """Write what one command has printed, and how it ended if that was not well."""
     members = node.members()

@@ -18,7 +18,7 @@ from proxy.dialects.foreign_history import (
 )
 from proxy.dialects.lenient_json import as_list, as_object, as_text
 from proxy.dialects.openai_responses.client_tools import arguments_in, flat_name
-from proxy.dialects.openai_responses.contents import read_content, result_in, texts_in
+from proxy.dialects.openai_responses.contents import is_failure, read_content, result_in, texts_in
 from proxy.dialects.openai_responses.table import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
 from proxy.dialects.raw_json import JsonText, Members, Node, own_text
@@ -204,8 +204,7 @@ def _result(kind: str, members: Members) -> _Item:
     call_id = members.text("id" if kind == "local_shell_call_output" else "call_id")
     parts = result_in(kind, members.get("output"), facts)
     alone = ForeignHistory()
-    is_error = kind == "apply_patch_call_output" and members.value("status") == "failed"
-    alone.add_result(call_id, parts, is_error=is_error)
+    alone.add_result(call_id, parts, is_error=is_failure(kind, members))
     return _Item(alone.entries, facts=tuple(facts))
 
 
