@@ -20,7 +20,6 @@ def server_options_of(settings: Settings) -> ServerOptions:
     """Translate the settings into options; raises InvalidConfiguration."""
     services, server = service_options_of(settings), settings.server
     keys = _keys(server)
-    operators = _operators(settings, keys)
     return ServerOptions(
         policy=policy_of(settings),
         workflows=workflows_of(settings),
@@ -44,7 +43,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
         replicas=settings.backend.replicas,
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
-        operators=operators,
+        operators=_operators(settings, keys),
         has_read_only_ui=settings.ui.read_only,
     )
 

@@ -125,18 +125,9 @@ class ClientConnection:
     """
 
     __slots__ = (
-        "_receive",
-        "_send",
-        "_waiting",
-        "_wire",
-        "departure",
-        "has_begun",
-        "is_cancelled",
-        "is_over",
-        "own_headers",
-        "scope",
-        "status",
-    )
+        "_receive", "_send", "_waiting", "_wire", "departure", "has_begun", "is_cancelled",
+        "is_over", "own_headers", "scope", "status",
+    )  # fmt: skip
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, own_headers: Headers | None = None

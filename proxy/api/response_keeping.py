@@ -188,11 +188,8 @@ async def _open_shared_fronts(
             return SharedAnswers(claims, front.name, front.is_complete, silence, background)
 
         def responses(bounds: Bounds, alone: MemoryStore) -> SharedResponses:
-            def is_usable() -> bool:
-                return store.is_usable
-
             return SharedResponses(
-                store, sealing, alone, bounds, is_usable=is_usable, on_loss=on_loss
+                store, sealing, alone, bounds, is_usable=lambda: store.is_usable, on_loss=on_loss
             )
 
         try:

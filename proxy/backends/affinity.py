@@ -18,16 +18,9 @@ _CLAUDE_AGENT = "x-claude-code-agent-id"  # its subagents share the id of the se
 # What clients call a session (seen from opencode, Codex, Claude Code, Open WebUI); a prefix that
 # somebody computed already comes first.
 SESSION_HEADERS = (
-    "x-session-affinity",
-    "x-session-id",
-    "thread-id",
-    "session-id",
-    "session_id",
-    "x-opencode-session",
-    _CLAUDE_SESSION,
-    "x-openwebui-chat-id",
-    "x-conversation-id",
-)
+    "x-session-affinity", "x-session-id", "thread-id", "session-id", "session_id",
+    "x-opencode-session", _CLAUDE_SESSION, "x-openwebui-chat-id", "x-conversation-id",
+)  # fmt: skip
 _SESSION_FIELD = "prompt_cache_key"
 
 _PREFIX = re.compile(r"[0-9a-f]{16}")

@@ -4,6 +4,7 @@ It was never tested with the real API. The API has no grammar, so a constrained 
 call instead. It counts prompts, but not texts.
 """
 
+from proxy import errors
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import BackendModel, Description, Headers
 from proxy.backends.counting import TokenCounter
@@ -24,14 +25,6 @@ from proxy.dialects.anthropic_messages.upstream.encode import encode_count, enco
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.lenient_json import as_object, as_positive
 from proxy.dialects.sse import EventDecoder
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendUnavailable,
-    ContextOverflow,
-    InvalidRequest,
-    UnknownModel,
-)
 
 OVERLOADED = 529
 _OVERLOADED_TYPE = "overloaded_error"
@@ -39,15 +32,15 @@ _UNKNOWN_TYPE = "not_found_error"
 _USUAL_PAUSE = 5  # seconds, where it does not say how long
 
 
-def meaning(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
+def meaning(backend: str, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
     if refusal.status == OVERLOADED or refusal.error.get("type") == _OVERLOADED_TYPE:
         seconds = refusal.retry_after.strip()
         pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
-        return BackendUnavailable(backend, "is overloaded", retry_after=pause)
+        return errors.BackendUnavailable(backend, "is overloaded", retry_after=pause)
     return as_error(backend, refusal)
 
 
-def is_unknown_model(refusal: BackendRefused) -> bool:
+def is_unknown_model(refusal: errors.BackendRefused) -> bool:
     return refusal.status == 404 and refusal.kind == _UNKNOWN_TYPE
 
 
@@ -77,20 +70,22 @@ class Anthropic(HttpBackend):
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)
 
-    def meaning(self, refusal: Refusal) -> BackendFailed | ContextOverflow:
+    def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
         return meaning(self.name, refusal)
 
-    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
-        if isinstance(error, BackendRefused) and is_unknown_model(error):
+    async def recover(
+        self, attempt: OutgoingQuestion, error: errors.BackendFailed
+    ) -> OutgoingQuestion:
+        if isinstance(error, errors.BackendRefused) and is_unknown_model(error):
             limits = await self._limits(attempt.question.request.model)
             known = tuple(model.id for model in self._listed or ())
-            raise UnknownModel(limits.model, known) from error
+            raise errors.UnknownModel(limits.model, known) from error
         raise error
 
     async def count(self, question: Question, headers: Headers) -> int | None:
         try:
             body = encode_count(question, await self._limits(question.request.model))
-        except InvalidRequest:
+        except errors.InvalidRequest:
             return None
         return await self._counter.count_messages(body, headers)
 
@@ -101,7 +96,7 @@ class Anthropic(HttpBackend):
     async def describe(self, model: str) -> Description:
         try:
             served = await self.models()
-        except BackendFailed:
+        except errors.BackendFailed:
             return Description((model,), is_provisional=True, takes_tools=True)
         found = next(iter(meant_by(model, served)), BackendModel(model, {}))
         sight = as_object(as_object(found.details.get("capabilities")).get("image_input"))
@@ -119,11 +114,11 @@ class Anthropic(HttpBackend):
         if self._listed is None:
             try:
                 await self.models()
-            except BackendFailed:
+            except errors.BackendFailed:
                 self._listed = ()  # until somebody lists them
         found = next(iter(meant_by(model, self._listed or ())), BackendModel(model, {}))
         if not (name := model or found.id):
-            raise InvalidRequest("Name a model; GET /v1/models lists them.", "model")
+            raise errors.InvalidRequest("Name a model; GET /v1/models lists them.", "model")
         details = found.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
         return ModelLimits(name, as_positive(longest), as_positive(window))

@@ -15,15 +15,8 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
-from proxy.backends.capabilities import (
-    Capability,
-    Lacks,
-    Learnt,
-    is_unreadable,
-    suspects,
-    takes_no_pictures,
-    without,
-)
+from proxy import errors
+from proxy.backends import capabilities
 from proxy.backends.client import (
     BackendModel,
     Description,
@@ -52,16 +45,6 @@ from proxy.conversation.requests import Question
 from proxy.dialects.lenient_json import as_text
 from proxy.dialects.ollama_chat.encode import first_picture
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendSpokeNonsense,
-    BackendTimedOut,
-    BackendUnavailable,
-    ContextOverflow,
-    InvalidRequest,
-    TemperError,
-)
 
 MODELS = "/v1/models"
 HEALTH_PATIENCE = 2.0
@@ -89,7 +72,7 @@ class OutgoingQuestion:
     question: Question
     may_pause: bool = False
     began_at: float = 0.0
-    lacks: Lacks = field(default_factory=dict)
+    lacks: capabilities.Lacks = field(default_factory=dict)
     has_begun: bool = False
 
 
@@ -172,19 +155,19 @@ class HttpBackend(ABC):
     """An engine at an address; a subclass knows its language."""
 
     # what is left out, one after the other, where its own parser cannot read a reply
-    parsers: tuple[Capability, ...] = (Capability.TOOLS,)
+    parsers: tuple[capabilities.Capability, ...] = (capabilities.Capability.TOOLS,)
 
     def __init__(
         self, connection: BackendClient, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._connection = connection
-        self.learnt = Learnt(connection.name, clock)
+        self.learnt = capabilities.Learnt(connection.name, clock)
 
     @property
     def name(self) -> str:
         return self._connection.name
 
-    def lacks(self, model: str) -> Lacks:
+    def lacks(self, model: str) -> capabilities.Lacks:
         """Return what the engine lacks for a model, as far as that is known."""
         return self.learnt.of(model)
 
@@ -197,7 +180,7 @@ class HttpBackend(ABC):
         await self._connection.close()
 
     @abstractmethod
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, question: Question, lacks: capabilities.Lacks) -> OutgoingQuestion:
         """Write what is sent for a question that is put without what the engine `lacks`.
 
         Raises `InvalidRequest` for what cannot be asked.
@@ -212,7 +195,7 @@ class HttpBackend(ABC):
         return passage
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: BackendFailed
+        self, attempt: OutgoingQuestion, error: errors.BackendFailed
     ) -> OutgoingQuestion | ReplyUnreadable:
         """Return what to ask instead, or that the reply is lost; raises what the error means."""
         raise error
@@ -221,7 +204,7 @@ class HttpBackend(ABC):
         """Find the error in the body of a failure; it has a string `message`."""
         return decode_error(body)
 
-    def meaning(self, refusal: Refusal) -> BackendFailed | ContextOverflow:
+    def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
         return as_error(self.name, refusal)
 
     async def ask(
@@ -249,31 +232,31 @@ class HttpBackend(ABC):
                     if not (events and events[-1] is end):
                         yield await _last(answer, end)
                     return
-            except BackendFailed as error:
+            except errors.BackendFailed as error:
                 changed = await self._without_refused(question, attempt, error)
                 attempt = changed or await self.recover(attempt, error)
         yield (attempt,)
 
-    async def _put(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        attempt = await self.prepare(without(question, lacks), lacks)
+    async def _put(self, question: Question, lacks: capabilities.Lacks) -> OutgoingQuestion:
+        attempt = await self.prepare(capabilities.without(question, lacks), lacks)
         attempt.lacks = lacks
         return attempt
 
     async def _without_refused(
-        self, question: Question, attempt: OutgoingQuestion, error: BackendFailed
+        self, question: Question, attempt: OutgoingQuestion, error: errors.BackendFailed
     ) -> OutgoingQuestion | ReplyUnreadable | None:
         """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
 
         Raises `InvalidRequest` for what cannot be left out.
         """
-        if not isinstance(error, BackendRefused):
+        if not isinstance(error, errors.BackendRefused):
             return None
         place = first_picture(question.messages)
-        if place is not None and takes_no_pictures(error):
-            raise InvalidRequest(error.message, place) from error
-        is_lost = is_unreadable(error)
+        if place is not None and capabilities.takes_no_pictures(error):
+            raise errors.InvalidRequest(error.message, place) from error
+        is_lost = capabilities.is_unreadable(error)
         parsers = [(one, "") for one in self.parsers]
-        blamed = parsers if is_lost else suspects(error, attempt.question)
+        blamed = parsers if is_lost else capabilities.suspects(error, attempt.question)
         for missing, known in blamed:
             if missing in attempt.lacks:
                 continue
@@ -304,7 +287,7 @@ class HttpBackend(ABC):
         async with self._connection.post(passage.path, passage.body(), headers) as answer:
             if not _is_success(answer.status):
                 refusal = self.read_refusal(await answer.whole())
-                if isinstance(refusal, ContextOverflow):
+                if isinstance(refusal, errors.ContextOverflow):
                     refusal.param = passage.text_field
                 raise refusal
             rest: list[bytes] = []
@@ -334,13 +317,13 @@ class HttpBackend(ABC):
         """Read a list of models; raises `BackendSpokeNonsense` if it is none."""
         served = models_in(found, entries, id_field)
         if served is None:
-            raise BackendSpokeNonsense(self.name, "listed no models")
+            raise errors.BackendSpokeNonsense(self.name, "listed no models")
         return served
 
     async def describe(self, model: str) -> Description:
         try:
             served = await self.models()
-        except BackendFailed:
+        except errors.BackendFailed:
             return Description((model,), is_provisional=True)
         return await self.describe_among(served, model)
 
@@ -362,7 +345,7 @@ class HttpBackend(ABC):
         """Return the status with which a small document comes, None if none comes soon."""
         try:
             return (await self._connection.get(path, patience=HEALTH_PATIENCE)).status
-        except BackendFailed:
+        except errors.BackendFailed:
             return None
 
     async def fetch(self, path: str) -> JsonObject:
@@ -373,7 +356,7 @@ class HttpBackend(ABC):
         """Return a text in a small document, "" where there is none; never raises."""
         try:
             return as_text((await self.fetch(path)).get(member))
-        except (BackendFailed, ContextOverflow):
+        except (errors.BackendFailed, errors.ContextOverflow):
             return ""
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
@@ -385,7 +368,7 @@ class HttpBackend(ABC):
             ):
                 document = await answer.whole()
         except TimeoutError as error:
-            raise BackendTimedOut(self.name, "was silent for too long") from error
+            raise errors.BackendTimedOut(self.name, "was silent for too long") from error
         return self.object_in(document)
 
     def object_in(self, document: WholeResponse) -> JsonObject:
@@ -395,24 +378,26 @@ class HttpBackend(ABC):
         try:
             value = json.parse(document.body)
         except ValueError as error:
-            raise BackendSpokeNonsense(self.name, "sent no JSON", document.body) from error
+            raise errors.BackendSpokeNonsense(self.name, "sent no JSON", document.body) from error
         if not isinstance(value, dict):
-            raise BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
+            raise errors.BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
         return value
 
-    def read_refusal(self, document: WholeResponse) -> BackendFailed | ContextOverflow:
+    def read_refusal(
+        self, document: WholeResponse
+    ) -> errors.BackendFailed | errors.ContextOverflow:
         error = self.error_in(document.body)
         return self.meaning(Refusal(document.status, error, document.retry_after))
 
     def _read(
         self, answer: BackendResponse, reading: ReplyDecoder, chunk: bytes
-    ) -> tuple[list[ReplyEvent], ReplyFinished | TemperError | None]:
+    ) -> tuple[list[ReplyEvent], ReplyFinished | errors.TemperError | None]:
         """Read a chunk, or the end of the body where it is empty; returns the reply's end as well.
 
         It is among the events only where that of the body has come with it.
         """
         parts: list[ReplyPart] = []
-        end: ReplyFinished | TemperError | None = None
+        end: ReplyFinished | errors.TemperError | None = None
         try:
             reading.feed(chunk, parts) if chunk else reading.finish(parts)
         except ValueError:
@@ -428,15 +413,19 @@ class HttpBackend(ABC):
                 parts.pop()
         return cast("list[ReplyEvent]", parts), end
 
-    def _unreadable(self, reading: ReplyDecoder, chunk: bytes) -> BackendFailed:
+    def _unreadable(self, reading: ReplyDecoder, chunk: bytes) -> errors.BackendFailed:
         if reading.has_begun and not chunk:
-            return BackendUnavailable(self.name, "broke off in the middle of its reply")
-        return BackendSpokeNonsense(self.name, "sent no valid reply", chunk or reading.beginning)
+            return errors.BackendUnavailable(self.name, "broke off in the middle of its reply")
+        return errors.BackendSpokeNonsense(
+            self.name, "sent no valid reply", chunk or reading.beginning
+        )
 
 
-async def _last(answer: BackendResponse, end: ReplyFinished | TemperError) -> tuple[ReplyFinished]:
+async def _last(
+    answer: BackendResponse, end: ReplyFinished | errors.TemperError
+) -> tuple[ReplyFinished]:
     """Return the end of a reply, after a short wait for that of the body; raises an error."""
-    if isinstance(end, TemperError):
+    if isinstance(end, errors.TemperError):
         raise end
     await answer.linger()
     return (end,)

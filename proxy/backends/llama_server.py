@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from proxy import errors
 from proxy.backends.capabilities import Capability, Lacks, answer_form, without
 from proxy.backends.client import (
     BackendModel,
@@ -28,13 +29,6 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.lenient_json import as_object, as_positive, as_text
 from proxy.dialects.openai_chat.thinking import thinking_fields
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendTimedOut,
-    BackendUnavailable,
-    InvalidRequest,
-)
 from proxy.guardrails.schemas.schema import simplify
 
 PROPERTIES = "/props"
@@ -109,16 +103,18 @@ class LlamaServer(OpenAICompatible):
         body = self.body_of(acceptable(question), lacks)
         return OutgoingQuestion(CHAT, body, question, began_at=now)
 
-    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
-        if isinstance(error, BackendRefused):
+    async def recover(
+        self, attempt: OutgoingQuestion, error: errors.BackendFailed
+    ) -> OutgoingQuestion:
+        if isinstance(error, errors.BackendRefused):
             raise _meaning(error) from error
         if await self._has_loaded(error, attempt.began_at + self._load_wait):
             return attempt
         raise error
 
-    async def _has_loaded(self, error: BackendFailed, deadline: float) -> bool:
+    async def _has_loaded(self, error: errors.BackendFailed, deadline: float) -> bool:
         """Wait while the model is being loaded; reports whether it is worth asking again."""
-        if not isinstance(error, BackendUnavailable) or not error.loading:
+        if not isinstance(error, errors.BackendUnavailable) or not error.loading:
             return False
         while asyncio.get_running_loop().time() < deadline:
             if await self.health() is not Health.LOADING:
@@ -133,11 +129,11 @@ class LlamaServer(OpenAICompatible):
                 async with aclosing(super().relay(passage, headers)) as pieces:
                     async for piece in pieces:
                         yield piece
-            except BackendRefused as refusal:
+            except errors.BackendRefused as refusal:
                 if refusal.status == 500 and _TOO_LARGE in refusal.message:
-                    raise InvalidRequest(refusal.message, passage.text_field) from refusal
+                    raise errors.InvalidRequest(refusal.message, passage.text_field) from refusal
                 raise
-            except BackendUnavailable as error:
+            except errors.BackendUnavailable as error:
                 if not await self._has_loaded(error, deadline):
                     raise
             else:
@@ -155,7 +151,7 @@ class LlamaServer(OpenAICompatible):
         """List the models it serves, also while it loads them; while it wakes, those before."""
         try:
             self._served = await super().models()
-        except BackendTimedOut:
+        except errors.BackendTimedOut:
             if not self._served:
                 raise
         return self._served
@@ -172,11 +168,11 @@ class LlamaServer(OpenAICompatible):
     async def describe(self, model: str) -> Description:
         try:
             found = await self.fetch(PROPERTIES)
-        except BackendRefused:
+        except errors.BackendRefused:
             return await super().describe(model)
-        except BackendFailed as error:
+        except errors.BackendFailed as error:
             known = Description((model,))
-            if isinstance(error, BackendUnavailable) and error.loading:
+            if isinstance(error, errors.BackendUnavailable) and error.loading:
                 known = await super().describe(model)  # it tells its names meanwhile
             return replace(known, is_provisional=True)
         named = [found.get("model_alias"), found.get("model_path")]
@@ -206,7 +202,7 @@ def _window(properties: JsonObject) -> int | None:
     return as_positive(as_object(properties.get("default_generation_settings")).get("n_ctx"))
 
 
-def _meaning(refusal: BackendRefused) -> BackendRefused | InvalidRequest:
+def _meaning(refusal: errors.BackendRefused) -> errors.BackendRefused | errors.InvalidRequest:
     """Say what a refusal means.
 
     A field of the request can be to blame for a 500 as well; measured on build 11669: {"error":
@@ -215,5 +211,5 @@ def _meaning(refusal: BackendRefused) -> BackendRefused | InvalidRequest:
     """
     for wording, param in _CLIENTS_FAULTS.items():
         if refusal.status == 500 and wording in refusal.message:
-            return InvalidRequest(refusal.message, param)
+            return errors.InvalidRequest(refusal.message, param)
     return refusal

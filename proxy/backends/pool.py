@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
+from proxy import errors
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key, rank
 from proxy.backends.breaker import Breaker
 from proxy.backends.client import (
@@ -29,13 +30,6 @@ from proxy.backends.client import (
 )
 from proxy.conversation.replies import EventSink, PromptProgress
 from proxy.conversation.requests import Question
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendSpokeNonsense,
-    BackendUnavailable,
-    InvalidRequest,
-)
 
 
 @dataclass(eq=False, slots=True)
@@ -138,11 +132,11 @@ class Pool:
 
     async def models(self) -> tuple[BackendModel, ...]:
         """List the models that all members are for, as the first that answers does."""
-        failure: BackendFailed | None = None
+        failure: errors.BackendFailed | None = None
         for member in self.order(""):
             try:
                 return await member.backend.models()
-            except BackendFailed as error:
+            except errors.BackendFailed as error:
                 failure = error
         assert failure is not None  # noqa: S101 - a pool has members
         raise failure
@@ -248,7 +242,7 @@ class PinnedMember(BackendWrapper):
                 async with aclosing(self._with_failover(key, put, says_something)) as parts:
                     async for part in parts:
                         yield part
-            except BackendUnavailable as error:
+            except errors.BackendUnavailable as error:
                 if not error.loading or clock() >= patience:
                     raise
                 await asyncio.sleep(self._pace.poll)
@@ -272,7 +266,7 @@ class PinnedMember(BackendWrapper):
                                 self._answered = member
                                 member.breaker.record_success()
                             yield part
-            except BackendFailed as error:
+            except errors.BackendFailed as error:
                 if has_begun or is_last or not _may_be_asked_elsewhere(error):
                     raise
                 logger.warning("%s Asking the next server.", error)
@@ -291,11 +285,11 @@ def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None
     member.breaker.begin(clock())
     try:
         yield
-    except InvalidRequest:
+    except errors.InvalidRequest:
         member.breaker.record_success()
         raise
-    except BackendFailed as error:
-        if isinstance(error, BackendRefused) and error.status not in _BROKEN:
+    except errors.BackendFailed as error:
+        if isinstance(error, errors.BackendRefused) and error.status not in _BROKEN:
             member.breaker.record_success()
         else:
             _note_failure(member, clock())
@@ -317,11 +311,11 @@ def _note_failure(member: Member, now: float) -> None:
         logger.warning("%s is spared for a while", member.backend.name)
 
 
-def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
+def _may_be_asked_elsewhere(error: errors.BackendFailed) -> bool:
     """Return whether to try another server; a timeout is not tried twice."""
-    if isinstance(error, BackendRefused):
+    if isinstance(error, errors.BackendRefused):
         return error.status in _BROKEN or error.status == _BUSY
-    return isinstance(error, BackendUnavailable | BackendSpokeNonsense)
+    return isinstance(error, errors.BackendUnavailable | errors.BackendSpokeNonsense)
 
 
 def _key(question: Question, headers: Headers) -> str:

@@ -20,13 +20,8 @@ from proxy.dialects.front import (
     Sender,
     StampedAnswering,
 )
+from proxy.dialects.openai_chat import encode
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.encode import (
-    ChunkEncoder,
-    CompletionBuilder,
-    Identity,
-    error_object,
-)
 from proxy.dialects.openai_chat.schema import chat_schemas
 
 
@@ -59,7 +54,7 @@ class OpenAIFront(ABC):
         return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
-        return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
+        return ErrorReply(problem.status, problem.headers, json.dump(encode.error_object(problem)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +83,14 @@ class ChatAnswering(StampedAnswering):
     request: Request
     stamp: IdsAndClock
 
-    def begin(self, first: ReplyEvent | None) -> ChunkEncoder:
-        return ChunkEncoder(self._identity(first), self.request.include_usage)
+    def begin(self, first: ReplyEvent | None) -> encode.ChunkEncoder:
+        return encode.ChunkEncoder(self._identity(first), self.request.include_usage)
 
-    def builder(self, first: ReplyEvent | None) -> CompletionBuilder:
-        return CompletionBuilder(self._identity(first))
+    def builder(self, first: ReplyEvent | None) -> encode.CompletionBuilder:
+        return encode.CompletionBuilder(self._identity(first))
 
-    def _identity(self, first: ReplyEvent | None) -> Identity:
+    def _identity(self, first: ReplyEvent | None) -> encode.Identity:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()
         made_id = started.id or f"chatcmpl-{self.stamp.token()}"
         created = int(self.stamp.now())
-        return Identity.of(started, id=made_id, created=created, model=self.request.model)
+        return encode.Identity.of(started, id=made_id, created=created, model=self.request.model)
