@@ -249,6 +249,10 @@ DEFECTS: Mapping[str, tuple[str, str]] = {
         "The model wrote a call as text, in a syntax that is not known.",
         "a call in an unknown syntax",
     ),
+    "doubtful_call": (
+        "The model wrote a call as text, and it was not clear that it meant it.",
+        "a call that may not have been meant",
+    ),
     "empty": ("The reply was empty.", "an empty reply"),
     "unknown_tool": ("It called a tool that does not exist.", "an unknown tool"),
     "wrong_tool": (

@@ -237,8 +237,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
         examine_keeping(loaded.settings)
         examine_state(loaded.settings)
     except TemperError as error:
-        listed = configuration.problems_document(error)
-        fail(error, as_json=as_json, details={"problems": listed})
+        fail(error, as_json=as_json, details={"problems": configuration.problems_document(error)})
     if as_json:
         commands.print_json(
             {
@@ -311,9 +310,8 @@ def show_version(*, as_json: bool) -> None:
 
 def _backend_flags(flags: Mapping[str, object]) -> Flags:
     """Return the settings in which flags name what is to be served."""
-    kind = "ollama" if flags["ollama"] else None
     return {
-        "backend": {"url": flags["backend_url"], "kind": kind},
+        "backend": {"url": flags["backend_url"], "kind": "ollama" if flags["ollama"] else None},
         "ollama": {"model": flags["ollama"]},
         "model": {"path": flags["model"], "hf_repo": flags.get("hf")},
     }

@@ -31,9 +31,7 @@ logger = logging.getLogger(__name__)
 Work: TypeAlias = Coroutine[None, None, bool]
 """What a command does in the event loop; reports whether it was done."""
 
-_READINESS_SECONDS = 30.0
 _BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
-_LONGEST_DESCRIPTION = 70
 _BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 
 
@@ -188,7 +186,7 @@ def show_tools(settings: Settings, *, as_json: bool) -> Work:
             click.echo(click.style(one.spec.name, bold=True) + f"  {one.state} {one.protocol}")
             for tool in one.definitions:
                 mark = one.offer_of(tool.name)
-                said = tool.description.partition("\n")[0][:_LONGEST_DESCRIPTION]
+                said = tool.description.partition("\n")[0][:70]
                 click.echo(f"  {tool.name}  ({mark})  {said}")
             for warning in (one.problem, *one.warnings):
                 if warning:
@@ -222,7 +220,7 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
 
     own = BackendClient(address.url)
     with contextlib.suppress(BackendFailed):  # Temper ends already
-        readiness = await own.get("/readyz", patience=_READINESS_SECONDS)
+        readiness = await own.get("/readyz", patience=30.0)
         state = as_object(json.parse(readiness.body)).get("status")
         if state == "unreachable":
             logger.warning(_BACKEND_PROBLEM, address.backend, state)

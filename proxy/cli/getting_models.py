@@ -13,11 +13,6 @@ from proxy.observability.sentences import escape
 from proxy.processes.model_caches import CachedModel, list_cached_models
 from proxy.settings import Settings
 
-_NOTHING = (
-    "No model was found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
-    "Get one: temper pull owner/name:Q4_K_M, or try temper demo, which needs none."
-)
-
 
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     """Have a model downloaded, and say where it lies; raises `LaunchFailed`."""
@@ -52,7 +47,10 @@ def show_cached(*, as_json: bool) -> None:
     if not all(one.problem for one in models):
         click.echo("\nServe one: temper serve --model PATH")
     elif not models:
-        click.echo(_NOTHING)
+        click.echo(
+            "No model was found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
+            "Get one: temper pull owner/name:Q4_K_M, or try temper demo, which needs none."
+        )
 
 
 def _document(model: CachedModel) -> JsonObject:

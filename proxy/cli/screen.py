@@ -20,10 +20,8 @@ from proxy.observability.sentences import OUTCOMES, STAGES
 _COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
-_MOST_REPAIRS = 10
 _MOST_ROWS = 500
 _NARROW = 64  # columns; below that only what matters most is shown
-
 
 Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
 
@@ -50,7 +48,7 @@ class Screen:
         """Draw it for a terminal of so many columns; `now` is a Unix time."""
         living = [row for row in self._rows.values() if row.phase != OVER]
         over = [row for row in self._rows.values() if row.phase == OVER and row.repairs]
-        latest = sorted(over, key=lambda row: row.at, reverse=True)[:_MOST_REPAIRS]
+        latest = sorted(over, key=lambda row: row.at, reverse=True)[:10]
         is_narrow = width < _NARROW
         return Group(
             self._head(now, is_live=is_live),
@@ -114,7 +112,6 @@ def _models(models: tuple[ModelCard, ...], *, is_narrow: bool) -> Table:
 
 
 def _pending(calls: tuple[PendingCall, ...], page: str) -> tuple[RenderableType, ...]:
-    """Draw which calls wait for a person; they are answered at the page."""
     if not calls:
         return ()
     names = ", ".join(f"{one.server}.{one.tool}" for one in calls)

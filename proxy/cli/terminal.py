@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 _WIDE = 70  # columns, from which on there is room for a bar as long as it should be
 _BESIDES = 16  # columns that the moving mark, the percentage, the seconds and the gaps take
-_FRAMES = 5  # a second; the processor is busy with the model
 _FORCED = frozenset(("FORCE_COLOR", "TTY_COMPATIBLE"))  # what makes a terminal of anything for rich
 
 
@@ -129,7 +128,6 @@ def open_terminal(*, logs_events: bool) -> Terminal:
 
 
 def _bar(console: "Console") -> "Progress":
-    """Return the progress bar; it is removed when it stops."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
     from rich.table import Column
 
@@ -141,7 +139,7 @@ def _bar(console: "Console") -> "Progress":
         TextColumn("{task.elapsed:.0f} s", table_column=Column(no_wrap=True)),
         console=console,
         transient=True,
-        refresh_per_second=_FRAMES,
+        refresh_per_second=5,  # the processor is busy with the model
     )
 
 

@@ -18,7 +18,6 @@ from proxy.cli.screen import Change, Screen
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import InvalidConfiguration
 
-_AGAIN_SECONDS = 1.0  # until a Temper that has gone is looked for again
 _SILENCE_SECONDS = 30.0  # a feed gives a sign of life every fifteen
 _KINDS: dict[str, type[Change]] = {
     "state": InitialState,
@@ -90,7 +89,7 @@ async def _changes(url: str, key: str) -> AsyncGenerator[Change | None, None]:
             if not has_begun:
                 raise InvalidConfiguration("--url", _no_answer(url, error)) from error
         yield None
-        await asyncio.sleep(_AGAIN_SECONDS)
+        await asyncio.sleep(1.0)
 
 
 async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:

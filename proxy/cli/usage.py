@@ -18,7 +18,6 @@ from proxy.cli.running import fail
 from proxy.errors import TemperError
 
 _GROUP = "temper.commands"  # of entry points in pyproject.toml
-_FROM_EVALS = ("demo", "eval")
 _MISSING = "'temper {}' needs the package temper_evals: pip install temper-proxy brings it"
 
 _NEAR = 0.7  # how alike two flags are of which one was meant; click proposes less likely ones too
@@ -65,7 +64,7 @@ class CommandGroup(Group):
             command = entry_point.load()
             assert isinstance(command, click.Command), entry_point  # noqa: S101 - our own table
             return command
-        if cmd_name in _FROM_EVALS:
+        if cmd_name in ("demo", "eval"):
             raise click.UsageError(_MISSING.format(cmd_name), ctx)
         return None
 

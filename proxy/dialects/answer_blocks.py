@@ -117,10 +117,6 @@ class AnswerBlocks:
             steps += [*self._stop(), *self._catch_up()]
         return steps
 
-    def fill(self) -> list[BlockStep]:
-        """Return an empty text where there is no block at all, as clients read the first one."""
-        return [] if self._count else [*self._start("text"), *self._stop()]
-
     def _has_to_wait(self, event: ReplyEvent) -> bool:
         if self._open is None or not self._open.is_half:
             return self._is_stuck

@@ -20,23 +20,18 @@ from proxy.errors import ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
-from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.managed_server import alias_of, settle_window
 from proxy.serving.opening import address_of, open_services, open_shared_server, settings_of
 from proxy.serving.tool_inventory import InspectedServer, inspect_servers
 from proxy.settings import Settings, is_loopback
 
-_STREAM_DESCRIPTORS = 2  # the client's socket and the backend's
-_OWN_DESCRIPTORS = 64
-_LEAST_MEMORY = 1 << 30
-
 
 def descriptors(settings: Settings) -> Finding:
     """Compare the limit for open files with the streams that may be open at once."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _OWN_DESCRIPTORS + _STREAM_DESCRIPTORS * settings.server.max_waiting
-    return judge_descriptors(limit, needed)
+    # some of its own, and for each stream the client's socket and the backend's
+    return judge_descriptors(limit, 64 + 2 * settings.server.max_waiting)
 
 
 def judge_descriptors(limit: int, needed: int) -> Finding:
@@ -58,7 +53,7 @@ def judge_memory(found: Memory) -> Finding:
     parts = [f"{amount(found.free)} of {amount(found.total)} of main memory"]
     parts += [f"{amount(one.free)} of {amount(one.total)} of {one.name}" for one in found.devices]
     told = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"
-    if found.free < _LEAST_MEMORY:
+    if found.free < 1 << 30:
         return warn(told, "end other programs, or use a smaller model or window")
     return ok(told)
 
@@ -66,13 +61,8 @@ def judge_memory(found: Memory) -> Finding:
 def reachability(settings: Settings) -> Finding:
     """Tell who can reach Temper; without a key beyond loopback the settings are refused."""
     host = settings.server.host
-    if is_loopback(host):
-        return ok(f"Temper listens on {host}, for this machine alone")
-    return ok(f"Temper listens on {host} and wants its key")
-
-
-_MANY_TOOLS = 20
-_LARGE_SHARE = 0.2  # of the window
+    whom = ", for this machine alone" if is_loopback(host) else " and wants its key"
+    return ok(f"Temper listens on {host}{whom}")
 
 
 async def tool_servers(target: Target) -> Finding:
@@ -97,13 +87,11 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
     tokens = sum(count_rough_tokens(tool.tool.source.decode()) for tool in offered)
     told = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
     remedy = "name fewer in mcp.NAME.tools: models choose worse among many"
-    is_large = window is not None and tokens > window * _LARGE_SHARE
-    return warn(told, remedy) if is_large or len(offered) > _MANY_TOOLS else ok(told)
+    is_large = window is not None and tokens > window * 0.2
+    return warn(told, remedy) if is_large or len(offered) > 20 else ok(told)
 
 
 _CHECK_SECONDS = 120.0
-_ANSWER_SECONDS = 100.0
-_CONNECT_SECONDS = 5.0
 
 Look: TypeAlias = Callable[[Target], Awaitable[Finding]]
 Keep: TypeAlias = Callable[[Target, Sequence[Examined]], None]
@@ -138,7 +126,6 @@ CHECKS: tuple[Check, ...] = (
 
 async def examine(
     settings: Settings,
-    on_stage: StageListener = lambda _stage: None,
     client: Client | None = None,
     keep: Keep = lambda _target, _found: None,
 ) -> AsyncGenerator[Examined, None]:
@@ -160,18 +147,17 @@ async def examine(
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        examining = _examine_server(settle_window(each), on_stage, checks, keep)
-        async with aclosing(examining) as findings:
+        async with aclosing(_examine_server(settle_window(each), checks, keep)) as findings:
             async for found in findings:
                 yield found
 
 
 async def _examine_server(
-    settings: Settings, on_stage: StageListener, checks: tuple[Check, ...], keep: Keep
+    settings: Settings, checks: tuple[Check, ...], keep: Keep
 ) -> AsyncGenerator[Examined, None]:
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
-        async with open_shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
+        async with open_shared_server(settings, lambda _: None) as own, AsyncExitStack() as stack:
             target = await _open_target(settings, own, stack)
             everything: list[Examined] = []
             for check in checks:
@@ -197,7 +183,7 @@ async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncE
     through = httpx.ASGITransport(create_app(services, serving))
     own_key = next(iter(serving.access.keys.values()), None)
     headers = {"authorization": f"Bearer {own_key}"} if own_key else {}
-    patience = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
+    patience = httpx.Timeout(100.0, connect=5.0)
     direct = httpx.AsyncClient(base_url=address.base_url, timeout=patience, trust_env=False)
     temper = httpx.AsyncClient(
         base_url="http://localhost", transport=through, timeout=patience, headers=headers
@@ -222,7 +208,8 @@ async def _run_check(check: Check, target: Target) -> Finding:
         said = f"no answer within {_CHECK_SECONDS:g} seconds"
         return fail(said, "is the server busy, or very slow?")
     except httpx.HTTPError as error:
-        problem = str(error) or type(error).__name__
-        return fail(f"the server broke off: {problem}", "look into its log")
+        return fail(
+            f"the server broke off: {str(error) or type(error).__name__}", "look into its log"
+        )
     except TemperError as error:
         return skip(str(error))

@@ -14,7 +14,6 @@ _QUESTION = "Say OK."
 _REQUEST = "Call the tool `report` and say that you are fine."
 _LEAST_WINDOW = 32_768  # their first request alone takes a third of it
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - told apart, not listened on
-_DEFAULT_PORT = 8367
 _LOG = "look into the server's log"
 
 
@@ -113,7 +112,7 @@ def _address(target: Target) -> str:
     server = target.settings.server
     host = "127.0.0.1" if server.host in _ANYWHERE else server.host
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{server.port or _DEFAULT_PORT}"
+    return f"http://{name}:{server.port or 8367}"
 
 
 def _has_keys(target: Target) -> bool:
@@ -126,8 +125,6 @@ def _user(text: str) -> JsonValue:
 
 
 _ABOUT = {"name": REPORT["name"], "description": REPORT["description"]}
-_BY_MESSAGES: JsonObject = {**_ABOUT, "input_schema": REPORT["parameters"]}
-_BY_RESPONSES: JsonObject = {"type": "function", **_ABOUT, "parameters": REPORT["parameters"]}
 
 CLIENTS: Mapping[str, Client] = {
     "claude-code": Client(
@@ -137,7 +134,7 @@ CLIENTS: Mapping[str, Client] = {
         {
             "messages": _user(_REQUEST),
             "max_tokens": 512,
-            "tools": [_BY_MESSAGES],
+            "tools": [{**_ABOUT, "input_schema": REPORT["parameters"]}],
             "tool_choice": {"type": "any"},
         },
         b'"type":"tool_use"',
@@ -154,7 +151,7 @@ CLIENTS: Mapping[str, Client] = {
             "input": _REQUEST,
             "max_output_tokens": 512,
             "store": False,
-            "tools": [_BY_RESPONSES],
+            "tools": [{"type": "function", **_ABOUT, "parameters": REPORT["parameters"]}],
             "tool_choice": "required",
         },
         b'"type":"function_call"',

@@ -129,7 +129,6 @@ def _environment() -> JsonObject:
 NOTHING_TRIED = "No model was tried here yet: 'temper doctor' tries one, and keeps the figures."
 
 _COLUMNS = ("model", "server", "tried", "calls", "window", "reads/s", "writes/s", "failed")
-_DAY = len("2026-01-01")
 
 
 def build_tried_model(target: Target, found: Sequence[Examined], temper: str) -> TriedModel:
@@ -157,14 +156,12 @@ def build_tried_table(tried: Sequence[TriedModel]) -> Table:
     shown = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
         shown.add_column(column, overflow="fold", justify="right" if 4 <= number <= 6 else "left")
+    measured = ("calls", "window", "reads_per_second", "writes_per_second")
     for one in tried:
-        figures = [_figure(one.measured.get(name)) for name in _FIGURES]
+        figures = [_figure(one.measured.get(name)) for name in measured]
         failed = ", ".join(one.failed) or "-"
-        shown.add_row(one.name, one.server, one.tried_at[:_DAY], *figures, failed)
+        shown.add_row(one.name, one.server, one.tried_at[: len("2026-01-01")], *figures, failed)
     return shown
-
-
-_FIGURES = ("calls", "window", "reads_per_second", "writes_per_second")
 
 
 def _figure(value: Figure) -> str:

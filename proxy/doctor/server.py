@@ -8,7 +8,6 @@ from proxy.doctor.target import Target, member
 from proxy.settings import is_loopback
 
 _STRANGE_ORIGIN = "https://temper-doctor.invalid"
-_STRANGE_HOST = "temper-doctor.invalid"
 _SMALL_WINDOW = 8192
 _MODELS = "/v1/models"
 _VERSIONS = (
@@ -109,7 +108,7 @@ async def open_doors(target: Target) -> Finding:
             "start it with --api-key and tell Temper (backend.api_key); "
             "llama-server: --cors-origins localhost, Ollama: OLLAMA_ORIGINS",
         )
-    rebound = await target.look(_MODELS, {"host": _STRANGE_HOST})
+    rebound = await target.look(_MODELS, {"host": "temper-doctor.invalid"})
     if rebound.status < 400 and _is_near(target):
         return warn(
             "it answers to any Host name, so a web page can reach it by DNS rebinding",

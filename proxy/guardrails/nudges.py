@@ -37,9 +37,15 @@ def correct_announcement(written: str, offer: OfferedTools) -> tuple[Message, ..
     return _reply(written, f"{said} {_offer_ways_out(offer)}")
 
 
-def correct_unknown_syntax(written: str, offer: OfferedTools) -> tuple[Message, ...]:
+def correct_unknown_syntax(offer: OfferedTools) -> tuple[Message, ...]:
     unread = "You wrote a tool call as text, in a form that is not read: no tool ran."
-    return _reply(written, f"{unread} {_offer_ways_out(offer)}")
+    return (user_message(f"{unread} {_offer_ways_out(offer)}"),)
+
+
+def correct_doubtful_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
+    """Ask whether a call was meant; what was `written` is quoted without it."""
+    doubt = "A tool call stands in your text, and it is not clear whether you mean it: no tool ran."
+    return _reply(written, f"{doubt} {_offer_ways_out(offer)}")
 
 
 def correct_early_answer(

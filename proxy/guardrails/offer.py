@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation.json import JsonSchema
-from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
+from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse, WrittenCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.guardrails.formats.json_contract import json_contract
 from proxy.guardrails.formats.react import REACT_CONTRACT
@@ -57,8 +57,9 @@ class OfferedTools(msgspec.Struct, frozen=True):
     """The terms of one request.
 
     `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`
-    holds the texts that are not the model's voice: tool results and user messages. An answer has
-    to satisfy the `answer_schema`, if there is one, and JSON is then not to be taken for a call.
+    holds the texts that are not the model's voice: what was `spoken` by users, and `results` of
+    tools. Calls that are `denied` are not to be made. An answer has to satisfy the `answer_schema`,
+    if there is one, and JSON is then not to be taken for a call.
     `completed` are the calls of the history that have a result; `loop` is the one it ends in.
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
     names the only tools of the client that may be called, where it says so. Unless it `repairs`,
@@ -72,7 +73,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     respond: Tool | None = None
     choice: ToolChoice = ToolUse.AUTO
     parallel: bool = True
-    quotable: tuple[str, ...] = ()
+    spoken: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
     stop_strings: bool = False
     answer_schema: JsonSchema | None = None
     completed: tuple[CompletedCall, ...] = ()
@@ -82,7 +84,12 @@ class OfferedTools(msgspec.Struct, frozen=True):
     allowed: frozenset[str] | None = None
     repairs: bool = True
     rescues: bool = True
+    denied: tuple[WrittenCall, ...] = ()
     is_correction: bool = False
+
+    @property
+    def quotable(self) -> tuple[str, ...]:
+        return self.spoken + self.results
 
     def after_bad_call(self) -> "OfferedTools":
         """Return the terms of a correction, with the synthetic tool for who has nothing to call."""

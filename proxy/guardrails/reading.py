@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -19,24 +20,38 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.conversation.tools import ToolUse, WrittenCall
+from proxy.conversation.tools import Tool, ToolUse, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Rescued
 from proxy.guardrails import names
-from proxy.guardrails.announcements.recognition import announces
+from proxy.guardrails.announcements.endings import is_question
+from proxy.guardrails.announcements.recognition import announces, shows_last
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
-from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
+from proxy.guardrails.rescue.copies import are_held, find_origin
 from proxy.guardrails.rescue.findings import Finding, Prose
-from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
+from proxy.guardrails.rescue.marks import holds_mark
+from proxy.guardrails.rescue.provenance import (
+    Around,
+    Content,
+    Origin,
+    Standing,
+    Verdict,
+    Words,
+    decide,
+)
+from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
+from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
+_SIGHT = 2_000  # as much as is looked at of what is said behind a call
 _ACCOUNT_WORDS = 4  # fewer are no account of anything
 _MOST_SAME = 3
 _REPEATED = Dropped("repeated_call")
@@ -61,12 +76,24 @@ class BrokenCall(msgspec.Struct, frozen=True):
 Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 
 
+class Doubted(msgspec.Struct, frozen=True):
+    """Calls that may not have been meant, as they stand in the text.
+
+    Those of a tool whose values the user never named are `denied`, however they are made.
+    """
+
+    source: str
+    calls: tuple[WrittenCall, ...]
+    is_denied: bool = False
+
+
 class ReadReply(msgspec.Struct, frozen=True):
     """What a finished reply amounts to.
 
     `text` is everything said and responded, in order; `calls` are the wishes to run a client's
     tool, unchecked. `is_cut_off` reports that the model was stopped within a call, `is_botched`
-    that `text` contains a call nobody can read; `markup` is its end from such a call on.
+    that `text` contains a call nobody can read; `markup` is its end from such a call on. The text
+    contains those `doubted`, too.
     """
 
     text: str = ""
@@ -76,6 +103,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     is_cut_off: bool = False
     is_botched: bool = False
     facts: tuple[Fact, ...] = ()
+    doubted: tuple[Doubted, ...] = ()
     markup: str = ""
 
     @property
@@ -108,6 +136,8 @@ class ReplyReader:
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
+        self._late: list[Finding] = []  # from the first call on, which the rest decides about
+        self._doubted: list[Doubted] = []
         self._thought_calls: list[WrittenCall] = []
         self._thought_facts: list[Rescued] = []
         self._has_answered = False
@@ -152,6 +182,7 @@ class ReplyReader:
             heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
         heard += self._hear_findings(self._scanner.finish(cut_off=cut_off))
+        heard += self._settle()
         heard += self._end_structured()
         if self.calls or self._has_answered:
             self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
@@ -173,6 +204,7 @@ class ReplyReader:
             is_cut_off=self._is_cut_off,
             is_botched=self._is_broken,
             facts=tuple(self._facts),
+            doubted=tuple(self._doubted),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
 
@@ -202,7 +234,14 @@ class ReplyReader:
         return heard
 
     def _hear_findings(self, found: Iterable[Finding]) -> list[Heard]:
-        return [heard for finding in found for heard in self._hear_finding(finding)]
+        heard: list[Heard] = []
+        for finding in found:
+            if self._late:
+                self._late.append(finding)
+                self._stop_repeating(finding)
+            else:
+                heard += self._hear_finding(finding)
+        return heard
 
     def _hear_finding(self, finding: Finding) -> list[Heard]:
         match finding:
@@ -213,7 +252,7 @@ class ReplyReader:
             case findings.ArgumentsText(text):
                 return self._respond(self._message.feed(text)) if self._message else []
             case findings.FoundCalls():
-                return self._promote(finding)
+                return self._find(finding)
             case findings.RefusedText(reason):
                 self._refuse(reason)
             case findings.LeftOut(what):
@@ -222,14 +261,80 @@ class ReplyReader:
                 self._end_thoughts(is_over=is_over)
         return []
 
+    def _find(self, found: findings.FoundCalls) -> list[Heard]:
+        """Take note of calls; what is said behind them counts, too, unless they are messages."""
+        if all(self._offer.is_respond(call.name) for call in found.calls):
+            return self._promote(found)
+        if found.is_doubtful and self._offer.text_policy is TextPolicy.ACCEPT:
+            return self._say(found.source)  # nobody would ask
+        self._late.append(found)
+        return []
+
+    def _settle(self) -> list[Heard]:
+        """Decide about the calls found so far, and hear what came behind the first of them."""
+        late, self._late = self._late, []
+        sequels: list[str] = []
+        words, is_cited = "", False
+        for finding in reversed(late):
+            sequels.append(words)
+            if isinstance(finding, findings.Prose):
+                words = "" if is_cited else (finding.text + words)[:_SIGHT]
+            elif isinstance(finding, findings.EarlierThoughts | findings.RefusedText):
+                words = ""
+                is_cited = isinstance(finding, findings.RefusedText)  # by the words before it
+            elif isinstance(finding, findings.FoundCalls):
+                is_cited = False
+        said = "".join(self._text)
+        said += "".join(one.text for one in late if isinstance(one, findings.Prose))
+        heard: list[Heard] = []
+        for finding in late:
+            words = sequels.pop()
+            if isinstance(finding, findings.FoundCalls):
+                heard += self._place(finding, words, said)
+            else:
+                heard += self._hear_finding(finding)
+        return heard
+
+    def _place(self, found: findings.FoundCalls, words: str = "", said: str = "") -> list[Heard]:
+        """Do with a call what the table says; `words` stand behind it, `said` is said in all."""
+        offer, origin = self._offer, Origin.MODEL
+        calls = tuple(_resolve(offer, call) for call in found.calls)
+        if offer.choice is ToolUse.AUTO and offer.quotable:
+            origin = find_origin(found.source, calls, offer.spoken, offer.results)
+        content = Content.MARKED if found.is_marked else Content.PLAIN
+        if self._holds_places(found, said):
+            content = Content.PLACEHOLDERS
+        is_within = _is_within(found, words) or _is_in_fence(found, said)
+        around = Around.LAYOUT if is_within else Around.NOTHING
+        verdict = decide(Standing(origin, around, found.before, _tell(words, said), content))
+        if verdict is Verdict.LEFT_OUT:
+            self._facts.append(Dropped("placeholders"))
+            self._is_behind_call = True
+            return []
+        if verdict is Verdict.READ and not (found.is_doubtful or self._doubted):
+            return self._promote(found)
+        is_fit = all(_is_fit(offer, call) for call in found.calls)
+        if is_fit and verdict is not Verdict.TEXT:
+            is_denied = origin is Origin.RESULT and not are_held(calls, offer.spoken)
+            self._doubted.append(Doubted(found.source, calls, is_denied=is_denied))
+        reason = _refusal(origin, is_doubted=is_fit and verdict is not Verdict.TEXT)
+        if reason or (found.is_marked and not found.is_doubtful):
+            self._facts.append(Refused(reason or Reason.QUOTED.value))
+        # the white space around it went with a call that could be one
+        is_apart = found.is_doubtful or not self._text or self._text[-1][-1:].isspace()
+        heard = self._say(found.source if is_apart else _LINE + found.source)
+        self._is_behind_call = not found.is_doubtful
+        return heard
+
+    def _holds_places(self, found: findings.FoundCalls, said: str) -> bool:
+        """Return whether a call beside an answer has placeholders for all that it requires."""
+        if len(said.split()) < _ACCOUNT_WORDS:
+            return False
+        fillers = (_is_filler(self._offer, call) for call in found.calls)
+        return all(fillers) and not announces(said, self._names)
+
     def _promote(self, found: findings.FoundCalls) -> list[Heard]:
         message, self._message = self._message, None
-        forced = self._offer.choice is not ToolUse.AUTO
-        if not forced and self._is_copied(found):
-            self._facts.append(Refused("quoted_from_history"))
-            # the white space before it went with the call
-            is_apart = not self._text or self._text[-1][-1:].isspace()
-            return self._say(found.source if is_apart else _LINE + found.source)
         self._is_behind_call = True
         heard: list[Heard] = []
         for call in found.calls:
@@ -241,46 +346,41 @@ class ReplyReader:
                 self.calls.append(call)
         return heard
 
+    def _stop_repeating(self, last: Finding) -> None:
+        """Read no further behind one call too many of a kind: its writer knows no end."""
+        if not isinstance(last, findings.FoundCalls):
+            return
+        late = (one for one in self._late if isinstance(one, findings.FoundCalls))
+        calls = [call for one in late for call in one.calls]
+        if calls.count(calls[-1]) > _MOST_SAME:
+            self._splitter = EndedSplitter()
+            self._scanner = Scanner((), ())
+
     def _is_repeated(self, call: WrittenCall) -> bool:
         """Return whether a call is one too many of its kind, or stands behind such a one.
 
-        They count as one, and end the reply: who writes the same call again and again knows no end.
+        They count as one.
         """
-        if isinstance(self._splitter, EndedSplitter):
+        if _REPEATED in self._facts:
             return True
         if self.calls.count(call) < _MOST_SAME:
             return False
         behind = self.calls.index(call) + 1
         self.calls[behind:] = (one for one in self.calls[behind:] if one != call)
         self._facts.append(_REPEATED)
-        self._splitter = EndedSplitter()
-        self._scanner = Scanner((), ())
         return True
-
-    def _is_copied(self, found: findings.FoundCalls) -> bool:
-        """Return whether a call was given to the model to read, and it was not about to act.
-
-        One that it writes in another syntax than it has read is its own wish behind an
-        announcement, or where it says next to nothing; behind an account it is part of that.
-        """
-        quotable = self._offer.quotable
-        if is_quoted(found.source, quotable):
-            return True
-        if not quotable or not are_repeated(found.calls, quotable):
-            return False
-        said = "".join(self._text)
-        return len(said.split()) >= _ACCOUNT_WORDS and not announces(said, self._names)
 
     def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
         """Begin a call; white space before it was said, unless a message comes of it."""
         if len(self._structured) == MOST_CALLS:
             self._facts += () if _TOO_MANY in self._facts else (_TOO_MANY,)
             return []
+        settled = self._settle()
         message = MessageDecoder() if self._offer.is_respond(started.name) else None
         call = _StructuredCall(started, message, len(self.calls))
         self._structured[started.index] = call
         space = self._splitter.take_space() + self._scanner.take_space()
-        return self._say(space) if space and message is None else []
+        return settled + (self._say(space) if space and message is None else [])
 
     def _end_structured(self) -> list[Heard]:
         """End the calls that the backend recognised, each where it began among those in text."""
@@ -323,13 +423,13 @@ class ReplyReader:
         calls: list[findings.FoundCalls] = []
         for finding in find_calls(thoughts, self._syntaxes, self._names, self._named):
             if isinstance(finding, findings.FoundCalls):
-                if not finding.is_marked:
+                if not finding.is_marked or finding.is_doubtful:
                     return
                 calls.append(finding)
             elif isinstance(finding, findings.Prose) and calls and not finding.text.isspace():
                 return
         for call in calls:
-            self._promote(call)
+            self._place(call)
 
     def _reason(self, thought: ReasoningDelta) -> Heard:
         self._reasoning.append(thought.text)
@@ -360,7 +460,8 @@ class ReplyReader:
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        return [BrokenCall(written) if self._is_broken else Prose(written)]
+        is_held = self._is_broken or self._doubted
+        return [BrokenCall(written) if is_held else Prose(written)]
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True
@@ -379,6 +480,65 @@ class ReplyReader:
         return text
 
 
+def _is_within(found: findings.FoundCalls, words: str) -> bool:
+    """Return whether what is open before a call is closed in the words behind it."""
+    text = f"{found.source}\n{words}".casefold() if found.within else ""
+    return any(closer in text for closer in found.within)
+
+
+def _is_in_fence(found: findings.FoundCalls, said: str) -> bool:
+    """Return whether a marked call stands in a fence that other words introduce."""
+    is_fenced = found.source.startswith(FENCE) and holds_mark(found.source)
+    return is_fenced and found.before is Words.OTHER and not announces(said)
+
+
+def _tell(words: str, said: str) -> Words:
+    """Tell what the words behind a call say, and the end of what is said in all."""
+    if not words.strip():
+        return Words.NONE
+    if shows_last(words):
+        return Words.SHOWING
+    return Words.ASKING if is_question(said) else Words.OTHER
+
+
+def _refusal(origin: Origin, *, is_doubted: bool) -> str:
+    if origin is not Origin.MODEL:
+        return "quoted_from_history"
+    return Reason.DOUBTFUL.value if is_doubted else ""
+
+
+def _is_filler(offer: OfferedTools, call: WrittenCall) -> bool:
+    """Return whether every string that a tool requires only says what would stand there."""
+    tool, arguments = _tool_of(offer, call), call.arguments
+    schema = tool.parameters if tool is not None else None
+    if not isinstance(schema, dict) or not isinstance(arguments, dict):
+        return False
+    known, required = schema.get("properties"), schema.get("required")
+    if not isinstance(known, dict) or not isinstance(required, list):
+        return False
+    values = [
+        (arguments.get(name), known.get(name))
+        for name in map(str, required)
+        if isinstance(arguments.get(name), str)
+    ]
+    return bool(values) and all(_fills(str(value), of) for value, of in values)
+
+
+def _fills(value: str, schema: JsonValue) -> bool:
+    copied = schema.values() if isinstance(schema, dict) else ()
+    return not value.strip() or is_placeholder(value) or value in copied
+
+
+def _tool_of(offer: OfferedTools, call: WrittenCall) -> Tool | None:
+    return names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
+
+
+def _resolve(offer: OfferedTools, call: WrittenCall) -> WrittenCall:
+    """Return a call with the name of the tool that it means."""
+    tool = _tool_of(offer, call)
+    return call if tool is None else WrittenCall(tool.name, call.arguments)
+
+
 def _is_fit(offer: OfferedTools, call: WrittenCall) -> bool:
-    tool = names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
+    tool = _tool_of(offer, call)
     return tool is not None and isinstance(check(tool, call.arguments), ValidArguments)

@@ -2,8 +2,9 @@
 
 Repair comes first and costs nothing; then the model is told what was wrong; in the end the
 backend is constrained so that only a valid call can come out. Prose where an answer is allowed is
-asked about once and then taken; so is an announcement, or what looks like a call in a syntax that
-is not known, and there is never a second resumption. An answer in the wrong form is asked for again
+asked about once and then taken; so is an announcement, a call that may not be meant, or what looks
+like one in a syntax that is not known, and there is never a second resumption. An answer in the
+wrong form is asked for again
 in the form that the client wants: the backend is constrained to it at once, because the choice to
 answer was made.
 """
@@ -18,7 +19,13 @@ from proxy.guardrails.verdict import Defect
 
 MOST_ATTEMPTS = 3
 
-_PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX)
+_PROSE = (
+    Defect.PROSE,
+    Defect.EMPTY,
+    Defect.ANNOUNCED,
+    Defect.UNKNOWN_SYNTAX,
+    Defect.DOUBTFUL,
+)
 
 
 # The kinds of attempts.

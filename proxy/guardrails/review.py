@@ -20,13 +20,14 @@ from proxy.guardrails.announcements.recognition import announces
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
+from proxy.guardrails.rescue.copies import is_same
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.schemas.coercion import unescape_values
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import parse_arguments
-from proxy.guardrails.unparsed_calls.recognition import looks_like_call
+from proxy.guardrails.unparsed_calls.recognition import is_asked_about, looks_like_call
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]
@@ -62,6 +63,7 @@ def review(
     `new_id` makes the ids of calls that have none or share one; `insistence` counts the replies
     of this turn that were rejected before. The calls with the ids `taken` need no repetition.
     """
+    reply = _drop_denied(reply, offer)
     whole = _drop_cut_off(reply, offer)
     facts = reply.facts
     if not reply.is_botched and _declines(whole, offer):
@@ -83,6 +85,22 @@ def review(
         judged.append(_judge_call(written, call_id, offer, insistence, may_close=is_complete))
         facts += judged[-1].facts
     return _judge_all(replace(reply, facts=facts), judged, offer, taken)
+
+
+def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
+    """Leave out the calls that repeat a tool's result: the model was told not to make them."""
+    kept = tuple(call for call in reply.calls if not _is_denied(call, offer))
+    if len(kept) == len(reply.calls):
+        return reply
+    return replace(reply, calls=kept, facts=(*reply.facts, Refused("quoted_from_history")))
+
+
+def _is_denied(call: WrittenCall, offer: OfferedTools) -> bool:
+    if not offer.denied:
+        return False
+    written = call.arguments
+    arguments = parse_arguments(written) if isinstance(written, str) else written
+    return any(is_same(replace(call, arguments=arguments), one) for one in offer.denied)
 
 
 def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
@@ -201,7 +219,28 @@ def _judge_text(
     answer = replace(answer, text="") if is_done else answer
     if is_done and not offer.is_correction:
         return answer
-    return _insist_on_call(_judge_prose(answer, offer), offer)
+    doubted = _judge_doubted(reply, answer, offer)
+    return doubted or _insist_on_call(_judge_prose(answer, offer), offer)
+
+
+def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
+    """Ask whether calls are meant, but for what the user asked to be shown."""
+    calls = [call for one in reply.doubted for call in one.calls]
+    may_ask = offer.text_policy is not TextPolicy.ACCEPT and offer.answer_schema is None
+    shown = any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
+    if not (calls and may_ask) or shown:
+        return None
+    denied = tuple(call for one in reply.doubted if one.is_denied for call in one.calls)
+    nudge = nudges.correct_doubtful_call(_said_beside(reply), offer)
+    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, denied=denied)
+
+
+def _said_beside(reply: ReadReply) -> str:
+    """Return what a reply says without the calls in it: a question never repeats one."""
+    text = reply.text
+    for one in reply.doubted:
+        text = text.replace(one.source, "")
+    return text
 
 
 def _find_name(text: str, offer: OfferedTools) -> str:
@@ -232,7 +271,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
     # none that was refused as quoted
     is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
     if not is_told and looks_like_call(text, offer.tools, offer.quotable):
-        nudge = nudges.correct_unknown_syntax(text, offer)
+        nudge = nudges.correct_unknown_syntax(offer)
         return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, _find_name(text, offer))
     return _judge_announcement(answer, offer)
 

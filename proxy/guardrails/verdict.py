@@ -6,7 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from proxy.conversation.messages import Messages
-from proxy.conversation.tools import ToolCall
+from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Fact
 
 
@@ -16,6 +16,7 @@ class Defect(Enum):
     PROSE = "prose"
     ANNOUNCED = "announced"
     UNKNOWN_SYNTAX = "unknown_syntax"
+    DOUBTFUL = "doubtful_call"
     EMPTY = "empty"
     UNKNOWN_TOOL = "unknown_tool"
     WRONG_TOOL = "wrong_tool"
@@ -43,7 +44,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
     `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
     that can be made of it, in case there is no further attempt. `objection` tells people the tool,
-    and what is wrong with the call.
+    and what is wrong with the call. Calls that are `denied` are not to be made.
     """
 
     defect: Defect
@@ -51,6 +52,7 @@ class Rejected(msgspec.Struct, frozen=True):
     fallback: Accepted
     facts: tuple[Fact, ...] = ()
     objection: str = ""
+    denied: tuple[WrittenCall, ...] = ()
 
 
 Verdict: TypeAlias = Accepted | Rejected

@@ -26,6 +26,7 @@ from proxy.inference.coalescing import join_deltas, split_like
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
 
+_HELD = (Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)  # nobody need see what was held of them
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
@@ -84,7 +85,7 @@ class GuardedReader:
             insistence=self.insistence,
             taken=[call.id for call in self.sent.calls],
         )
-        if isinstance(verdict, Rejected) and verdict.defect is not Defect.UNKNOWN_SYNTAX:
+        if isinstance(verdict, Rejected) and verdict.defect not in _HELD:
             shown += self.gate.end()
         return shown, verdict
 

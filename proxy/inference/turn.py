@@ -44,6 +44,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question
+from proxy.conversation.tools import WrittenCall
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
@@ -103,8 +104,15 @@ def _count(usage: JsonObject, name: str) -> int | None:
 MayRetry: TypeAlias = Callable[[], bool]
 
 CUT_OFF = "length"
-_MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX)
-_SAID = (Defect.PROSE, Defect.ANNOUNCED, Defect.INVALID_ANSWER, Defect.STEP_MISSING, Defect.EMPTY)
+_MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
+_SAID = (
+    Defect.PROSE,
+    Defect.ANNOUNCED,
+    Defect.DOUBTFUL,
+    Defect.INVALID_ANSWER,
+    Defect.STEP_MISSING,
+    Defect.EMPTY,
+)
 _BAD_CALLS = (
     Defect.UNKNOWN_TOOL,
     Defect.WRONG_TOOL,
@@ -145,6 +153,7 @@ class Turn:
         self._attempt = FIRST
         self._failures: list[Failure] = []
         self._nudges: Messages = ()
+        self._denied: tuple[WrittenCall, ...] = ()
         self.facts: tuple[facts.Fact, ...] = prepared.facts
         self._has_started = False
         self._usage: UsageReported | None = None
@@ -250,6 +259,8 @@ class Turn:
         if self._attempt.kind == "constrained":
             policy = TextPolicy.REQUIRE  # the call that was asked for as text is read as one
             offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
+        if self._denied:
+            offer = replace(offer, denied=self._denied)
         return reply_reader.GuardedReader(
             offer,
             self._release(offer),
@@ -267,9 +278,10 @@ class Turn:
         is_welcome = policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
             is_an_answer(failure, policy) for failure in self._failures
         )
+        streams_calls = self._prepared.streams_calls and not offer.denied
         release = text_gate.FirstReplyGate(
             self._sent,
-            CallGate(offer, self._sent) if self._prepared.streams_calls else None,
+            CallGate(offer, self._sent) if streams_calls else None,
             shows_prose=is_welcome and offer.answer_schema is None,  # JSON has to be checked first
             is_answer_due=not offer.missing_steps,
         )
@@ -335,6 +347,7 @@ class Turn:
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
         self._failures.append(Failure(self._attempt, rejected.defect, rejected.objection))
+        self._denied += rejected.denied
         self._remember(rejected)
         self._move(TurnState.ASKING)
         left_out = self._prepared.left_out

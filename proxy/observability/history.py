@@ -17,7 +17,6 @@ STEP = 5  # seconds of a bucket
 BUCKETS = 180  # fifteen minutes
 _MINUTE = 60
 _MINUTES = 60
-_MOST_SERVICES = 64
 _MOST_SAMPLES = 200  # of a bucket; more would not move its percentiles
 _MOMENT = 0.01  # seconds that somebody has to wait to count: in the line are all, for no time
 OTHER = "other"
@@ -145,7 +144,7 @@ class History:
 
     def _limit_services(self, service: str | None) -> str:
         is_new = service not in self._services
-        if service is None or (is_new and len(self._services) >= _MOST_SERVICES):
+        if service is None or (is_new and len(self._services) >= 64):
             return OTHER
         self._services.add(service)
         return service

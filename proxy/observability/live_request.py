@@ -36,9 +36,6 @@ from proxy.observability.record import (
 )
 from proxy.observability.trace_context import TraceContext, new_span_id
 
-LONGEST_SAMPLE = 2000  # bytes
-_PROGRESS_SECONDS = 1.0  # between two reports of how much of a prompt was read
-
 logger = logging.getLogger(__name__)
 
 _OVERFLOWED = Try("as_asked")
@@ -73,7 +70,7 @@ class _LiveAttempt:
             self.error = word_for(error)
         if isinstance(error, errors.BackendSpokeNonsense):
             # written as Python's bytes are: nothing in them can steer a terminal
-            logger.debug("%s It sent: %r", error, error.sample[:LONGEST_SAMPLE])
+            logger.debug("%s It sent: %r", error, error.sample[:2000])
 
 
 class BoardLink(msgspec.Struct, frozen=True):
@@ -192,7 +189,7 @@ class LiveRequest:
         """Note how much of the prompt was read; at most once a second that is news."""
         now = self._clock()
         self._progress = min(1.0, progress.processed / max(1, progress.total))
-        if now - self._reported >= _PROGRESS_SECONDS:
+        if now - self._reported >= 1.0:
             self._reported = now
             self._enter(self._stage)
 

@@ -31,19 +31,16 @@ LogFormat: TypeAlias = Literal["auto", "text", "json"]
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable ASCII but for spaces, quotes, = and backslashes
 _ENCODER = msgspec.json.Encoder()
 _requests = logging.getLogger("proxy.requests")
-_POD = "POD_NAME"  # by the downward API
-_IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"
 
 
 def replica_name() -> str:
     """Return the name of the pod, else the machine's name and the number of the process."""
     host = socket.gethostname()
-    if pod := os.environ.get(_POD, ""):
+    if pod := os.environ.get("POD_NAME", ""):  # by the downward API
         return pod
-    return host if os.environ.get(_IN_KUBERNETES) else f"{host}:{os.getpid()}"
+    return host if os.environ.get("KUBERNETES_SERVICE_HOST") else f"{host}:{os.getpid()}"
 
 
-_RESET = "\x1b[0m"
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32
 _ROOM_FOR_TIME = 60  # columns; on a narrower terminal there is better use for them
@@ -79,9 +76,8 @@ class ShortFormatter(logging.Formatter):
         if isinstance(request, RequestRecord):
             parts = _parts_of(request)
             return self._line([time, *parts] if columns >= _ROOM_FOR_TIME else parts, columns)
-        level = record.levelname.lower()
-        colour = _LEVELS.get(record.levelno, "")
-        parts = [time] if record.levelno < logging.WARNING else [time, _StyledText(level, colour)]
+        level = _StyledText(record.levelname.lower(), _LEVELS.get(record.levelno, ""))
+        parts = [time] if record.levelno < logging.WARNING else [time, level]
         lines = [self._line([*parts, _StyledText(escape(record.getMessage()))])]
         if record.exc_info:
             lines += map(escape, self.formatException(record.exc_info).splitlines())
@@ -98,7 +94,7 @@ class ShortFormatter(logging.Formatter):
                 text = text if room >= 0 else _shorten(text, len(text) + room)
             if text:
                 is_plain = not (part.colour and self._is_coloured)
-                written.append(text if is_plain else f"{part.colour}{text}{_RESET}")
+                written.append(text if is_plain else f"{part.colour}{text}\x1b[0m")
             if room is not None and room <= 0:
                 break
         return "  ".join(written)

@@ -37,7 +37,6 @@ Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFam
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
 _NONE = "none"
-_MOST_CLIENTS = 200
 # what the gauges of several workers come to, if not to their sum
 _MODES: Mapping[Metric, Literal["livemostrecent", "livemin", "livesum"]] = {
     table.UP: "livemostrecent",  # by whoever looks; anybody finds the same
@@ -248,7 +247,7 @@ class Metrics:
 
     def _count_client(self, record: RequestRecord, client: str, outcome: str) -> None:
         """Count for the owner of a key; names come from a file, which may be changed for ever."""
-        if client not in self._clients and len(self._clients) >= _MOST_CLIENTS:
+        if client not in self._clients and len(self._clients) >= 200:
             client = _OTHER
         self._clients.add(client)
         self._series.add(table.CLIENT_REQUESTS, (client, outcome), 1)
@@ -270,8 +269,7 @@ class Metrics:
             self._series.add(table.TOOL_CALLS, (tool.server, tool.status), 1)
             ran = tool.seconds if tool.status != "refused" else None
             self._measure(table.TOOL_DURATION, (tool.server,), ran)
-        rounds = len({tool.round for tool in record.tools})
-        self._series.add(table.ROUNDS, (model,), rounds)
+        self._series.add(table.ROUNDS, (model,), len({tool.round for tool in record.tools}))
 
 
 @dataclass(frozen=True, slots=True)

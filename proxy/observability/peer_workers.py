@@ -18,8 +18,6 @@ import msgspec
 from proxy.observability.history import ProcessCounts
 
 _PREFIX = "requests-"
-_SECONDS = 5.0
-_LARGEST = 64 * 1024 * 1024
 
 
 class WorkerPlace(NamedTuple):
@@ -100,8 +98,8 @@ class SiblingBoards:
         if not question.instance or not path.exists():
             return None
         try:
-            async with asyncio.timeout(_SECONDS):
-                reader, writer = await asyncio.open_unix_connection(path, limit=_LARGEST)
+            async with asyncio.timeout(5.0):
+                reader, writer = await asyncio.open_unix_connection(path, limit=64 * 2**20)
                 with contextlib.closing(writer):
                     writer.write(msgspec.json.encode(question) + b"\n")
                     return msgspec.json.decode(await reader.readline(), type=BoardAnswer)

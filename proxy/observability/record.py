@@ -19,7 +19,6 @@ RUNNING = "running"  # the status of a call that is not over
 WAITING = "waiting"  # that of one that waits for a person's yes
 CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
 
-
 # How far a request had come when its client left.
 Phase: TypeAlias = Literal[
     "receiving", "queued", "before_first_token", "between_attempts", "streaming"

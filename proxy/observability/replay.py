@@ -60,10 +60,8 @@ class ReplayedTurns:
 
         Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
         """
-        request, run = (
-            decode_request(msgspec.json.encode(self._exchange.request)),
-            self._exchange.run,
-        )
+        request = decode_request(msgspec.json.encode(self._exchange.request))
+        run = self._exchange.run
         try:
             if run is None:
                 ((_, own),) = _parts(self._exchange)

@@ -18,8 +18,6 @@ from proxy.observability.record import (
 )
 from proxy.observability.sentences import attempt_sentence, cut, problem_sentence, sentences
 
-_MOST_TOOLS = 100
-_MOST_ATTEMPTS = 12
 OVER = "over"
 
 
@@ -109,8 +107,8 @@ def row_of(
         outcome=record.outcome.value if record.outcome is not None else None,
         left=record.left if phase == OVER else None,
         repairs=sentences(record.facts),
-        attempts=tuple(map(_attempt, record.attempts[:_MOST_ATTEMPTS])),
-        tools=tuple(map(_tool, record.tools[:_MOST_TOOLS])),
+        attempts=tuple(map(_attempt, record.attempts[:12])),
+        tools=tuple(map(_tool, record.tools[:100])),
         first_token=_or_none(record.first_token),
         queued=_or_none(record.queued),
         tokens=record.tokens,
@@ -152,7 +150,6 @@ def _round_seconds(seconds: float) -> float:
     return round(seconds, 4)
 
 
-_REFUSED = "refused"
 _FAILURES = {
     "failed": "failed",
     "timed_out": "gave no result in time",
@@ -186,7 +183,7 @@ class ServerCalls(msgspec.Struct):
 
     def take(self, tool: ToolRecord) -> None:
         self.calls += 1
-        self.refused += tool.status == _REFUSED
+        self.refused += tool.status == "refused"
         if tool.status in _FAILURES:
             self.failures += 1
             why = f" ({cut(tool.error)})" if tool.error is not None else ""

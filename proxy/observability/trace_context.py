@@ -11,13 +11,9 @@ import msgspec
 
 # https://www.w3.org/TR/trace-context/#traceparent-header; later versions may append fields
 _HEADER = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_INVALID_VERSION = "ff"
-_SAMPLED = 1
 
 # https://www.w3.org/TR/trace-context/#tracestate-header
 _MEMBER = re.compile(r"([a-z0-9][a-z0-9_*/@-]{0,255})=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
-_MOST_MEMBERS = 32
-_LONGEST_STATE = 512
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
@@ -48,18 +44,18 @@ def state_of(traceparent: str, tracestates: Sequence[str]) -> str:
     state = ",".join(filter(None, members))
     found = [_MEMBER.fullmatch(one) for one in filter(None, members)]
     keys = {one[1] for one in found if one is not None}
-    is_sound = len(keys) == len(found) <= _MOST_MEMBERS and len(state) <= _LONGEST_STATE
+    is_sound = len(keys) == len(found) <= 32 and len(state) <= 512
     return state if is_sound and _read(traceparent) is not None else ""
 
 
 def _read(traceparent: str) -> TraceContext | None:
     found = _HEADER.fullmatch(traceparent.strip())
-    if found is None or found[1] == _INVALID_VERSION or (found[1] == "00" and found[5]):
+    if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
         return None
     trace_id, parent_id = int(found[2], 16), int(found[3], 16)
     if not (trace_id and parent_id):
         return None
-    return TraceContext(trace_id, new_span_id(), parent_id, bool(int(found[4], 16) & _SAMPLED))
+    return TraceContext(trace_id, new_span_id(), parent_id, bool(int(found[4], 16) & 1))
 
 
 def new_span_id() -> int:

@@ -38,15 +38,14 @@ from proxy.tool_rounds.executor import Status as ToolStatus
 Attribute: TypeAlias = str | bool | int | float | Sequence[str]
 Of = ParamSpec("Of")
 
-_OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 _NAME = "temper"
-_LONGEST_VALUE = 256
 _PATIENCE = 2.0  # seconds for a collector; spans are lost rather than an end delayed
 
 
 def operation(request: RequestRecord) -> str:
     """Return the operation: a chat, unless the request was passed through."""
-    return _OPERATIONS.get(request.path, "chat")
+    passed = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+    return passed.get(request.path, "chat")
 
 
 REQUEST: Mapping[str, Callable[[RequestRecord], Attribute | None]] = {
@@ -118,7 +117,7 @@ class Tracing:
         self._provider = TracerProvider(
             resource=own.merge(OTELResourceDetector().detect()),
             id_generator=self._ids,
-            span_limits=SpanLimits(max_attribute_length=_LONGEST_VALUE),
+            span_limits=SpanLimits(max_attribute_length=256),
             shutdown_on_exit=False,
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))

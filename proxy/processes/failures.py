@@ -65,9 +65,10 @@ def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
         return meaning
     if exit_code == -signal.SIGKILL:
         return "was killed (SIGKILL), by somebody or because the machine ran out of memory"
-    how = f"exit code {exit_code}" if exit_code >= 0 else _signal_name(-exit_code)
+    signals = {-one.value: one.name for one in signal.Signals}
+    unnamed = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
     said = f"; its last words: {_last_words(log_lines)}" if log_lines else ""
-    return f"crashed ({how}){said}"
+    return f"crashed ({signals.get(exit_code, unnamed)}){said}"
 
 
 def _find_meaning(log_lines: Sequence[str]) -> str | None:
@@ -86,10 +87,3 @@ def _last_words(log_lines: Sequence[str]) -> str:
         if any(word in line.lower() for word in _COMPLAINTS):
             return line
     return log_lines[-1]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -127,8 +127,7 @@ class Fleet:
             case "loaded" | "loading":
                 return "loading"
             case _:
-                has_failed = self.swapping.has_failed(name, now())
-                return "failed" if has_failed else "unloaded"
+                return "failed" if self.swapping.has_failed(name, now()) else "unloaded"
 
     def problem(self, name: str) -> str:
         """Return why a model could not be loaded, "" if it could or nobody has tried."""
@@ -158,8 +157,7 @@ class Fleet:
             return
         for place in (*orders.served, *orders.refused):
             if place in self._leases:
-                failure = None if place.is_served else self._failures[place.model]
-                self._leases[place].settle(failure)
+                self._leases[place].settle(None if place.is_served else self._failures[place.model])
         for name in orders.stop:
             if (loading := self._loading.pop(name, None)) is not None:
                 loading.cancel()

@@ -27,7 +27,6 @@ _SAMPLING_FLAGS = {
     "repeat_penalty": "--repeat-penalty",
     "presence_penalty": "--presence-penalty",
 }
-_EMBEDDED = "proxy.processes.embedded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +96,8 @@ class LaunchPlan:
 def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
     """Return the flags that make published values the defaults; a client's own still win."""
     published = asdict(sampling)
-    return tuple(
-        word
-        for name, flag in _SAMPLING_FLAGS.items()
-        if published[name] is not None
-        for word in (flag, format(published[name], "g"))
-    )
+    known = ((flag, published[name]) for name, flag in _SAMPLING_FLAGS.items())
+    return tuple(one for flag, at in known if at is not None for one in (flag, format(at, "g")))
 
 
 def find_program(own: Path | None = None) -> tuple[str, ...]:
@@ -131,7 +126,7 @@ def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...
 
 
 def embedded_program() -> tuple[str, ...]:
-    return python_module(_EMBEDDED)
+    return python_module("proxy.processes.embedded")
 
 
 def check_plan(plan: LaunchPlan) -> None:

@@ -26,7 +26,6 @@ from proxy.processes.start_progress import StageListener, StartLog, StartProgres
 
 logger = logging.getLogger(__name__)
 
-_READY_SECONDS = 600.0  # a large model on a slow disk
 _LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 5.0
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
@@ -36,7 +35,7 @@ _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*
 async def start_llama_server(
     plan: launch.LaunchPlan,
     *,
-    ready_seconds: float = _READY_SECONDS,
+    ready_seconds: float = 600.0,  # a large model on a slow disk
     on_stage: StageListener = lambda _stage: None,
     on_line: LineListener = lambda _line: None,
 ) -> AsyncGenerator[RunningServer]:
@@ -132,9 +131,7 @@ async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
         base_url=base_url, timeout=_ANSWER_SECONDS, trust_env=False
     ) as client:
         # not /v1/models: it answers 200 while the model is still loading
-        while True:
-            if await _status(client, "/health", "") == HTTPStatus.OK:
-                break
+        while await _status(client, "/health", "") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
             await asyncio.sleep(_LOOK_SECONDS)
         # /health is open to everybody; these two answers prove that it is our child
         refused = await _status(client, "/slots", "")
@@ -154,10 +151,6 @@ async def _status(client: httpx.AsyncClient, path: str, api_key: str) -> int | N
     return response.status_code
 
 
-# the model is about to be loaded when it is complete: no more of it than has to be
-_SMALL = ("-c", "256", "-np", "1")
-
-
 async def download(program: tuple[str, ...], repository: str, on_stage: StageListener) -> Path:
     """Download a repository's model, such as `owner/name:Q4_K_M`; returns where it lies.
 
@@ -175,7 +168,9 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
             complete.set()
 
     on_stage(log.progress)
-    command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *_SMALL)
+    # the model is about to be loaded when it is complete: no more of it than has to be
+    small = ("-c", "256", "-np", "1")
+    command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *small)
     process = await Process.start(
         command, name=launch.NAME, environment=environment(""), listener=listen, on_terminal=True
     )

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -14,7 +14,6 @@ from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus
 
-_NOTICED_SECONDS = 5.0  # it takes milliseconds, and more where the machine is busy
 _LOOK_SECONDS = 0.02
 
 Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]
@@ -49,7 +48,7 @@ class Managed(LateBackend):
     connect: Connect
     _: KW_ONLY
     load_wait: float
-    notice_wait: float = _NOTICED_SECONDS
+    notice_wait: float = 5.0  # it takes milliseconds, and more where the machine is busy
     _connected: tuple[ServerAddress, LlamaServer] | None = None
 
     @property
@@ -131,10 +130,8 @@ class Managed(LateBackend):
         """List the model; this starts nothing."""
         backend = await self._present()
         if backend is not None:
-            try:
+            with suppress(BackendFailed):  # it has just ended
                 return await backend.models()
-            except BackendFailed:  # it has just ended
-                pass
         return (BackendModel(self.planned.names[0], {}),)
 
     async def describe(self, model: str) -> Description:

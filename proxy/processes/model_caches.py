@@ -18,10 +18,8 @@ _QUANTISATION = re.compile(
     re.IGNORECASE,
 )
 _PART = re.compile(r"-(?P<number>\d{5})-of-(?P<count>\d{5})$")
-_MODEL_LAYER = "application/vnd.ollama.image.model"
 _DEEPEST = 6
 _MOST_FILES = 10_000
-_LARGEST_MANIFEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,8 @@ def _ollama_models(folder: Path) -> Iterator[CachedModel]:
 def _ollama_model(blobs: Path, name: str, manifest: dict[str, object]) -> Iterator[CachedModel]:
     layers = manifest.get("layers")
     for layer in layers if isinstance(layers, list) else ():
-        if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER:
+        kind = layer.get("mediaType") if isinstance(layer, dict) else None
+        if kind == "application/vnd.ollama.image.model":
             path = blobs / _blob(layer)
             config = manifest.get("config")
             told = _object_in(blobs / _blob(config)) if isinstance(config, dict) else {}
@@ -163,7 +162,7 @@ def _blob(layer: dict[str, object]) -> str:
 
 def _object_in(path: Path) -> dict[str, object]:
     try:
-        if path.stat().st_size > _LARGEST_MANIFEST:
+        if path.stat().st_size > 1 << 20:
             return {}
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

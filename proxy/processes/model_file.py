@@ -74,7 +74,11 @@ class _FieldReader:
         if count > _MOST_SKIPPED:
             raise ValueError("a list is longer than any vocabulary")
         if kind == _STRING:
-            self._skip_strings(count)
+            unpack, data, place = _LENGTH.unpack_from, self._data, self._at
+            for _ in range(count):
+                (length,) = unpack(data, place)
+                place += length + _LENGTH.size
+            self._at = place
         else:
             self._at += count * struct.calcsize(self._letter(kind))
         return Unread(count)
@@ -103,18 +107,7 @@ class _FieldReader:
         self._at += length
         return text.decode()
 
-    def _skip_strings(self, count: int) -> None:
-        unpack, data, place = _LENGTH.unpack_from, self._data, self._at
-        for _ in range(count):
-            (length,) = unpack(data, place)
-            place += length + 8
-        self._at = place
 
-
-_ARCHITECTURE = "general.architecture"
-_TEMPLATE = "tokenizer.chat_template"
-_NAMES = ("general.name", "general.basename")
-_VOCABULARY = "tokenizer.ggml.tokens"
 _PART = re.compile(r"-\d{5}-of-(?P<count>\d{5})\.gguf$")
 
 
@@ -135,35 +128,26 @@ def read_model_file(path: Path) -> ModelFile:
         weights = size_of(path)
     except UNREADABLE:
         return ModelFile((str(path),))
-    own = (name for name in (_text(told, key) for key in _NAMES) if name)
+    own = (_text(told, "general.name"), _text(told, "general.basename"))
+    tokens = told.get("tokenizer.ggml.tokens")
     return ModelFile(
-        (str(path), *own),
-        _text(told, _ARCHITECTURE),
-        _text(told, _TEMPLATE),
-        shape_of(told, weights, _count(told, _VOCABULARY)),
+        (str(path), *filter(None, own)),
+        _text(told, "general.architecture"),
+        _text(told, "tokenizer.chat_template"),
+        shape_of(told, weights, tokens.count if isinstance(tokens, Unread) else 0),
     )
 
 
 def size_of(path: Path) -> int:
     """Return the bytes of a model, which may be split; what is missing has none."""
-    return sum(part.stat().st_size for part in _parts(path) if part.is_file())
-
-
-def _parts(path: Path) -> tuple[Path, ...]:
-    """Return all files of a model that was split, `name-00001-of-00003.gguf` being the first."""
-    found = _PART.search(path.name)
-    if found is None:
-        return (path,)
-    stem, count = path.name[: found.start()], found["count"]
-    names = (f"{stem}-{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1))
-    return tuple(path.with_name(name) for name in names)
+    parts = [path]
+    if (found := _PART.search(path.name)) is not None:  # `name-00001-of-00003.gguf` is the first
+        stem, count = path.name[: found.start()], found["count"]
+        names = (f"{stem}-{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1))
+        parts = [path.with_name(name) for name in names]
+    return sum(part.stat().st_size for part in parts if part.is_file())
 
 
 def _text(told: Mapping[str, Value], key: str) -> str:
     value = told.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _count(told: Mapping[str, Value], key: str) -> int:
-    value = told.get(key)
-    return value.count if isinstance(value, Unread) else 0

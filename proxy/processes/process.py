@@ -106,7 +106,6 @@ class PseudoTerminal:
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 1.0
 _PACKAGE_ROOT = str(Path(proxy.__file__).parents[1])
 
@@ -156,7 +155,7 @@ class Process:
         name: str,
         environment: Mapping[str, str] | None = None,
         listener: LineListener = lambda _line: None,
-        grace_seconds: float = GRACE_SECONDS,
+        grace_seconds: float = 3.0,
         on_terminal: bool = False,
     ) -> "Process":
         """Start `command` in a session of its own, with `environment` added to ours.

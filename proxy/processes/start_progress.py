@@ -11,7 +11,6 @@ _DOWNLOAD = re.compile(r"Downloading (?P<file>\S+).*?(?P<percent>\d{1,3})%")
 _CURL = re.compile(r"\s*(?P<percent>\d{1,3})\s+[\d.]+[kMGT]?\s+\d{1,3}\s+[\d.]+[kMGT]?\s+\d")
 _LOADING = re.compile(r"loading model(?: '(?P<path>.+)')?")
 
-
 # How far a start has come; it may fail at any of them
 StartStage: TypeAlias = Literal["starting", "downloading", "loading", "ready", "failed"]
 

@@ -20,12 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-FAILURE_SECONDS = 10.0
-
-
 # How far a model is from answering; all but STOPPED take their memory.
 Presence: TypeAlias = Literal["stopped", "loading", "loaded", "stopping"]
-
 
 _MOVES = {
     "stopped": {"loading"},
@@ -101,7 +97,7 @@ class SwapPlanner:
         models: Sequence[LoadableModel],
         budget: Budget = Budget(),
         *,
-        failure_seconds: float = FAILURE_SECONDS,
+        failure_seconds: float = 10.0,
     ) -> None:
         self._members = {model.name: _ModelState(model) for model in models}
         self._budget = budget

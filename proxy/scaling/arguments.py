@@ -18,9 +18,7 @@ Replicas: TypeAlias = int | Literal["auto"]
 Affinity: TypeAlias = Literal["session", "load"]
 Options: TypeAlias = dict[str, "int | float | str | bool | Options | None"]
 
-_CALMING_SECONDS = 600.0  # a unit that was loaded stays for so long
 _MARGIN_SECONDS = 5.0  # behind the grace that a replica gives its own requests
-_HEALTH_SECONDS = 2.0
 _TRIES = 2  # a broken model is no less broken later
 _BY_SESSION = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 
@@ -122,7 +120,7 @@ def deployment_options(
         "name": "temper",
         "max_ongoing_requests": settings.server.max_connections,
         "graceful_shutdown_timeout_s": settings.server.grace_seconds + _MARGIN_SECONDS,
-        "health_check_period_s": _HEALTH_SECONDS,
+        "health_check_period_s": 2.0,
         "max_constructor_retry_count": _TRIES,
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
     }
@@ -131,7 +129,7 @@ def deployment_options(
             "min_replicas": 1,
             "max_replicas": arguments.most,
             "target_ongoing_requests": settings.model.slots,
-            "downscale_delay_s": _CALMING_SECONDS,
+            "downscale_delay_s": 600.0,  # a unit that was loaded stays for so long
         }
     else:
         options["num_replicas"] = arguments.replicas

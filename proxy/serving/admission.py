@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from proxy.errors import QueueFull
 
 MOST_WAITING = 256
-_LONGEST_ADVICE = 60
-_WEIGHT = 0.1  # of the latest duration in the mean
 
 
 @dataclass(eq=False, slots=True)
@@ -36,12 +34,8 @@ class WaitingLine:
     def __init__(self, most_waiting: int = MOST_WAITING, capacity: int | None = None) -> None:
         self._most_waiting = most_waiting
         self._capacity = capacity
-        self._served = 0
+        self.served = 0
         self._waiting: OrderedDict[str, deque[SlotRequest]] = OrderedDict()
-
-    @property
-    def served(self) -> int:
-        return self._served
 
     @property
     def waiting(self) -> int:
@@ -61,7 +55,7 @@ class WaitingLine:
     def leave(self, place: SlotRequest) -> list[SlotRequest]:
         """Give a place back, served or not; returns the places whose turn it is now."""
         if place.is_served:
-            self._served -= 1
+            self.served -= 1
         else:
             line = self._waiting[place.key]
             line.remove(place)
@@ -76,7 +70,7 @@ class WaitingLine:
 
     @property
     def _is_open(self) -> bool:
-        return self._capacity is None or self._served < self._capacity
+        return self._capacity is None or self.served < self._capacity
 
     def _advance(self) -> list[SlotRequest]:
         called: list[SlotRequest] = []
@@ -90,7 +84,7 @@ class WaitingLine:
 
     def _serve(self, place: SlotRequest) -> None:
         place.is_served = True
-        self._served += 1
+        self.served += 1
 
 
 @dataclass(slots=True)
@@ -115,7 +109,7 @@ class Admission:
         if place is None:
             rounds = self.line.waiting / max(1, self.line.served)  # until the queue has room again
             seconds = max(1, math.ceil(rounds * self._usual_seconds))
-            raise QueueFull(self.line.waiting, min(_LONGEST_ADVICE, seconds))
+            raise QueueFull(self.line.waiting, min(60, seconds))
         if not place.is_served:
             turn = self._turns[place] = asyncio.Event()
             try:
@@ -130,7 +124,7 @@ class Admission:
     def leave(self, place: SlotRequest, seconds: float | None = None) -> None:
         """Give a turn back, which has taken so many seconds if it went well."""
         if seconds is not None:
-            self._usual_seconds += _WEIGHT * (seconds - self._usual_seconds)
+            self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
         self._call(self.line.leave(place))
 
     def _call(self, places: list[SlotRequest]) -> None:

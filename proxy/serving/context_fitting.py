@@ -23,15 +23,9 @@ from proxy.context.replay import Rules
 from proxy.context.shortening import TextCache
 from proxy.context.strategies import Sliding, Tiered
 from proxy.context.tokens import TokenBook
+from proxy.conversation import replies
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import (
-    EventSink,
-    ReplyEvent,
-    ReplyFinished,
-    ReplyUnreadable,
-    UsageReported,
-)
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
@@ -45,9 +39,8 @@ logger = logging.getLogger(__name__)
 _WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
 _MOST_GUESSED = 0.1  # of a prompt; more of it is counted wherever it is
 _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
-_ENDS = (UsageReported, ReplyFinished, ReplyUnreadable)
+_ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_MODELS = 64
-_MOST_SESSIONS = 256
 _CUT = (
     "the backend has read only {total} of about {missing} tokens, and dropped the others without "
     "a word. Please shorten the conversation."
@@ -128,8 +121,7 @@ class Fitting:
         expected = book.expect(asked.messages, asked.tools)
         is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
-        is_sure = expected.guessed <= guessable
-        if is_far and is_sure:
+        if is_far and expected.guessed <= guessable:
             return leave_unchanged(plan.messages, expected.tokens, window.size)
         await self._count(book, plan, headers)
         if is_far:
@@ -186,7 +178,7 @@ class Fitting:
         if broken is not None:
             where = "the tools" if broken.place is None else f"message {broken.place}"
             logger.info("the prompt cache broke at %s: %s", where, broken.reason)
-        remember(self._sessions, key, now, _MOST_SESSIONS)
+        remember(self._sessions, key, now, 256)
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
@@ -228,7 +220,7 @@ class _LearningBackend(BackendWrapper):
         self._window = window
 
     async def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
+        self, question: Question, headers: Headers, sink: replies.EventSink | None = None
     ) -> ReplyEvents:
         most = question.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=question.schema is not None)
@@ -243,7 +235,7 @@ class _LearningBackend(BackendWrapper):
                     self._check(question, usage.usage.get("prompt_tokens"))
                     batch = batch[place:]
                 if length.exceeds(batch):
-                    yield (*batch, ReplyFinished(CUT_OFF))
+                    yield (*batch, replies.ReplyFinished(CUT_OFF))
                     return
                 yield batch
         except ContextOverflow as overflow:
@@ -267,9 +259,9 @@ class _LearningBackend(BackendWrapper):
             raise ContextOverflow(wording, missing, self._window, read=total)
 
 
-def _usage_in(batch: Sequence[ReplyEvent]) -> tuple[int, UsageReported] | None:
+def _usage_in(batch: Sequence[replies.ReplyEvent]) -> tuple[int, replies.UsageReported] | None:
     """Find the usage in what has come, and its place: nothing but the end is behind it."""
     for place in range(max(0, len(batch) - 2), len(batch)):
-        if isinstance(event := batch[place], UsageReported):
+        if isinstance(event := batch[place], replies.UsageReported):
             return place, event
     return None

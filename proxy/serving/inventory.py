@@ -1,6 +1,7 @@
 """The models that could be asked, each with its profile: what `temper models` shows."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from proxy.conversation.json import JsonObject
@@ -14,16 +15,10 @@ from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Recognition
+from proxy.serving import opening
 from proxy.serving.assembly import overrides_of
 from proxy.serving.known_models import KnownModels
 from proxy.serving.managed_server import introduce_file, model_file, usable_by
-from proxy.serving.opening import (
-    nothing_to_serve,
-    open_backend,
-    overrides_for,
-    server_urls,
-    settings_of,
-)
 from proxy.settings import Settings
 
 
@@ -59,29 +54,28 @@ async def list_models(settings: Settings) -> tuple[Listed, ...]:
     One of several models that cannot be looked at is listed with its problem. Raises
     `InvalidConfiguration`, and for the only one `LaunchFailed` and `BackendFailed` kinds of errors.
     """
+    profiles = load_profiles(settings.profile.folder)
     if settings.models:
-        profiles = load_profiles(settings.profile.folder)
         each = (_one_of_several(settings, name, profiles) for name in settings.models)
         return tuple(await asyncio.gather(*each))
-    profiles = load_profiles(settings.profile.folder)
     overrides = overrides_of(settings.profile, profiles)
-    if not server_urls(settings):
+    if not opening.server_urls(settings):
         if settings.model.source is None:
-            raise nothing_to_serve()
+            raise opening.nothing_to_serve()
         return (_in_file(settings, overrides),)
-    async with open_backend(settings, lambda _stage: None) as backend:
+    async with opening.open_backend(settings, lambda _stage: None) as backend:
         known = KnownModels(backend, profiles, overrides)
         found = [await known.look_up(model.id) for model in await backend.models()]
     return tuple(Listed(one.model, one) for one in found)
 
 
 async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Listed:
-    served, own = settings.models[name], settings_of(settings, name)
-    overrides = overrides_for(settings, name, profiles)
+    served, own = settings.models[name], opening.settings_of(settings, name)
+    overrides = opening.overrides_for(settings, name, profiles)
     try:
-        if not server_urls(own):
+        if not opening.server_urls(own):
             return replace(_in_file(own, overrides), name=name)
-        async with open_backend(own, lambda _stage: None) as backend:
+        async with opening.open_backend(own, lambda _stage: None) as backend:
             await backend.models()  # which reports whether it answers
             models = KnownModels(backend, profiles, overrides)
             return Listed(name, await models.look_up(served.upstream_model or name))
@@ -102,17 +96,16 @@ def prospect_of(settings: Settings) -> Prospect | None:
 
     None where there is no file or it does not say what it needs.
     """
-    if server_urls(settings):
+    if opening.server_urls(settings):
         return None
     own = settings.model
     shape = model_file(own).shape
     if shape is None:
         return None
-    try:
-        program = find_program(own.server)
-    except LaunchFailed:  # nothing could be started yet
-        return Prospect(shape, snapshot(), own.slots)
-    return Prospect(shape, usable_by(program, snapshot()), own.slots)
+    found = snapshot()
+    with suppress(LaunchFailed):  # nothing could be started yet
+        found = usable_by(find_program(own.server), found)
+    return Prospect(shape, found, own.slots)
 
 
 def list_profiles(settings: Settings) -> tuple[Listed, ...]:

@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 _FRESH = 60.0  # seconds until the backend is asked again
 _SOON = 2.0  # the same, if it could not tell everything
 _MOST_MODELS = 256
-_NO_OVERRIDES = Overrides()
 
 
 @dataclass(slots=True)
@@ -37,7 +36,7 @@ class KnownModels:
 
     backend: Backend
     profiles: Sequence[Profile]
-    overrides: Overrides = _NO_OVERRIDES
+    overrides: Overrides = field(default_factory=Overrides)
     _: KW_ONLY
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _KnownEntry] = field(default_factory=dict)

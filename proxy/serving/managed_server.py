@@ -6,7 +6,8 @@ The window of a model that Temper starts or Ollama loads is as configured, or wh
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,7 +39,7 @@ from proxy.processes.launch import (
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.managed import Managed, Supervised
 from proxy.processes.model_file import ModelFile, read_model_file
-from proxy.processes.process import RunningServer, ServerAddress
+from proxy.processes.process import ServerAddress
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.profiles.files import load_profiles
@@ -86,10 +87,7 @@ def supervisor(
     plan = launch_plan(settings, own)
     check_plan(plan)
     logger.info("%s: %s", server_name(own), plan)
-
-    def start() -> AbstractAsyncContextManager[RunningServer]:
-        return start_llama_server(plan, ready_seconds=own.load_seconds, on_stage=on_stage)
-
+    start = partial(start_llama_server, plan, ready_seconds=own.load_seconds, on_stage=on_stage)
     return Supervisor(server_name(own), start, on_change=on_change)
 
 

@@ -167,8 +167,7 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
     def adapter_for(kind: EngineKind) -> Backend:
         match kind:
             case "llama-server":
-                wait = settings.backend.load_wait_seconds
-                return LlamaServer(connection, load_wait=wait)
+                return LlamaServer(connection, load_wait=settings.backend.load_wait_seconds)
             case "ollama":
                 overrides = replace(
                     ollama_overrides(settings.ollama),
@@ -237,8 +236,7 @@ async def find_backend(
     urls = urls or tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
     found = await find_running(urls, BackendClient, _PATIENCE)
     if found is None:
-        places = ", ".join(urls)
-        problem = f"nothing is named, and no server answers at {places}. Do one of these:"
+        problem = f"nothing is named, and no server answers at {', '.join(urls)}. Do one of these:"
         raise InvalidConfiguration("backend.url", problem + ways_to_name(command))
     return found
 

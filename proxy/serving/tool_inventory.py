@@ -32,8 +32,7 @@ class InspectedServer:
     def digest(self) -> str:
         """The digest of what is offered, or of all where nothing was named yet."""
         own = {one.own_name for one in self.offered}
-        chosen = [one for one in self.definitions if one.name in own] or self.definitions
-        return digest_of(chosen)
+        return digest_of([one for one in self.definitions if one.name in own] or self.definitions)
 
     def offer_of(self, name: str) -> str:
         """Tell people as what a tool is offered, and on which condition."""
@@ -93,8 +92,7 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
         if tool not in tools:
             problem = f"has no tool {tool!r}; there are: {', '.join(tools)}"
             raise InvalidConfiguration(f"mcp.{name}", problem)
-        own = settings.tools
-        limits = CallLimits(1, own.call_seconds, own.result_chars)
+        limits = CallLimits(1, settings.tools.call_seconds, settings.tools.result_chars)
         ended = await fleet.call(tools[tool], arguments, limits, {})
         return ended.text, ended.error is None
 

@@ -5,6 +5,7 @@ Behind each text stands where it was seen, or of which one it is a neighbour.
 
 import pytest
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Dropped, RejectedReply
 from proxy.guardrails.offer import TextPolicy
@@ -556,3 +557,46 @@ def test_it_is_a_call_where_the_tool_exists_and_none_where_one_is_required() -> 
     required = Case("required", DECLINED, ask(tools=TOOLS, tool_choice="required"))
     facts = outcome(required, [DECLINED]).facts
     assert any(isinstance(fact, RejectedReply) for fact in facts)
+
+
+FACTORIAL = make_tool("math.factorial", "number", number=INTEGER)
+TRIANGLE = make_tool("calculate_triangle_area", "base", base=INTEGER, height=INTEGER)
+TEAMS = make_tool(
+    "sports_ranking_get_team_ranking", "team_name", team_name=STRING, sport_league=STRING
+)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        # deepseek-coder
+        "```python\n        [math.factorial(number=5)]\n        ```\n\n            This line "
+        "of code uses the `math.factorial` function to calculate the factorial of 5.",
+        # gemma-7b
+        "[calculate_triangle_area(base=10, height=5)]\n\nThe above line calculates the area of a "
+        "triangle with a base of 10 units and height of 5 units using the "
+        "`calculate_triangle_area` function.",
+    ],
+)
+def test_a_valid_call_in_first_place_is_never_silently_an_answer(reply: str) -> None:
+    case = Case(reply, reply, ask(tools=[FACTORIAL, TRIANGLE]), policy=TextPolicy.AUTO)
+    for pieces in chunkings(reply):
+        found = outcome(case, pieces)
+        assert (found.calls, found.text) == ((), reply)
+        assert RejectedReply("doubtful_call") in found.facts
+
+
+def test_the_question_beside_a_call_of_empty_strings_is_the_answer() -> None:
+    """As Hermes-2-Pro writes it; the words behind it are left out here."""
+    words = (
+        "To answer this question, I would need more specific information such as the name of the "
+        "basketball league and the season."
+    )
+    empty: JsonObject = {"team_name": "", "sport_league": ""}
+    written: JsonObject = {"arguments": empty, "name": "sports_ranking_get_team_ranking"}
+    reply = f"{words}\n<tool_call>\n{json.dump_text(written)}\n</tool_call>"
+    case = Case(reply, reply, ask(tools=[TEAMS]))
+    for pieces in chunkings(reply):
+        found = outcome(case, pieces)
+        assert (found.calls, found.text) == ((), words)
+        assert Dropped("placeholders") in found.facts

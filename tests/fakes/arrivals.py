@@ -5,7 +5,10 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from itertools import groupby
 from typing import TypeVar
 
-from proxy.guardrails.rescue.findings import ArgumentsText, Finding, Prose
+from msgspec.structs import replace
+
+from proxy.guardrails.rescue.findings import ArgumentsText, Finding, FoundCalls, Prose
+from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.scanner import Scanner
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
@@ -109,9 +112,9 @@ def scan(
 
 
 def joined(findings: Iterable[Finding]) -> list[Finding]:
-    """Join neighbouring texts."""
+    """Join neighbouring texts, and those of doubtful calls; leave out what is around calls."""
     result: list[Finding] = []
-    for kind, neighbours in groupby(findings, type):
+    for kind, neighbours in groupby(map(settled, findings), type):
         group = list(neighbours)
         texts = [item.text for item in group if isinstance(item, Prose | ArgumentsText)]
         if kind is Prose:
@@ -121,6 +124,20 @@ def joined(findings: Iterable[Finding]) -> list[Finding]:
         else:
             result += group
     return result
+
+
+def settled(finding: Finding) -> Finding:
+    """Take a finding as who looks at nothing around it and asks about nothing would."""
+    if not isinstance(finding, FoundCalls):
+        return finding
+    if finding.is_doubtful:
+        return Prose(finding.source)
+    return replace(finding, before=Words.NONE, within=())
+
+
+def calls_found(findings: Iterable[Finding]) -> list[FoundCalls]:
+    """Return the calls that are taken without asking."""
+    return [one for one in map(settled, findings) if isinstance(one, FoundCalls)]
 
 
 def is_linear(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:

@@ -151,8 +151,7 @@ class _AnswerEncoder:
                 return []
             case ReplyFinished(reason):
                 self._reason = reason
-                rest = self._blocks.finish()
-                return rest if self._terms.shows_nothing else rest + self._blocks.fill()
+                return self._blocks.finish()
             case _:
                 return [] if self._terms.shows_nothing else self._blocks.feed(event)
 

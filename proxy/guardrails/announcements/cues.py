@@ -68,6 +68,10 @@ class Cues:
     sayings: str = ""
     # How a sentence begins that only reports what comes after the act; the one before it is judged.
     afterthoughts: str = ""
+    # What says of a call beside it that it is only shown: anywhere in the sentence, and behind the
+    # call or before the colon that introduces it.
+    quotes: str = ""
+    reports: str = ""
     # Whether words are separated by spaces.
     is_spaced: bool = True
 

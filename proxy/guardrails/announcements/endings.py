@@ -54,8 +54,11 @@ def find_last_sentences(text: str) -> tuple[str, ...]:
         return ()
     plain = _EMPHASIS.sub("", _LINK.sub(r"\1", _CODE.sub("`", "\n".join(lines))))
     prose = _PICTURES.sub("", _QUOTATION.sub('"', plain))
-    sentences = [one for one in _SENTENCE_END.split(prose) if one.strip(' .!"')]
-    return tuple(sentences[-_SENTENCES:])
+    return tuple(split_sentences(prose)[-_SENTENCES:])
+
+
+def split_sentences(prose: str) -> list[str]:
+    return [one for one in _SENTENCE_END.split(prose) if one.strip(' .!"')]
 
 
 def is_question(text: str) -> bool:

@@ -72,6 +72,11 @@ class Matcher:
             return False
         return self._afterthought.match(sentence.text) is not None
 
+    def shows(self, sentence: Sentence, *, may_report: bool) -> bool:
+        """Return whether a sentence says of a call beside it that it is only shown."""
+        is_quote = self._quote.search(sentence.text) is not None
+        return is_quote or (may_report and self._report.search(sentence.text) is not None)
+
     def _may_have_cue(self, words: Collection[str]) -> bool:
         """Tell cheaply whether it is worth to search, which it is for few languages."""
         if not self.cues.is_spaced or not self._first_words.isdisjoint(words):
@@ -169,6 +174,8 @@ class Matcher:
     _bar = _compile("bars")
     _request = _compile("requests")
     _before = _compile("bars_before")
+    _quote = _compile("quotes")
+    _report = _compile("reports")
     _inside = _compile("bars_inside")
     _finite = _compile("finites")
     _clause = _compile("clauses")

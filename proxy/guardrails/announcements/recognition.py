@@ -12,11 +12,24 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from proxy.guardrails.announcements.cues import Script, load_languages
-from proxy.guardrails.announcements.endings import find_last_sentences, is_question, normalise
+from proxy.guardrails.announcements.endings import (
+    find_last_sentences,
+    is_question,
+    normalise,
+    split_sentences,
+)
 from proxy.guardrails.announcements.matching import Matcher
 
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
+_MOST_SENTENCES = 3
+# Of an act that no sentence with "example" or "format" announces.
+_ACTS = re.compile(
+    r"\W*(?:let me|let's|i'll|i will|i)\s(?:now\s|first\s)?"
+    r"(?:look|check|read|open|see|find|fetch|get|search|try|call|run)\b",
+    re.IGNORECASE,
+)
+_ENDS = frozenset(".!?…।؟۔。！？")
 _LETTERS: dict[Script, str] = {
     "latin": "a-zà-ɏḀ-ỿ",
     "cyrillic": "Ѐ-ӿ",
@@ -53,6 +66,27 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
         is_question(one) or any(each.is_request(said) for each in matchers)
         for one, said in [(one, normalise(one)) for one in before]
     )
+
+
+def shows_next(words: str) -> bool:
+    """Return whether the words before a call say that it is only shown, and announce no act."""
+    if not (sentences := split_sentences(words)):
+        return False
+    is_open = sentences[-1].rstrip("*_ ")[-1:] not in _ENDS
+    is_shown = _shows(sentences[-1], may_report=is_open)
+    return is_shown and not (announces(words) or _ACTS.match(sentences[-1]))
+
+
+def shows_last(words: str) -> bool:
+    """Return whether the first sentences behind a call say that it was only shown."""
+    sentences = split_sentences(words)[:_MOST_SENTENCES]
+    return any(_shows(one, may_report=True) for one in sentences)
+
+
+def _shows(written: str, *, may_report: bool) -> bool:
+    sentence = normalise(written)
+    found = matchers_for(sentence.text)
+    return any(one.shows(sentence, may_report=may_report) for one in found)
 
 
 def matchers_for(sentence: str) -> tuple[Matcher, ...]:

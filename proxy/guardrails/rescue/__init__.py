@@ -5,7 +5,7 @@ reply counts and is reported as `findings`. A `syntax` is one textual form of a 
 lists all, from `syntaxes/` and `guardrails/formats`; they read `values/`, calls in `rows`);
 `openings` are the strings one may begin with, `marks` all that calls begin and end with.
 
-Whose words they are: `provenance` (copied from what the model had read), `surroundings` (in code,
-quoted, in a JSON document), `examples` (only shown), `neighbours` (the calls before it and the
-words behind it).
+Whose words they are: `provenance` is the table that decides; `copies` (from what the model had
+read), `surroundings` and `markup` (in code, quoted, in a JSON document or an element), `examples`
+(only shown) and `neighbours` (the calls before it and the words behind it) find what it asks for.
 """

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.syntax import Reason
 
 
@@ -37,13 +38,20 @@ class ArgumentsText(msgspec.Struct, frozen=True):
 
 
 class FoundCalls(msgspec.Struct, frozen=True):
-    """Calls, and the text in which they were written."""
+    """Calls, and the text in which they were written.
+
+    One that `is_doubtful` stands where calls are not taken. One that stands `within` an element
+    is in it if one of these marks that close it follows; "" is in any text.
+    """
 
     syntax_name: str
     calls: tuple[WrittenCall, ...]
     source: str
     is_marked: bool
     closed: bool
+    before: Words = Words.NONE
+    within: tuple[str, ...] = ()
+    is_doubtful: bool = False
 
 
 class RefusedText(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
+from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 from proxy.guardrails.rescue.values.scalars import Unreadable
@@ -99,10 +100,18 @@ class Beginning:
     words: str = ""
     is_sentence_start: bool = True
     is_apart: bool = False
+    within: tuple[str, ...] = ()
 
     @cached_property
+    def said(self) -> Words:
+        if not self.words.strip():
+            return Words.NONE
+        is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
+        return Words.SHOWING if is_shown else Words.OTHER
+
+    @property
     def is_example(self) -> bool:
-        return introduces_example(self.words)
+        return self.said is Words.SHOWING
 
     @cached_property
     def is_account(self) -> bool:

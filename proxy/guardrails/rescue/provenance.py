@@ -1,83 +1,105 @@
-"""Whether a call was only copied from what the model had been given to read."""
+"""Whose words a call in the text of a model is, and what becomes of it: one table.
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+The scanner and the reader of a reply collect what is known of a call, and look it up here. The
+docs show the table as it stands (`docs/guides/quoted-calls.md`).
+"""
 
-from proxy.conversation import json
-from proxy.conversation.json import JsonValue
-from proxy.conversation.tools import WrittenCall
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
 
-_WORD = re.compile(r"\w+")
-# What syntaxes of calls put between a name, the members and their values, besides marks.
-_LABELS = frozenset(
-    (
-        *("arguments", "args", "arg_key", "arg_value", "parameter", "parameters", "kwargs"),
-        *("input", "name", "function", "tool", "tool_name", "tool_call", "invoke", "call", "type"),
-        *("key", "string", "number", "boolean", "value"),
-    )
+
+class Verdict(Enum):
+    """What becomes of a call: what is left out is not shown either."""
+
+    READ = "read"
+    ASKED = "asked about"
+    TEXT = "text"
+    LEFT_OUT = "left out"
+
+
+class Origin(Enum):
+    """Who wrote the call before the model did."""
+
+    MODEL = "nobody"
+    USER = "the user"
+    RESULT = "a tool, with values that the user never named"
+    FORBIDDEN = "somebody who forbids it"
+
+
+class Around(Enum):
+    """The markup in which a call stands."""
+
+    NOTHING = "nothing"
+    LAYOUT = "an element or indentation"
+    QUOTATION = "code or quotation marks"
+
+
+class Words(Enum):
+    """What is said beside a call."""
+
+    NONE = "nothing"
+    OTHER = "other words"
+    SHOWING = "that it is only shown"
+    ASKING = "a question to the user"
+
+
+class Content(Enum):
+    """What a call consists of; a plain one has no mark that tells it from data or code."""
+
+    MARKED = "marked"
+    PLAIN = "plain"
+    PLACEHOLDERS = "placeholders"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of one call."""
+
+    origin: Origin = Origin.MODEL
+    around: Around = Around.NOTHING
+    before: Words = Words.NONE
+    behind: Words = Words.NONE
+    content: Content = Content.MARKED
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What becomes of the calls that fit; where nothing is named anything fits."""
+
+    verdict: Verdict
+    origin: Collection[Origin] = tuple(Origin)
+    around: Collection[Around] = tuple(Around)
+    before: Collection[Words] = tuple(Words)
+    behind: Collection[Words] = tuple(Words)
+    content: Collection[Content] = tuple(Content)
+
+    def fits(self, call: Standing) -> bool:
+        return (
+            call.origin in self.origin
+            and call.around in self.around
+            and call.before in self.before
+            and call.behind in self.behind
+            and call.content in self.content
+        )
+
+
+# The first row that fits counts.
+TABLE = (
+    Row(Verdict.TEXT, around=(Around.QUOTATION,)),
+    Row(Verdict.TEXT, before=(Words.SHOWING,)),
+    Row(Verdict.TEXT, origin=(Origin.FORBIDDEN, Origin.USER)),
+    Row(Verdict.ASKED, origin=(Origin.RESULT,)),
+    Row(Verdict.LEFT_OUT, content=(Content.PLACEHOLDERS,)),
+    Row(Verdict.ASKED, before=(Words.NONE,), behind=(Words.SHOWING,)),
+    Row(Verdict.TEXT, behind=(Words.SHOWING,)),
+    Row(Verdict.ASKED, around=(Around.LAYOUT,)),
+    Row(Verdict.READ, content=(Content.MARKED,)),
+    Row(Verdict.READ, behind=(Words.NONE,)),
+    Row(Verdict.TEXT, behind=(Words.ASKING,)),
+    Row(Verdict.ASKED),
 )
-_MOST_WORDS = 40
-_MOST_LABELS = 80  # in one call
-_MOST_TEXT = 500_000  # more of one text fits into no window
 
 
-def is_quoted(source: str, texts: Iterable[str]) -> bool:
-    """Return whether a call's text stands in one of `texts`, white space aside."""
-    wanted = _without_space(source)
-    if not wanted:
-        return False
-    return any(wanted[0] in text and wanted in _without_space(text) for text in texts)
-
-
-def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
-    """Return whether each call stands in one of `texts`, in whatever syntax.
-
-    Its name, members and values stand there in their order, with nothing but marks in between.
-    Calls without arguments never count: their name alone is in many texts.
-    """
-    return bool(calls) and all(_is_repeated(call, texts) for call in calls)
-
-
-def _is_repeated(call: WrittenCall, texts: Sequence[str]) -> bool:
-    words = [*_words(call.arguments)][:_MOST_WORDS]
-    if not words:
-        return False
-    return any(
-        _stands_behind(words, text, name.end())
-        for text in texts
-        for name in re.finditer(re.escape(call.name), text[:_MOST_TEXT])
-    )
-
-
-def _stands_behind(words: Sequence[str], text: str, place: int) -> bool:
-    """Return whether words follow in their order, with nothing but labels and marks between."""
-    wanted = iter(words)
-    word = next(wanted, None)
-    labels = 0
-    for found in _WORD.finditer(text, place):
-        if found[0] == word:
-            word = next(wanted, None)
-            if word is None:
-                return True
-        elif found[0] in _LABELS and labels < _MOST_LABELS:
-            labels += 1
-        else:
-            return False
-    return False
-
-
-def _words(value: JsonValue) -> Iterator[str]:
-    match value:
-        case dict():
-            for name, member in value.items():
-                yield from _WORD.findall(name)
-                yield from _words(member)
-        case list():
-            for item in value:
-                yield from _words(item)
-        case _:
-            yield from _WORD.findall(value if isinstance(value, str) else json.dump_text(value))
-
-
-def _without_space(text: str) -> str:
-    return "".join(text.split())
+def decide(call: Standing) -> Verdict:
+    return next(row.verdict for row in TABLE if row.fits(call))

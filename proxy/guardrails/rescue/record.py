@@ -5,6 +5,8 @@ It also remembers what every decision means for those to come.
 
 from collections.abc import Callable, Collection
 
+from msgspec.structs import replace
+
 from proxy.guardrails.rescue.findings import (
     EarlierThoughts,
     Finding,
@@ -108,6 +110,7 @@ class Record:
             words=around.last_words,
             is_sentence_start=around.is_sentence_start,
             is_apart=around.is_apart or literal[0].isspace(),
+            within=() if is_first else around.find_layout(literal),
         )
 
     def restart(self) -> None:
@@ -167,6 +170,19 @@ class Record:
         """
         self.refuse(reason if found.is_marked else None, found.source + gap)
         self.siblings.refuse(reason, found)
+
+    def doubt(self, reason: Reason | None, found: FoundCalls, gap: str) -> None:
+        """Let a call be prose, unless who reads it finds that it may have been meant."""
+        self.drop()
+        if reason is not None:
+            self.report.add(RefusedText(reason))
+        self.siblings.refuse(reason, found)
+        self.siblings.hear(found.source)
+        self.report.keep_held()
+        body = found.source.rstrip(_SPACE)
+        self.report.add(replace(found, source=body, is_doubtful=True))
+        self.surroundings.pass_prose(body)
+        self.say(found.source[len(body) :] + gap)
 
     # Prose.
 

@@ -200,8 +200,17 @@ class Scanner:
             self._refuse_read(attempt, outcome.reason, source)
             return True
         syntax = attempt.syntax
-        found = FoundCalls(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
-        if self._record.beginning.is_example:
+        place = self._record.beginning
+        found = FoundCalls(
+            syntax.name,
+            outcome.calls,
+            source,
+            syntax.is_marked,
+            outcome.closed,
+            place.said,
+            place.within,
+        )
+        if place.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
             self._record.show(source)
         elif outcome.is_bare and not self._may_be_bare(found):
@@ -326,7 +335,9 @@ class Scanner:
         if is_kept and self._record.siblings.offers(found):
             self._record.join(found, gap)
         else:
-            self._record.refuse_call(None, found, gap)
+            may_be_meant = self._record.siblings.offers(found)
+            refuse = self._record.doubt if may_be_meant else self._record.refuse_call
+            refuse(None, found, gap)
 
     def _leave_marked(self, state: AfterCall, found: FoundCalls, gap: str) -> bool:
         ahead = Ahead(*self._cursor.glimpse(SIGHT))
@@ -345,7 +356,9 @@ class Scanner:
             self._record.accept(found)
             state.pending = None
         else:
-            self._record.refuse_call(Reason.IN_SENTENCE, found, gap)
+            is_first = self._record.beginning.is_first
+            refuse = self._record.doubt if is_first else self._record.refuse_call
+            refuse(Reason.IN_SENTENCE, found, gap)
             self._state = Listening()
         return True
 

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from proxy.guardrails.rescue.examples import SIGHT
+from proxy.guardrails.rescue.markup import Markup
 
 _STRING_QUOTES = "\"'"
 _OPENING, _CLOSING = "[{", "]}"
@@ -126,7 +127,8 @@ _TICK = "`"
 _TILDE = "~"
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
-_QUOTED_LINES = (">", "+")  # of a block quote, of a diff
+_QUOTED_LINES = (">", "+", "#", "//", "|")  # of a block quote, a diff, a comment, a table
+_CODE_LINE = re.compile(r"\n(?: {4}|[ ]{0,3}\t)[ \t]*\Z")
 _FENCE_LENGTH = 3
 _QUOTES = frozenset("\"'“«")
 CLOSING_QUOTES = frozenset("\"'”»`")
@@ -149,12 +151,14 @@ class Surroundings:
     """What the prose so far says about the place where it ends.
 
     It `is_line_start` where nothing but indentation stands on the line. The `last_words` are as
-    many of those before as may announce what comes next.
+    many of those before as may announce what comes next. Nothing is looked at before it matters.
     """
 
     def __init__(self) -> None:
-        self.is_line_start = True
-        self.last_words = ""
+        self._fresh: list[str] = []  # not looked at yet
+        self._markup = Markup()
+        self._is_line_start = True
+        self._last_words = ""
         self._marks = _Marks()
         self._blocks = 0  # code fences that are open, one within the other
         self._is_in_tildes = False
@@ -165,14 +169,27 @@ class Surroundings:
         self._is_behind_sentence = True
 
     @property
+    def is_line_start(self) -> bool:
+        self._look()
+        return self._is_line_start
+
+    @property
+    def last_words(self) -> str:
+        self._look()
+        return self._last_words
+
+    @property
     def is_quotation(self) -> bool:
+        self._look()
         in_line = self._marks.is_in_span or self._is_line_quoted or self._is_behind_quote
         return in_line or self.is_next_line_quoted
 
     @property
     def is_next_line_quoted(self) -> bool:
+        self._look()
         is_in_document = self._document is not None and self._document.is_known
-        return self._is_in_code or is_in_document or self._is_still_quoted
+        is_shown = self._is_in_code or self._markup.is_quotation
+        return is_shown or is_in_document or self._is_still_quoted
 
     @property
     def _is_in_code(self) -> bool:
@@ -187,7 +204,23 @@ class Surroundings:
     def is_apart(self) -> bool:
         return self.last_words[-1:].isspace()
 
+    def find_layout(self, opening: str) -> tuple[str, ...]:
+        """Return the marks that would close the elements around; "" stands for indented code."""
+        line = self.last_words + opening[: len(opening) - len(opening.lstrip())]
+        is_indented = _CODE_LINE.search(line) is not None
+        return (*self._markup.layout, "") if is_indented else self._markup.layout
+
     def pass_prose(self, text: str) -> None:
+        self._fresh.append(text)
+
+    def _look(self) -> None:
+        if self._fresh:
+            text = "".join(self._fresh)
+            self._fresh.clear()
+            self._markup.pass_text(text)
+            self._pass(text)
+
+    def _pass(self, text: str) -> None:
         if self._document is not None and self._document.is_endless:
             return
         has_marks = self._document is not None or _TICK in text or _TILDE in text
@@ -195,14 +228,14 @@ class Surroundings:
         lines = text.split("\n") if has_marks else text.rsplit("\n", 1)
         self._pass_within_line(lines[0])
         for line in lines[1:]:
-            self.is_line_start = True
+            self._is_line_start = True
             self._is_line_quoted = False
             self._marks = _Marks()
             self._pass_in_document("\n")
             self._pass_within_line(line)
         if text:
             self._is_behind_quote = text[-1] in _QUOTES
-            self.last_words = (self.last_words + text[-SIGHT:])[-SIGHT:]
+            self._last_words = (self._last_words + text[-SIGHT:])[-SIGHT:]
         if words := text.rstrip():
             self._is_behind_sentence = words[-1] in _SENTENCE_ENDS
             self._is_still_quoted = False
@@ -210,27 +243,30 @@ class Surroundings:
     def pass_quoted(self, opening: str) -> None:
         """Take note of an opening that is quoted; what follows it at once is quoted as well."""
         self.pass_prose(opening)
+        self._look()
         self._is_still_quoted = True
 
     def pass_example(self, text: str) -> None:
         """Take note of a call given as an example; what follows it may be another one."""
         words = self.last_words
         self.pass_prose(text)
-        self.last_words = words
+        self._look()
+        self._last_words = words
 
     def pass_call(self) -> None:
-        self.is_line_start = False
+        self._look()
+        self._is_line_start = False
         self._marks = _Marks()
         self._is_behind_quote = False
         self._is_still_quoted = False
         self._is_behind_sentence = True
-        self.last_words = ""
+        self._last_words = ""
 
     def _pass_within_line(self, text: str) -> None:
         self._marks.is_quote_open ^= text.count('"') % 2 == 1
-        if self.is_line_start:
+        if self._is_line_start:
             text = text.lstrip(_INDENT)
-            self.is_line_start = not text
+            self._is_line_start = not text
             self._is_line_quoted = text.startswith(_QUOTED_LINES)
             if text.startswith(_BRACKETS) and self._document is None and not self._is_in_code:
                 self._document = ProseDocument()
@@ -241,8 +277,6 @@ class Surroundings:
             self._pass_in_document(text)
             if self._marks.leading_ticks:
                 text = self._pass_leading_ticks(text)
-            elif self._marks.leading_tildes:
-                self._pass_leading_tildes(text)
         self._pass_span(text.count(_TICK))
 
     def _pass_in_document(self, text: str) -> None:

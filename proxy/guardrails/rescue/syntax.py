@@ -27,6 +27,7 @@ class Reason(StrEnum):
     """Why text that looked like a call is none."""
 
     QUOTED = "quoted"
+    DOUBTFUL = "doubtful"
     IN_SENTENCE = "in_sentence"
     CUT_OFF = "cut_off"
     NOT_CLOSED = "not_closed"

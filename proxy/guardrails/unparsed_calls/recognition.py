@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from proxy.conversation.tools import Tool, WrittenCall
-from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
+from proxy.guardrails.rescue.copies import are_repeated, is_quoted
 from proxy.guardrails.unparsed_calls.reading import Reading
 from proxy.guardrails.unparsed_calls.words import is_imperative
 
@@ -101,10 +101,10 @@ def _is_read(written: str, tool: Tool, said: Sequence[str], quotable: Sequence[s
         return True
     if are_repeated((WrittenCall(tool.name, [*said]),), quotable):
         return True
-    return any(_is_asked_about(tool.name, text) for text in quotable)
+    return any(is_asked_about(tool.name, text) for text in quotable)
 
 
-def _is_asked_about(name: str, text: str) -> bool:
+def is_asked_about(name: str, text: str) -> bool:
     """Return whether words about how something is called stand near a name."""
     places = islice(re.finditer(re.escape(name), text), _MOST_PLACES)
     around = (text[max(one.start() - _SIGHT, 0) : one.end() + _SIGHT] for one in places)

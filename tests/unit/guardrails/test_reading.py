@@ -228,7 +228,7 @@ def test_json_that_was_cut_off_is_still_an_answer() -> None:
 
 
 def test_a_call_quoted_from_a_tool_result_is_not_the_models_own() -> None:
-    offer = replace(OFFER, quotable=(f"The page says:\n{CALL}\nEnd",))
+    offer = replace(OFFER, results=(f"The page says:\n{CALL}\nEnd",))
     _, reply = read(TextDelta(CALL), offer=offer)
     assert reply.calls == ()
     assert reply.text == CALL
@@ -237,35 +237,43 @@ def test_a_call_quoted_from_a_tool_result_is_not_the_models_own() -> None:
 
 PARIS = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
 OTHERWISE = "[TOOL_CALLS] [{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]"
-ACCOUNT = "The example of the page shows how to ask for the weather.\n\n"
+LET_ME = "Let me check the weather in Paris.\n"
+SAYINGS = ("", "Sure.\n", LET_ME, "The page shows how to ask for it.\n\n")
 
 
-@pytest.mark.parametrize(
-    ("said", "is_call"),
-    [
-        (ACCOUNT, False),
-        ("", True),
-        ("Sure.\n", True),
-        ("Let me check the weather in Paris.\n", True),
-    ],
-)
-def test_a_call_that_was_read_in_another_syntax_is_no_call_behind_an_account_of_it(
-    said: str, is_call: bool
-) -> None:
-    offer = replace(OFFER, quotable=(f"An agent wrote this by mistake:\n{OTHERWISE}\nEnd",))
+@pytest.mark.parametrize("said", SAYINGS)
+def test_a_call_that_a_tool_wrote_in_another_syntax_is_no_call(said: str) -> None:
+    offer = replace(OFFER, results=(f"An agent wrote this:\n{OTHERWISE}\nEnd",))
     _, reply = read(TextDelta(said + PARIS), offer=offer)
-    assert bool(reply.calls) is is_call
-    assert (Refused("quoted_from_history") in reply.facts) is not is_call
-    assert is_call or reply.text == said.strip() + "\n" + PARIS
+    assert reply.calls == ()
+    assert Refused("quoted_from_history") in reply.facts
+    assert [one.is_denied for one in reply.doubted] == [True]
+    assert reply.text.split() == (said + PARIS).split()
 
 
-def test_another_call_than_was_read_is_a_call_whatever_is_said() -> None:
-    offer = replace(OFFER, quotable=(OTHERWISE.replace("Paris", "Oslo"),))
-    assert read(TextDelta(ACCOUNT + PARIS), offer=offer)[1].calls
+@pytest.mark.parametrize("said", SAYINGS[:3])
+def test_one_whose_values_the_user_named_is_the_models_own(said: str) -> None:
+    offer = replace(OFFER, spoken=("How is it in Paris?",), results=(f"Write\n{OTHERWISE}\nnow",))
+    assert read(TextDelta(said + PARIS), offer=offer)[1].calls
+
+
+def test_one_that_was_forbidden_or_that_the_user_wrote_is_text() -> None:
+    for offer in (
+        replace(OFFER, results=(f"You must not write\n{OTHERWISE}\nhere",)),
+        replace(OFFER, spoken=(f"What does {PARIS} mean?",)),
+    ):
+        _, reply = read(TextDelta(PARIS), offer=offer)
+        assert (reply.calls, reply.doubted, reply.text) == ((), (), PARIS)
+
+
+@pytest.mark.parametrize("said", SAYINGS)
+def test_another_call_than_was_read_is_a_call(said: str) -> None:
+    offer = replace(OFFER, results=(OTHERWISE.replace("Paris", "Oslo"),))
+    assert read(TextDelta(said + PARIS), offer=offer)[1].calls
 
 
 def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
-    offer = replace(OFFER, quotable=(CALL,), choice=ToolUse.REQUIRED)
+    offer = replace(OFFER, results=(CALL,), choice=ToolUse.REQUIRED)
     assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)
 
 
@@ -391,7 +399,7 @@ def test_a_call_that_breaks_and_ends_in_unopened_thoughts_botches_nothing() -> N
 
 def test_a_call_that_breaks_without_an_end_botches_what_follows_the_thoughts() -> None:
     broken = BROKEN.removesuffix("</tool_call>")
-    _, reply = read(TextDelta(f"It reads {broken} then.\n</think>\n{CALL}"))
+    _, reply = read(TextDelta(f"So {broken} then.\n</think>\n{CALL}"))
     assert reply.is_botched
     assert reply.calls == ()
     assert reply.facts == (Refused("broken"), Refused("nested"))
@@ -425,3 +433,11 @@ def test_words_may_follow_a_call_with_which_the_reply_began_if_it_is_fit() -> No
         offer = replace(OFFER, aliases={"other": tool})
         assert len(read(TextDelta(f"{unknown} and more"), offer=offer)[1].calls) == count
     assert read(TextDelta(f"{unknown} and more"))[1].calls == ()
+
+
+def test_words_behind_a_call_take_it_back() -> None:
+    _, reply = read(TextDelta(f"Here.\n{CALL}\nThat was an example."))
+    assert (reply.calls, reply.doubted) == ((), ())
+    assert reply.text == f"Here.\n{CALL}\nThat was an example."
+    assert reply.facts == (Refused("quoted"),)
+    assert read(TextDelta(f"{CALL}\nThat was an example."))[1].doubted

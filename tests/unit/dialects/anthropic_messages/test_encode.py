@@ -319,10 +319,9 @@ class TestAWholeMessage:
         ]
         assert whole["stop_reason"] == "tool_use"
 
-    def test_has_a_block_even_if_it_says_nothing(self) -> None:
+    def test_may_be_empty(self) -> None:
         whole = built([ReplyStarted(), TextDelta(""), ReplyFinished("stop")], terms())
-        empty: JsonObject = {"type": "text", "text": ""}
-        assert (whole["content"], whole["stop_reason"]) == ([empty], "end_turn")
+        assert (whole["content"], whole["stop_reason"]) == ([], "end_turn")
 
     def test_keeps_arguments_that_nobody_can_read(self) -> None:
         whole = built([ToolCalled(0, ToolCall("c", "f", "[1"))], terms())

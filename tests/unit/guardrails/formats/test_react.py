@@ -4,11 +4,10 @@ from proxy.conversation.messages import assistant_message, user_message
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.guardrails.formats.react import REACT, REACT_CONTRACT, ReActConvention
 from proxy.guardrails.model_quirks import Template
-from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
-from tests.fakes.arrivals import read_syntax
+from tests.fakes.arrivals import calls_found, read_syntax
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again
 
 CONVENTION = ReActConvention()
@@ -102,7 +101,7 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
 )
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
     found = find_calls(text, (REACT,), ("ping",))
-    assert sum(isinstance(one, FoundCalls) for one in found) == count
+    assert len(calls_found(found)) == count
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_quoted_call_is_prose(before: str, behind: str) -> None:
     assert "".join(one.text for one in found if isinstance(one, Prose)) == before + CALL + behind
 
 
-@pytest.mark.parametrize("before", ['He said "hi"', "> a quoted line", "it's `code", "So 'x'"])
+@pytest.mark.parametrize("before", ['He is "Al"', "> a line", "it's `code", "So 'x'"])
 def test_what_is_quoted_on_a_line_does_not_quote_the_next_one(before: str) -> None:
     mistral = f"[TOOL_CALLS][{LOOK}]"
     assert found_in(f"{before}\n{mistral}")[-1] == look(mistral, "mistral")

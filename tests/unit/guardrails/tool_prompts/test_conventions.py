@@ -58,7 +58,7 @@ def test_a_convention_names_syntaxes_that_there_are(one: Convention) -> None:
     told=st.lists(calls(), min_size=1, max_size=2).filter(names_are_plain), said=st.just("") | said
 )
 @example(told=[HARD], said="Let me look.\n")
-@example(told=[HARD], said='It said "')
+@example(told=[HARD], said='It is "')
 @example(told=[HARD, ToolCall("", "now", "{}"), HARD], said="")
 def test_calls_are_read_as_they_were_written(
     one: Convention, told: list[ToolCall], said: str

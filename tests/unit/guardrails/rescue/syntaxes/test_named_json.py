@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.findings import FoundCalls, Prose
+from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.named_json import (
@@ -16,7 +16,7 @@ from proxy.guardrails.rescue.syntaxes.named_json import (
     PLAMO,
     SOLAR,
 )
-from tests.fakes.arrivals import read_syntax
+from tests.fakes.arrivals import calls_found, read_syntax
 
 BAR, LINE = "\uff5c", "\u2581"
 BEGIN = f"<{BAR}tool{LINE}call{LINE}begin{BAR}>"
@@ -146,7 +146,7 @@ def test_anything_else_is_no_call_of_functionary(text: str, reason: Reason) -> N
 )
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
     found = find_calls(text, (FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
-    assert sum(len(one.calls) for one in found if isinstance(one, FoundCalls)) == count
+    assert sum(len(one.calls) for one in calls_found(found)) == count
 
 
 def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:

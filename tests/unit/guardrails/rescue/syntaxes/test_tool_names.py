@@ -2,7 +2,6 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
-from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
@@ -13,7 +12,7 @@ from proxy.guardrails.rescue.syntaxes.tool_names import (
     tool_pairs,
     tool_recipients,
 )
-from tests.fakes.arrivals import read_syntax
+from tests.fakes.arrivals import calls_found, read_syntax
 from tests.fakes.playbook import make_tool
 
 SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}, "n": {}}}
@@ -31,7 +30,7 @@ NO_CALL = NoCall(Reason.NOT_A_CALL)
 
 def found_in(text: str) -> list[WrittenCall]:
     found = find_calls(text, SYNTAXES, NAMES, syntaxes_for(TOOLS))
-    return [call for one in found if isinstance(one, FoundCalls) for call in one.calls]
+    return [call for one in calls_found(found) for call in one.calls]
 
 
 def test_a_name_and_its_second_mark_are_enough() -> None:
@@ -141,7 +140,7 @@ def inline_calls_in(text: str, schema: JsonObject, *, is_fit: bool = True) -> li
     named = syntaxes_for((make_tool("look", schema),))
     scanner = Scanner(SYNTAXES, ("look",), named, lambda _: is_fit)
     findings = scanner.feed(text) + scanner.finish()
-    return [call for one in findings if isinstance(one, FoundCalls) for call in one.calls]
+    return [call for one in calls_found(findings) for call in one.calls]
 
 
 def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
@@ -381,7 +380,7 @@ def test_the_same_tools_are_prepared_once() -> None:
 def test_the_scanner_finds_them_where_they_count(text: str, count: int) -> None:
     nothing: tuple[Syntax, ...] = ()
     found = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
-    assert sum(isinstance(one, FoundCalls) for one in found) == count
+    assert len(calls_found(found)) == count
 
 
 def test_more_tools_than_anybody_offers_for_a_purpose_have_no_syntaxes_of_their_own() -> None:

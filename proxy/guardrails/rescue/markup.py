@@ -1,0 +1,129 @@
+"""The markup that is open at a place in prose: elements, environments, documents, strings."""
+
+# ruff: noqa: RUF001 - quotation marks look alike
+
+import re
+from collections.abc import Mapping
+
+_MARKUP = re.compile(
+    r"""`[^`\n]*`
+    |</?(?P<element>[A-Za-z][\w.-]*)(?:\s[^<>]*)?/?>
+    |\\(?:begin|end)\{(?P<environment>\w+\*?)\}
+    |\#\+(?:begin|end)_(?P<block>\w+)
+    |\[/?(?P<bracket>quote|code|pre|spoiler|example|noparse|nowiki|verbatim)\b[^\]\n]*\]
+    |<<[-~]?[ ]?(?P<mark>["']?)(?P<heredoc>[A-Za-z_]\w*)(?P=mark)(?=[\s|>;)&]|\Z)
+    |(?P<string>\"{3}|'{3})|(?P<comment><!--|/\*)
+    |(?P<opened>[“«„「『‹])|(?P<closed>[”»」』›])
+    |^(?P<rule>[-=._*+])(?P=rule){3,}[ \t]*$""",
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+_SIGNS = re.compile(r"[<\\#\[“”«»„「」『』‹›]|\"{3}|'{3}|/\*|^[-=._*+]{4}", re.MULTILINE)
+# In these stands what is shown; in others it may be meant.
+_SHOWING = frozenset(
+    (
+        *("blockquote", "q", "pre", "code", "samp", "kbd", "tt", "xmp", "listing", "plaintext"),
+        *("textarea", "details", "summary", "example", "examples", "sample", "quote", "quotation"),
+        *(
+            "citation",
+            "cite",
+            "snippet",
+            "script",
+            "style",
+            "template",
+            "log",
+            "logs",
+            "transcript",
+        ),
+        *("document", "doc", "file", "context", "aside", "note", "del", "s", "strike", "comment"),
+        *("figure", "figcaption", "nowiki", "noscript", "verbatim", "excerpt", "literal"),
+    )
+)
+# What is about calls or thoughts encloses calls that are meant.
+_OWN = re.compile(r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE)
+_CLOSING = {
+    "“": "”",
+    "«": "»",
+    "„": "”",
+    "「": "」",
+    "『": "』",
+    "‹": "›",
+    "<!--": "-->",
+    "/*": "*/",
+}
+# How what has a name is closed.
+_NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
+_ENDS = re.compile(r"</|\\end|\#\+end|\[/", re.IGNORECASE)
+_MOST_OPEN = 64  # different ones
+_INLINE = re.compile(r"\\(?:verb\*?\W|(?:texttt|lstinline|code|mintinline)\{)\Z")
+
+
+class Markup:
+    """Follows prose in pieces that end where nothing of it is torn: before what may be a call."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}  # marks that would close what is open, and how often
+        self._end: re.Pattern[str] | None = None  # of what is read no further
+        self._is_inline = False
+
+    @property
+    def is_quotation(self) -> bool:
+        is_shown = any(count and not _is_layout(one) for one, count in self._open.items())
+        return is_shown or self._end is not None or self._is_inline
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        """The marks that would close elements in which a call may be meant or shown."""
+        return tuple(one for one, count in self._open.items() if count and _is_layout(one))
+
+    def pass_text(self, text: str) -> None:
+        self._is_inline = _INLINE.search(text[-20:]) is not None
+        place = self._pass_end(text, 0)
+        if place == 0 and _SIGNS.search(text) is None:
+            return
+        while place >= 0 and (found := _MARKUP.search(text, place)):
+            self._meet(found)
+            place = self._pass_end(text, found.end())
+
+    def _pass_end(self, text: str, place: int) -> int:
+        """Return where to go on: behind the end that is waited for, -1 if it is not there."""
+        if self._end is None:
+            return place
+        found = self._end.search(text, place)
+        if found is None:
+            return -1
+        self._end = None
+        return found.end()
+
+    def _meet(self, found: re.Match[str]) -> None:
+        mark = found.groupdict()
+        if word := mark["heredoc"]:
+            self._end = re.compile(rf"^[ \t]*{re.escape(word)}\b", re.MULTILINE)
+        elif verbatim := mark["string"] or mark["comment"]:
+            self._end = re.compile(re.escape(_CLOSING.get(verbatim, verbatim)))
+        elif quote := mark["opened"] or mark["closed"]:
+            closer = _CLOSING.get(quote, quote)
+            is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))
+            self._turn(closer, is_end=is_end)
+        elif mark["rule"]:
+            rule = "\n" + mark["rule"] * 4
+            self._turn(rule, is_end=bool(self._open.get(rule)))
+        else:
+            self._meet_named(found[0], mark)
+
+    def _meet_named(self, text: str, mark: Mapping[str, str | None]) -> None:
+        """Take note of the beginning or the end of what has a name."""
+        is_end = _ENDS.match(text) is not None
+        for kind, closer in _NAMED.items():
+            name = mark[kind] or ""
+            is_own = kind == "element" and (_OWN.search(name) or text.endswith("/>"))
+            if name and not is_own:
+                self._turn(closer + name.casefold(), is_end=is_end)
+
+    def _turn(self, closer: str, *, is_end: bool) -> None:
+        count = self._open.get(closer, 0)
+        if len(self._open) < _MOST_OPEN or closer in self._open:
+            self._open[closer] = max(count - 1, 0) if is_end else count + 1
+
+
+def _is_layout(closer: str) -> bool:
+    return closer[0] == "\n" or (closer[:2] == "</" and closer[2:] not in _SHOWING)
