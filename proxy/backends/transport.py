@@ -346,8 +346,7 @@ class BackendClient:
             self._pool.release(arriving)
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        allowed = {name: headers[name] for name in self._forwarded if name in headers}
-        return allowed | self._key
+        return {name: headers[name] for name in self._forwarded if name in headers} | self._key
 
     def _head(self, path: str, headers: Mapping[str, str], length: int) -> bytes:
         """Write the head of a request, a client's values in latin-1 as they came in."""

@@ -1,9 +1,9 @@
 import re
 from pathlib import Path
 
-from proxy.api.header_table import HEADERS
+from tests.header_table import HEADERS
 
-PACKAGE = Path(__file__).parents[3] / "proxy"
+PACKAGE = Path(__file__).parents[1] / "proxy"
 NAMES = [one.name for one in HEADERS]
 
 
