@@ -123,8 +123,9 @@ class RequestTimedOut(InvalidRequest):
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        problem = f"The request body did not arrive within {seconds:g} s (server.body_seconds)"
-        super().__init__(problem)
+        super().__init__(
+            f"The request body did not arrive within {seconds:g} s (server.body_seconds)"
+        )
 
 
 class NotJson(InvalidRequest):

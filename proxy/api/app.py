@@ -195,8 +195,7 @@ def _add_error_pages(app: FastAPI) -> None:
             case TemperError():
                 problem = describe(error)
             case HTTPException():
-                known = tuple(sorted(app.openapi()["paths"]))
-                problem = _framework_problem(request, error, known)
+                problem = _framework_problem(request, error, tuple(sorted(app.openapi()["paths"])))
             case _:  # a bug, which is raised again, for the server's log
                 problem = describe(TemperError())
         return error_response(problem, request.scope)

@@ -13,7 +13,6 @@ from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Server as ServerSettings
 
 OWN_KEY = "api_key"  # the owner of server.api_key
-_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def server_options_of(settings: Settings) -> ServerOptions:
@@ -71,4 +70,4 @@ def _hosts(settings: ServerSettings) -> frozenset[str] | None:
     allowed = frozenset(name.lower() for name in settings.allowed_hosts)
     if not allowed and not is_loopback(settings.host):
         return None
-    return allowed | {*_LOOPBACK_NAMES, settings.host.strip("[]").lower()}
+    return allowed | {"localhost", "127.0.0.1", "::1", settings.host.strip("[]").lower()}

@@ -98,8 +98,7 @@ async def open_app(
                         renewed = tools.under(loaded.serving)
                         opened.app = create_app(again, terms, observers, fronts, tools=renewed)
 
-                hosting = tools.under(settings)
-                app = create_app(services, options, observers, fronts, tools=hosting)
+                app = create_app(services, options, observers, fronts, tools=tools.under(settings))
                 opened = OpenedApp(app, services, renew)
                 yield opened
 

@@ -139,9 +139,6 @@ def _is_stored(pieces: Sequence[bytes]) -> bool:
         return True
 
 
-_NAMESPACE = "temper"
-
-
 @asynccontextmanager
 async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Fronts]:
     """Open the languages that clients speak and their stores; raises `InvalidConfiguration`."""
@@ -178,7 +175,7 @@ async def _open_shared_fronts(
     from proxy.state.valkey import open_valkey
 
     on_loss = observers.count_unstored
-    namespace = parse_qs(urlsplit(url).query).get("namespace", [_NAMESPACE])[-1]
+    namespace = parse_qs(urlsplit(url).query).get("namespace", ["temper"])[-1]
     sealing = Sealing(settings.state.secrets, namespace)
     replica = f"{socket.gethostname()}:{os.getpid()}"
     async with open_valkey(url, settings.state.timeout_ms / 1000, observers) as store:

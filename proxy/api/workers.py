@@ -113,8 +113,7 @@ class _Crew:
         try:
             async with asyncio.TaskGroup() as group:
                 for ordinal in range(1, self.settings.server.workers + 1):
-                    place = WorkerPlace(ordinal, Path(self.counts))
-                    group.create_task(self._keep_going(place))
+                    group.create_task(self._keep_going(WorkerPlace(ordinal, Path(self.counts))))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:

@@ -5,17 +5,10 @@ call instead. It counts prompts, but not texts.
 """
 
 from proxy import errors
+from proxy.backends import http_backend
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import BackendModel, Description, Headers
 from proxy.backends.counting import TokenCounter
-from proxy.backends.http_backend import (
-    MODELS,
-    HttpBackend,
-    OutgoingQuestion,
-    PieceReading,
-    ReplyDecoder,
-    meant_by,
-)
 from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
@@ -27,13 +20,11 @@ from proxy.dialects.lenient_json import as_object, as_positive
 from proxy.dialects.sse import EventDecoder
 
 OVERLOADED = 529
-_OVERLOADED_TYPE = "overloaded_error"
-_UNKNOWN_TYPE = "not_found_error"
 _USUAL_PAUSE = 5  # seconds, where it does not say how long
 
 
 def meaning(backend: str, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
-    if refusal.status == OVERLOADED or refusal.error.get("type") == _OVERLOADED_TYPE:
+    if refusal.status == OVERLOADED or refusal.error.get("type") == "overloaded_error":
         seconds = refusal.retry_after.strip()
         pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
         return errors.BackendUnavailable(backend, "is overloaded", retry_after=pause)
@@ -41,7 +32,7 @@ def meaning(backend: str, refusal: Refusal) -> errors.BackendFailed | errors.Con
 
 
 def is_unknown_model(refusal: errors.BackendRefused) -> bool:
-    return refusal.status == 404 and refusal.kind == _UNKNOWN_TYPE
+    return refusal.status == 404 and refusal.kind == "not_found_error"
 
 
 ADDRESS = "https://api.anthropic.com"
@@ -49,10 +40,10 @@ KEY_HEADER = "x-api-key"
 VERSION_HEADER = {"anthropic-version": "2023-06-01"}
 MESSAGES = "/v1/messages"
 
-_ALL_MODELS = f"{MODELS}?limit=1000"
+_ALL_MODELS = f"{http_backend.MODELS}?limit=1000"
 
 
-class Anthropic(HttpBackend):
+class Anthropic(http_backend.HttpBackend):
     """Anthropic's API, without passthrough paths; its `connection` sends key and version."""
 
     def __init__(self, connection: BackendClient) -> None:
@@ -60,12 +51,12 @@ class Anthropic(HttpBackend):
         self._counter = TokenCounter(connection)
         self._listed: tuple[BackendModel, ...] | None = None
 
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, question: Question, lacks: Lacks) -> http_backend.OutgoingQuestion:
         limits = await self._limits(question.request.model)
-        return OutgoingQuestion(MESSAGES, encode_question(question, limits), question)
+        return http_backend.OutgoingQuestion(MESSAGES, encode_question(question, limits), question)
 
-    def new_reading(self) -> ReplyDecoder:
-        return PieceReading(EventDecoder(), EventReader())
+    def new_reading(self) -> http_backend.ReplyDecoder:
+        return http_backend.PieceReading(EventDecoder(), EventReader())
 
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)
@@ -74,8 +65,8 @@ class Anthropic(HttpBackend):
         return meaning(self.name, refusal)
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: errors.BackendFailed
-    ) -> OutgoingQuestion:
+        self, attempt: http_backend.OutgoingQuestion, error: errors.BackendFailed
+    ) -> http_backend.OutgoingQuestion:
         if isinstance(error, errors.BackendRefused) and is_unknown_model(error):
             limits = await self._limits(attempt.question.request.model)
             known = tuple(model.id for model in self._listed or ())
@@ -98,7 +89,7 @@ class Anthropic(HttpBackend):
             served = await self.models()
         except errors.BackendFailed:
             return Description((model,), is_provisional=True, takes_tools=True)
-        found = next(iter(meant_by(model, served)), BackendModel(model, {}))
+        found = next(iter(http_backend.meant_by(model, served)), BackendModel(model, {}))
         sight = as_object(as_object(found.details.get("capabilities")).get("image_input"))
         return Description(
             (found.id,),
@@ -116,7 +107,9 @@ class Anthropic(HttpBackend):
                 await self.models()
             except errors.BackendFailed:
                 self._listed = ()  # until somebody lists them
-        found = next(iter(meant_by(model, self._listed or ())), BackendModel(model, {}))
+        found = next(
+            iter(http_backend.meant_by(model, self._listed or ())), BackendModel(model, {})
+        )
         if not (name := model or found.id):
             raise errors.InvalidRequest("Name a model; GET /v1/models lists them.", "model")
         details = found.details

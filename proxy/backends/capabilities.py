@@ -242,8 +242,7 @@ def _without_thoughts(question: Question, lacks: Lacks) -> Question:
     request = question.request
     fields = dict(request.fields)
     if VARIABLES in fields:
-        variables = {**_variables(request), "enable_thinking": b"false"}
-        fields[VARIABLES] = json.join_object(variables)
+        fields[VARIABLES] = json.join_object({**_variables(request), "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
     return replace(question, request=replace(request, fields=fields, thinking=thinking))
 
@@ -399,8 +398,7 @@ class Learnt:
             logger.warning("%s has no %s for %r: %s", self._engine, what, model, missing.value)
         if len(self._models) >= _MOST_MODELS and model not in self._models:
             self._models.clear()
-        until = self._clock() + _BELIEVED_SECONDS
-        self._models.setdefault(model, {})[missing] = (until, known)
+        self._models.setdefault(model, {})[missing] = (self._clock() + _BELIEVED_SECONDS, known)
 
     def heed_build(self, build: str) -> None:
         """Forget what another build has refused; "" where nobody knows the build."""

@@ -363,8 +363,7 @@ async def addresses_of(host: str, port: int) -> list[str]:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return list(dict.fromkeys(str(one[4][0]) for one in found))
     return [host]
 

@@ -11,15 +11,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from proxy import errors
+from proxy.backends import client
 from proxy.backends.capabilities import Capability, Lacks, answer_form, without
-from proxy.backends.client import (
-    BackendModel,
-    Description,
-    Headers,
-    Health,
-    PassthroughRequest,
-    Pieces,
-)
 from proxy.backends.counting import TokenCounter
 from proxy.backends.http_backend import OutgoingQuestion
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
@@ -93,7 +86,7 @@ class LlamaServer(OpenAICompatible):
         self._architecture = architecture
         self._load_wait = load_wait
         self._poll_seconds = poll_seconds
-        self._served: tuple[BackendModel, ...] = ()
+        self._served: tuple[client.BackendModel, ...] = ()
 
     def directives(self, question: Question, lacks: Lacks) -> JsonObject:
         return directives(question)
@@ -117,12 +110,14 @@ class LlamaServer(OpenAICompatible):
         if not isinstance(error, errors.BackendUnavailable) or not error.loading:
             return False
         while asyncio.get_running_loop().time() < deadline:
-            if await self.health() is not Health.LOADING:
+            if await self.health() is not client.Health.LOADING:
                 return True
             await asyncio.sleep(self._poll_seconds)
         return False
 
-    async def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+    async def relay(
+        self, passage: client.PassthroughRequest, headers: client.Headers
+    ) -> client.Pieces:
         deadline = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
@@ -139,15 +134,17 @@ class LlamaServer(OpenAICompatible):
             else:
                 return
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, question: Question, headers: client.Headers) -> int | None:
         lacks = self.lacks(question.request.model)
         body = self.body_of(acceptable(without(question, lacks)), lacks)
         return await self._counter.count_prompt(body, headers)
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(
+        self, texts: Sequence[str], headers: client.Headers
+    ) -> tuple[int, ...] | None:
         return await self._counter.count_texts(texts, headers)
 
-    async def models(self) -> tuple[BackendModel, ...]:
+    async def models(self) -> tuple[client.BackendModel, ...]:
         """List the models it serves, also while it loads them; while it wakes, those before."""
         try:
             self._served = await super().models()
@@ -156,34 +153,35 @@ class LlamaServer(OpenAICompatible):
                 raise
         return self._served
 
-    async def health(self) -> Health:
+    async def health(self) -> client.Health:
         match await self.probe(HEALTH):
             case 200:
-                return Health.READY
+                return client.Health.READY
             case 503:
-                return Health.LOADING
+                return client.Health.LOADING
             case _:
-                return Health.UNREACHABLE
+                return client.Health.UNREACHABLE
 
-    async def describe(self, model: str) -> Description:
+    async def describe(self, model: str) -> client.Description:
         try:
             found = await self.fetch(PROPERTIES)
         except errors.BackendRefused:
             return await super().describe(model)
         except errors.BackendFailed as error:
-            known = Description((model,))
+            known = client.Description((model,))
             if isinstance(error, errors.BackendUnavailable) and error.loading:
                 known = await super().describe(model)  # it tells its names meanwhile
             return replace(known, is_provisional=True)
         named = [found.get("model_alias"), found.get("model_path")]
         self.learnt.heed_build(f"{found.get('build_info')} {found.get('model_path')}")
         senses = as_object(found.get("modalities"))
-        return Description(
+        of_one_slot = as_object(found.get("default_generation_settings"))
+        return client.Description(
             tuple(name for name in named if isinstance(name, str) and name) or (model,),
             self._architecture,
             as_text(found.get("chat_template")),
             as_positive(found.get("total_slots")),
-            _window(found),
+            as_positive(of_one_slot.get("n_ctx")),  # a server that routes to others says 0
             senses=tuple(sense for sense, has in senses.items() if has is True),
             is_blind=senses.get("vision") is False,
             engine="llama.cpp",
@@ -195,11 +193,6 @@ def acceptable(question: Question) -> Question:
     """Simplify what the server refuses."""
     tools = tuple(map(simplify, question.tools))
     return question if tools == question.tools else structs.replace(question, tools=tools)
-
-
-def _window(properties: JsonObject) -> int | None:
-    """Find the window of one slot; a server that routes to others says 0."""
-    return as_positive(as_object(properties.get("default_generation_settings")).get("n_ctx"))
 
 
 def _meaning(refusal: errors.BackendRefused) -> errors.BackendRefused | errors.InvalidRequest:

@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 CHAT = "/api/chat"
 VERSION = "/api/version"
 
-_WITH_EFFORTS = ("gptoss", "gpt-oss")
 _CUT_PROMPT = "no user query found"  # of a prompt that was cut although it must not be
 _CHARACTERS = 3  # bytes of a body for a token of its prompt, or more
 _SMALL = 8192  # tokens; the first request of most agents is longer
@@ -78,7 +77,7 @@ class Ollama(HttpBackend):
             await self._models.decide(name),
             self._overrides.keep_alive,
             thinks=shown is None or shown.can("thinking") is not False,
-            has_efforts=shown is not None and shown.architecture in _WITH_EFFORTS,
+            has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
         )
         asked = in_words(question, lacks) if _needs_words(question, shown) else question
         # while a model writes a call, Ollama sends nothing at all

@@ -271,6 +271,7 @@ class BackendClient:
         own = {name.lower(): value for name, value in (headers or {}).items()}
         self._standing = {**_OWN_HEADERS, **own}
         connect = self._timeouts.connect
+        limits = httpx.Limits(keepalive_expiry=connection_pool.KEEP_ALIVE)
         self._client = httpx.AsyncClient(
             headers=self._standing,
             # Everything behind the connect has deadlines of its own, see `BackendResponse`.
@@ -278,10 +279,7 @@ class BackendClient:
             follow_redirects=False,
             trust_env=False,  # the environment's proxies are not for backends
             transport=transport
-            or httpx.AsyncHTTPTransport(
-                verify=security or _INSECURE,
-                limits=httpx.Limits(keepalive_expiry=connection_pool.KEEP_ALIVE),
-            ),
+            or httpx.AsyncHTTPTransport(verify=security or _INSECURE, limits=limits),
         )
         address = httpx.URL(self.name)
         self._target = address.raw_path.rstrip(b"/").decode()
@@ -289,9 +287,8 @@ class BackendClient:
         self._pool: connection_pool.ConnectionPool | None = None
         if transport is None:
             port = address.port or (80 if security is None else 443)
-            endpoint = connection_pool.Endpoint(
-                address.raw_host.decode().strip("[]"), port, security
-            )
+            host = address.raw_host.decode().strip("[]")
+            endpoint = connection_pool.Endpoint(host, port, security)
             self._pool = connection_pool.ConnectionPool(endpoint, connect)
 
     async def close(self) -> None:
@@ -346,8 +343,7 @@ class BackendClient:
             self._pool.release(arriving)
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        allowed = {name: headers[name] for name in self._forwarded if name in headers}
-        return allowed | self._key
+        return {name: headers[name] for name in self._forwarded if name in headers} | self._key
 
     def _head(self, path: str, headers: Mapping[str, str], length: int) -> bytes:
         """Write the head of a request, a client's values in latin-1 as they came in."""
