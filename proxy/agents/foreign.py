@@ -17,7 +17,6 @@ from proxy.backends.capabilities import directives, is_unreadable
 from proxy.backends.llama_server import acceptable
 from proxy.backends.llama_server import directives as llama_server_directives
 from proxy.backends.refusals import Refusal, as_error, read_streamed_refusal
-from proxy.context.compaction import Fitted
 from proxy.context.tokens import TokenBook
 from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject, JsonValue
@@ -32,7 +31,7 @@ from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.reasoning import RepeatsItselfError
 from proxy.guardrails.retry import MOST_ATTEMPTS
-from proxy.inference.preparation import Policy, RequestPlan, begin, fit, plan_request
+from proxy.inference.preparation import Policy, begin, fit, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
@@ -281,20 +280,17 @@ class Guardrails:
         if response_format is not None:
             members["response_format"] = response_format
         plan = plan_request(self._request(members), self._policy)
-        fitted = self._fit(plan)
+        fitted = None
+        if self.window is not None:
+            context = ContextPolicy()
+            window = context.window(self.window, self._book.doubt)
+            fitted = fit(plan, context.compaction(self._book, window))
         turn = begin(plan, lambda: f"call_{uuid4().hex[:24]}", lambda: True, fitted)
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
 
     def _request(self, members: JsonObject) -> Request:
         offered: JsonObject = {"tools": [*self._offered]} if self._offered else {}
         return decode_request(json.dump({"model": self.model, **members, **offered}))
-
-    def _fit(self, plan: RequestPlan) -> Fitted | None:
-        if self.window is None:
-            return None
-        policy = ContextPolicy()
-        strategy = policy.compaction(self._book, policy.window(self.window, self._book.doubt))
-        return fit(plan, strategy)
 
 
 def plain(value: object) -> JsonObject:

@@ -24,9 +24,7 @@ from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Sender
 from proxy.errors import GuardrailsExhausted
-from proxy.inference.retry_budget import RetryTicket
 from proxy.runner import carry_out
-from proxy.serving.request_preparation import ParsedRequest
 from proxy.tool_rounds import executor
 from proxy.tool_rounds.run import Run
 from proxy.tool_rounds.terms import RunTerms, Stop
@@ -65,10 +63,6 @@ class JoinedTools:
         return tuple(outcomes[place] for place in range(len(calls)))
 
 
-_PLACEHOLDER: JsonObject = {"role": "user", "content": ""}
-_INVALID = "invalid_answer"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(Generic[Output]):
     """What an agent is to do: all that stays the same while it runs.
@@ -90,7 +84,8 @@ class Task(Generic[Output]):
 
     def request(self) -> Request:
         """Make the first request; raises `InvalidRequest` for parameters that are none."""
-        members: JsonObject = {**self.parameters, "messages": [_PLACEHOLDER]}
+        placeholder: JsonObject = {"role": "user", "content": ""}
+        members: JsonObject = {**self.parameters, "messages": [placeholder]}
         if specs := self.tools.specs():
             members["tools"] = [json.parse(spec.source) for spec in specs]
         if self.output is not None:
@@ -163,7 +158,16 @@ class Running(Generic[Output]):
             async with opened.lease(task.request()) as parsed:
                 named = parsed.request.model or parsed.service.title
                 with opened.tracing.run(task.name, named) as self._spans:
-                    turns = self._turns = self._make_turns(parsed, ticket)
+                    turns = self._turns = ModelTurns(
+                        preparation=opened.preparation,
+                        parsed=parsed,
+                        may_retry=ticket.may_retry,
+                        key=f"{task.name} {secrets.token_hex(8)}",
+                        deadline=opened.settings.backend.deadline_seconds,
+                        on_retry=self._retries.append,
+                        spans=self._spans,
+                        aliases=task.aliases,
+                    )
                     run = self._run = await self._make_run(turns, parsed.request)
                     await self._carry_out(run, turns)
 
@@ -177,19 +181,6 @@ class Running(Generic[Output]):
             usage, stop = turns.usage, run.stop
             tokens = usage.prompt_tokens, usage.completion_tokens
             self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
-
-    def _make_turns(self, parsed: ParsedRequest, ticket: RetryTicket) -> ModelTurns:
-        task, opened = self._task, self._task.model.opened
-        return ModelTurns(
-            preparation=opened.preparation,
-            parsed=parsed,
-            may_retry=ticket.may_retry,
-            key=f"{task.name} {secrets.token_hex(8)}",
-            deadline=opened.settings.backend.deadline_seconds,
-            on_retry=self._retries.append,
-            spans=self._spans,
-            aliases=task.aliases,
-        )
 
     async def _make_run(self, turns: ModelTurns, request: Request) -> Run:
         """Fix the terms: rules may be the operator's, and a terminal tool makes prose no answer."""
@@ -266,7 +257,7 @@ class Running(Generic[Output]):
                 form = self._task.output
                 output = text if form is None else form.validate_json(text)
             except ValidationError:
-                stop, defect = Stop.EXHAUSTED, _INVALID
+                stop, defect = Stop.EXHAUSTED, "invalid_answer"
         return RunResult(
             stop,
             cast("Output | None", output),

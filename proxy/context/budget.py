@@ -15,7 +15,6 @@ LEAST_ANSWER = 64
 _ANSWER_SHARE = 0.25
 _MOST_RESERVED = 0.5
 
-
 # Who decides on the window: the backend, the operator, or the hardware: all, or half.
 BudgetMode: TypeAlias = Literal["backend", "manual", "full", "fast"]
 

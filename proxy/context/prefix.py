@@ -48,7 +48,7 @@ def trace(messages: Sequence[Message], tools: Sequence[Tool]) -> PromptTrace:
     """Remember a prompt; `tools` are the client's own, and not what was added to them."""
     return PromptTrace(
         tuple(Trace(tool.name, _digest(tool.source)) for tool in tools),
-        tuple(_trace(message) for message in messages),
+        tuple(map(_trace, messages)),
     )
 
 
@@ -102,7 +102,6 @@ def _reason_in_text(role: str, old: str, new: str) -> str:
     position = next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
     changed = f"the {role} prompt changed at character {position}"
     around = new[max(0, position - _AROUND) : position + _AROUND]
-    causes = (cause for pattern, cause in _CAUSES if pattern.search(around))
-    cause = next(causes, "")
+    cause = next((cause for pattern, cause in _CAUSES if pattern.search(around)), "")
     guess = f" (it seems to contain {cause})" if cause else ""
     return f"{changed}{guess}: nothing after that can be cached"

@@ -178,18 +178,14 @@ class HistoryReplay:
             self._foldable.extendleft(reversed(visited))
             return False
         self._foldable.extendleft(reversed(staying))
-        for unit in folding:
-            self._forget(unit)
-        self.cuts.digest = digest
-        self.size = size
-        return True
-
-    def _forget(self, unit: Unit) -> None:
-        self.cuts.folded.append(unit)
-        for place in unit.places:
+        for place in [place for unit in folding for place in unit.places]:
             self._tokens[place] = 0
             self.cuts.stubs.pop(place, None)
             self.cuts.trims.pop(place, None)
+        self.cuts.folded += folding
+        self.cuts.digest = digest
+        self.size = size
+        return True
 
     def _trim(self) -> bool:
         """Halve the largest result that is left, again and again, until it all fits."""

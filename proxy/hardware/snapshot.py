@@ -24,8 +24,6 @@ from proxy.hardware.fit import Device, Memory
 
 logger = logging.getLogger(__name__)
 
-_RECLAIMABLE = "inactive_file"  # cached files, given back as soon as somebody needs memory
-
 
 def host_memory(root: Path = Path("/")) -> tuple[int, int]:
     """Return total and available bytes; both are 0 where the system does not tell."""
@@ -56,7 +54,8 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
 
 def _reclaimable(folder: Path) -> int:
     lines = _text(folder / "memory.stat").splitlines()
-    return _number(dict(line.partition(" ")[::2] for line in lines).get(_RECLAIMABLE))
+    # cached files, given back as soon as somebody needs memory
+    return _number(dict(line.partition(" ")[::2] for line in lines).get("inactive_file"))
 
 
 _VENDOR = "0x1002"

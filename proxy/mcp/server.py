@@ -8,8 +8,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -168,7 +168,9 @@ class McpServer:
 
         With a `digest` only if it is still defined so.
         """
-        with self._count_call():
+        self._calls += 1
+        self._idle.clear()
+        try:
             await self.wait_settled(self._patience.call)
             client = self._client
             if client is None:
@@ -183,6 +185,10 @@ class McpServer:
                 meta=cast("types.RequestParamsMeta", meta) if meta else None,
             )
             return await self._await_result(result, limits)
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
 
     async def _await_result(
         self, arriving: Awaitable[types.CallToolResult], limits: CallLimits
@@ -199,17 +205,6 @@ class McpServer:
             return Ended(_NONSENSE, Status.FAILED, type(error).__name__)
         text = text_of(result, limits.result_chars)
         return Ended(text, Status.FAILED, "tool_error") if result.is_error else Ended(text)
-
-    @contextmanager
-    def _count_call(self) -> Iterator[None]:
-        self._calls += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._idle.set()
 
     def _as_failure(self, error: MCPError, limits: CallLimits) -> Ended:
         # over HTTP a server kept sessions before 2026, which it may forget

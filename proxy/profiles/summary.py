@@ -11,11 +11,13 @@ from proxy.profiles.recognition import Recognition
 def summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
     """Describe a model line by line: a word, and what there is to say about it."""
     profile = recognition.profile
+    first = ", ".join(quirks.syntaxes)
+    tried = f"{first}, then every other syntax" if first else "every syntax"
     describer = f"in the prompt, as {quirks.convention}" if quirks.convention else ""
     respond = "" if quirks.offers_respond else ", respond is not offered"
     lines = {
         "profile": f"{profile.name} ({profile.title}): {recognition.reason}",
-        "calls": _calls(quirks),
+        "calls": f"{tried}; {'several' if quirks.calls_in_parallel else 'one'} at once",
         "tools": f"described {describer or 'by the chat template'}",
         "prose": f"{quirks.text_policy.value}{respond}",
         "thoughts": f"replayed: {quirks.replay}",
@@ -53,12 +55,6 @@ def document(recognition: Recognition, quirks: Quirks) -> JsonObject:
         "sampling": _drop_unset(profile.sampling),
         "sources": [*profile.sources],
     }
-
-
-def _calls(quirks: Quirks) -> str:
-    first = ", ".join(quirks.syntaxes)
-    tried = f"{first}, then every other syntax" if first else "every syntax"
-    return f"{tried}; {'several' if quirks.calls_in_parallel else 'one'} at once"
 
 
 def _template(template: Template) -> str:

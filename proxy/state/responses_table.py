@@ -48,7 +48,6 @@ _ITEMS = "SELECT item, is_output FROM items WHERE response = ? ORDER BY place"
 # Whoever was used before keeps its time, if the clock has gone back since.
 _USE = "UPDATE responses SET used_at = max(used_at, ?) WHERE number = ?"
 
-
 Read = TypeVar("Read")
 
 

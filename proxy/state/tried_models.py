@@ -20,7 +20,6 @@ _MOST = 256
 _LARGEST = 64 * 1024
 _DIGEST_LENGTH = 16
 
-
 Figure: TypeAlias = bool | int | float | str | list[str] | None
 
 

@@ -81,10 +81,6 @@ class Added(msgspec.Struct, frozen=True):
 RoundEvent: TypeAlias = ToolStarted | ToolFinished | Added
 
 
-def _ignore(_: Outcome) -> None:
-    pass
-
-
 class RoundContext(msgspec.Struct, frozen=True):
     """Where in a run calls are made: the number of the `round`, from 1, and what was said so far.
 
@@ -95,7 +91,7 @@ class RoundContext(msgspec.Struct, frozen=True):
     round: int = 1
     messages: tuple[Message, ...] = ()
     result_chars: int = 16_000
-    finished: Callable[[Outcome], None] = _ignore
+    finished: Callable[[Outcome], None] = lambda _outcome: None
 
 
 class Executor(Protocol):

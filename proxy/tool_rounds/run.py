@@ -70,9 +70,6 @@ class Execute(msgspec.Struct, frozen=True):
 Step: TypeAlias = Ask | Execute
 
 
-_BETWEEN = TextDelta("\n\n")
-
-
 class ClientView:
     """Joins replies; their calls, usage and ends are left out, as only the run knows of them."""
 
@@ -93,7 +90,7 @@ class ClientView:
             if isinstance(event, TextDelta) and are_asides:
                 shown.append(ReasoningDelta(event.text))
             elif isinstance(event, TextDelta):
-                shown += (_BETWEEN, event) if self._is_next else (event,)
+                shown += (TextDelta("\n\n"), event) if self._is_next else (event,)
                 self._has_text, self._is_next = True, False
             elif isinstance(event, ReasoningDelta | PromptProgress) or (
                 isinstance(event, ReplyStarted) and not self._has_gone_on
@@ -103,7 +100,6 @@ class ClientView:
 
 
 _CALLS = "tool_calls"
-_CUT_OFF = "cut_off"
 
 
 class RunState(Enum):
@@ -254,7 +250,7 @@ class Run:
         self._move(RunState.DONE)
         self.facts += (Dropped("owned_call"),) * len(owned)
         if defect is None and owned and not is_whole:
-            defect = _CUT_OFF
+            defect = "cut_off"
         self.stop = Stop.ROUNDS if self._is_last else Stop.ANSWERED
         if defect is not None:
             self.stop, self.defect = Stop.EXHAUSTED, defect

@@ -23,7 +23,6 @@ from proxy.tool_rounds.executor import Outcome, Round, Status
 
 _FAILED = "failed"
 _FLAGS = {b"true": True, b"false": False}
-_NEVER_CAME = "There is no result."
 
 Append: TypeAlias = Callable[[Message], None]
 
@@ -62,7 +61,13 @@ class Conversation:
 
     def dump(self) -> bytes:
         """Write each message as a line of JSON; a result says whether it `failed`, if known."""
-        return b"".join(_line(message) for message in self._history)
+        lines: list[bytes] = []
+        for message in self._history:
+            members = json.split_object(message.source)
+            if message.failed is not None:
+                members[_FAILED] = json.dump(message.failed)
+            lines.append(json.join_object(members) + b"\n")
+        return b"".join(lines)
 
     @property
     def history(self) -> tuple[Message, ...]:
@@ -80,7 +85,9 @@ class Conversation:
             if is_user:
                 turns.append(Exchanged("\n".join(message.text for message in part)))
             elif turns:
-                turns[-1] = replace(turns[-1], rounds=_rounds(part), answer=_answer(part))
+                last = part[-1]
+                answer = last.text if last.role == "assistant" and not last.calls else ""
+                turns[-1] = replace(turns[-1], rounds=_rounds(part), answer=answer)
         return tuple(turns)
 
     def fork(self, at: int | None = None) -> "Conversation":
@@ -107,13 +114,6 @@ def object_of(message: Message) -> JsonObject:
     return cast("JsonObject", json.parse(message.source))
 
 
-def _line(message: Message) -> bytes:
-    members = json.split_object(message.source)
-    if message.failed is not None:
-        members[_FAILED] = json.dump(message.failed)
-    return json.join_object(members) + b"\n"
-
-
 def _rounds(messages: list[Message]) -> tuple[Round, ...]:
     rounds: list[Round] = []
     for place, said in enumerate(messages):
@@ -127,11 +127,6 @@ def _rounds(messages: list[Message]) -> tuple[Round, ...]:
 
 def _outcome(call: ToolCall, result: Message | None) -> Outcome:
     if result is None:
-        return Outcome(call, _NEVER_CAME, Status.LOST)
+        return Outcome(call, "There is no result.", Status.LOST)
     failed = has_failed(result.text) if result.failed is None else result.failed
     return Outcome(call, result.text, Status.FAILED if failed else Status.DONE)
-
-
-def _answer(messages: list[Message]) -> str:
-    last = messages[-1]
-    return last.text if last.role == "assistant" and not last.calls else ""

@@ -88,10 +88,6 @@ def _texts_of(members: Members, *names: str) -> list[JsonText]:
     return [text for name in names if (text := members.text(name)) is not None]
 
 
-def _text(members: Members, _: Findings) -> list[Part]:
-    return [members.need("text").text()]
-
-
 def _image(members: Members, _: Findings) -> list[Part]:
     source = members.need("source").members()
     if source.need("type").value != _BINARY:
@@ -133,19 +129,15 @@ def _read_found_tools(members: Members, findings: Findings) -> list[Part]:
     return _inner_parts(members.inner("content").get("tool_references"), findings)
 
 
-def _compaction(members: Members, _: Findings) -> list[Part]:
-    return [*_texts_of(members, "content")]
-
-
 _Reader = Callable[[Members, Findings], list[Part]]
 _READERS: Mapping[str, _Reader] = {
-    "text": _text,
+    "text": lambda members, _: [members.need("text").text()],
     "image": _image,
     "document": _document,
     "search_result": _search_result,
     "tool_reference": _tool_reference,
     "tool_search_tool_result": _read_found_tools,
-    "compaction": _compaction,
+    "compaction": lambda members, _: [*_texts_of(members, "content")],
 }
 
 

@@ -80,17 +80,13 @@ def error_reply(problem: Problem, request_id: str) -> ErrorReply:
 
 def _message(problem: Problem) -> str:
     if problem.code == "context_length_exceeded":
-        return _overflow(problem)
+        tokens, window = problem.details.get("n_prompt_tokens"), problem.details.get("n_ctx")
+        if not isinstance(tokens, int) or not isinstance(window, int):
+            return "prompt is too long"
+        # a prompt that fits but leaves no room for an answer is too long as well
+        return f"prompt is too long: {max(tokens, window + 1)} tokens > {window} maximum"
     path = f"{problem.param}: " if problem.param else ""
     return problem.message if problem.message.startswith(path) else path + problem.message
-
-
-def _overflow(problem: Problem) -> str:
-    tokens, window = problem.details.get("n_prompt_tokens"), problem.details.get("n_ctx")
-    if not isinstance(tokens, int) or not isinstance(window, int):
-        return "prompt is too long"
-    # a prompt that fits but leaves no room for an answer is too long as well
-    return f"prompt is too long: {max(tokens, window + 1)} tokens > {window} maximum"
 
 
 _DELTA = {
@@ -221,7 +217,11 @@ class MessageStream(_AnswerEncoder):
             case BlockDelta(text):
                 return self._more(text)
             case BlockStopped(signature):
-                return self._stop_block(signature)
+                signed = b""
+                if signature:
+                    signed = self._delta({"type": "signature_delta", "signature": signature})
+                stopped: JsonObject = {"type": "content_block_stop", "index": self._index}
+                return signed + _event("content_block_stop", stopped)
 
     def _more(self, text: str) -> bytes:
         return self._delta_head + json.dump(text) + b"}}" + sse.END_OF_EVENT
@@ -238,12 +238,6 @@ class MessageStream(_AnswerEncoder):
             "content_block": _empty_block(started),
         }
         return _event("content_block_start", data)
-
-    def _stop_block(self, signature: str) -> bytes:
-        stopped = _event("content_block_stop", {"type": "content_block_stop", "index": self._index})
-        if not signature:
-            return stopped
-        return self._delta({"type": "signature_delta", "signature": signature}) + stopped
 
     def _delta(self, delta: JsonObject) -> bytes:
         data: JsonObject = {"type": "content_block_delta", "index": self._index, "delta": delta}

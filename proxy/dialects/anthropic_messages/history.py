@@ -139,17 +139,16 @@ def _read_assistant(history: ForeignHistory, blocks: list[RawBlock], findings: F
     calls: list[HistoryCall] = []
     for block in blocks:
         if block.kind == "tool_use":
-            calls.append(_call(block.members))
+            members = block.members
+            name = members.need("name").text()
+            calls.append(
+                HistoryCall(members.text("id"), name, write_arguments(members.get("input")))
+            )
         elif block.kind == "thinking":
             thoughts += _thought(block.members, findings)
         else:
             said += texts_of(block, findings)
     history.add_assistant(said, thoughts, calls)
-
-
-def _call(members: Members) -> HistoryCall:
-    name = members.need("name").text()
-    return HistoryCall(members.text("id"), name, write_arguments(members.get("input")))
 
 
 def _thought(members: Members, findings: Findings) -> list[JsonText]:

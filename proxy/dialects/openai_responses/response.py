@@ -36,7 +36,6 @@ _ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")
 _FIXED: Mapping[str, bytes] = {"background": b"false", "service_tier": b'"default"'}
 _NOTHING = b"null"
 _RATE_LIMIT = 429
-_CONTEXT = "context_length_exceeded"
 
 
 class AnswerTerms(msgspec.Struct, frozen=True):
@@ -141,8 +140,8 @@ def stream_error(problem: Problem) -> JsonObject:
     Codex waits for as long as the message says, and gives up on the codes for an overloaded server
     and for an invalid prompt, so these never stand here.
     """
-    if problem.code == _CONTEXT:
-        return {"code": _CONTEXT, "message": problem.message}
+    if problem.code == "context_length_exceeded":
+        return {"code": problem.code, "message": problem.message}
     if problem.status == _RATE_LIMIT:
         wait = problem.headers.get("retry-after")
         hint = "" if wait is None else f" Please try again in {wait}s."

@@ -12,7 +12,6 @@ from proxy.dialects.openai_responses.store import ResponseStore
 
 _KIND = "invalid_request_error"
 _MOST_ITEMS, _USUAL_ITEMS = 100, 20
-_ORDERS = ("asc", "desc")
 
 
 def retrieve(
@@ -42,7 +41,7 @@ def list_inputs(
     limit, order = query.get("limit", f"{_USUAL_ITEMS}"), query.get("order", "desc")
     if not (limit.isascii() and limit.isdecimal() and 0 < int(limit[:9]) <= _MOST_ITEMS):
         return _refuse(f"Expected a number from 1 to {_MOST_ITEMS}, got {limit[:40]!r}.", "limit")
-    if order not in _ORDERS:
+    if order not in ("asc", "desc"):
         return _refuse(f"Expected 'asc' or 'desc', got {order[:40]!r}.", "order")
     ids = [f"{json.parse(json.split_object(item)['id'])}" for item in items]
     if order == "desc":

@@ -59,7 +59,6 @@ _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _NOTHING_SAID = b'{"type":"text","text":"(empty message)"}'
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
-_OBJECT = b'"object"'
 _BLANK = frozenset({b"null", b'""'})
 
 
@@ -81,7 +80,7 @@ def _schema(tool: Tool, function: dict[str, bytes]) -> bytes:
         return json.dump(tool.parameters)
     if tool.parameters.get("type") == "object":
         return raw
-    return json.join_object({**json.split_object(raw), "type": _OBJECT})
+    return json.join_object({**json.split_object(raw), "type": b'"object"'})
 
 
 class EncodedHistory(NamedTuple):
@@ -100,8 +99,12 @@ class _MessageDraft:
     results: list[tuple[str, list[bytes]]] = field(default_factory=list)
 
     def write(self) -> bytes:
-        blocks = [*(_result_block(*result) for result in self.results), *self.blocks]
-        return b'{"role":"%b","content":%b}' % (self.role.encode(), json.join_array(blocks))
+        written: list[bytes] = []
+        for call_id, blocks in self.results:
+            head = b'{"type":"tool_result","tool_use_id":%b' % json.dump(call_id)
+            written.append(head + (b',"content":%b}' % json.join_array(blocks) if blocks else b"}"))
+        content = json.join_array([*written, *self.blocks])
+        return b'{"role":"%b","content":%b}' % (self.role.encode(), content)
 
 
 class _CallPlace(NamedTuple):
@@ -244,11 +247,6 @@ def _picture_block(part: JsonObject, where: str) -> bytes:
     return json.dump({"type": "image", "source": source})
 
 
-def _result_block(call_id: str, blocks: list[bytes]) -> bytes:
-    head = b'{"type":"tool_result","tool_use_id":%b' % json.dump(call_id)
-    return head + (b',"content":%b}' % json.join_array(blocks) if blocks else b"}")
-
-
 def _input(arguments: str) -> bytes:
     """Return arguments as they were written, if they are an object."""
     if not arguments.strip():
@@ -261,8 +259,7 @@ def _select_signed_thoughts(members: Members) -> list[bytes]:
     """Return the thoughts that Anthropic has signed; it refuses all others."""
     if not isinstance(members.value("thinking_blocks"), list):
         return []
-    blocks = map(_write_signed_thought, members.elements("thinking_blocks"))
-    return [block for block in blocks if block is not None]
+    return [*filter(None, map(_write_signed_thought, members.elements("thinking_blocks")))]
 
 
 def _write_signed_thought(block: Node) -> bytes | None:
