@@ -59,8 +59,7 @@ class InvalidConfiguration(TemperError):
     def __init__(
         self, setting: str, problem: str, problems: "tuple[InvalidConfiguration, ...]" = ()
     ) -> None:
-        self.setting = setting
-        self.problem = problem
+        self.setting, self.problem = setting, problem
         self.problems = problems or (self,)
         super().__init__(f"{setting}: {problem}")
 
@@ -69,8 +68,7 @@ class InvalidRequest(TemperError):
     """A client sent something unusable; `param` names the field, e.g. `messages.0.content`."""
 
     def __init__(self, problem: str, param: str | None = None) -> None:
-        self.problem = problem
-        self.param = param
+        self.problem, self.param = problem, param
         super().__init__(f"{param}: {problem}" if param else problem)
 
 
@@ -97,8 +95,7 @@ class UnknownModel(InvalidRequest):
     """No such model; `known` lists the ids there are, `remedy` says how to get others."""
 
     def __init__(self, model: str, known: tuple[str, ...], remedy: str = "") -> None:
-        self.model = model
-        self.known = known
+        self.model, self.known = model, known
         listed = ", ".join(known) or "none"
         problem = f"The model {model!r} does not exist. Available: {listed}."
         super().__init__(f"{problem} {remedy}".strip(), "model")
@@ -126,8 +123,9 @@ class RequestTimedOut(InvalidRequest):
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        problem = f"The request body did not arrive within {seconds:g} s (server.body_seconds)"
-        super().__init__(problem)
+        super().__init__(
+            f"The request body did not arrive within {seconds:g} s (server.body_seconds)"
+        )
 
 
 class NotJson(InvalidRequest):
@@ -187,8 +185,7 @@ class QueueFull(InvalidRequest):
     """Too many requests wait already; there may be room in `retry_after` seconds."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
-        self.waiting = waiting
-        self.retry_after = retry_after
+        self.waiting, self.retry_after = waiting, retry_after
         problem = f"{waiting} requests wait for the model already (server.max_waiting)"
         super().__init__(f"{problem}: try again in {retry_after} s")
 
@@ -197,8 +194,7 @@ class BackendFailed(TemperError):
     """The backend did not deliver; `backend` is its address or name."""
 
     def __init__(self, backend: str, problem: str) -> None:
-        self.backend = backend
-        self.problem = problem
+        self.backend, self.problem = backend, problem
         super().__init__(f"The backend {backend} {problem}.")
 
 
@@ -263,8 +259,7 @@ class BackendSpokeNonsense(BackendFailed):
     def __init__(
         self, backend: str, problem: str, sample: bytes = b"", *, is_endless: bool = False
     ) -> None:
-        self.sample = sample
-        self.is_endless = is_endless
+        self.sample, self.is_endless = sample, is_endless
         super().__init__(backend, problem)
 
 
@@ -289,9 +284,7 @@ class GuardrailsExhausted(TemperError):
     """
 
     def __init__(self, attempts: int, defect: str, objection: str = "") -> None:
-        self.attempts = attempts
-        self.defect = defect
-        self.objection = objection
+        self.attempts, self.defect, self.objection = attempts, defect, objection
         about = f" ({objection})" if objection else ""
         super().__init__(
             f"No valid tool call after {attempts} attempts; the last one: {defect}{about}"

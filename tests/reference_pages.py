@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from proxy.api.header_table import HEADERS
 from proxy.cli.configuration import toml_value
 from proxy.conversation.json import JsonValue
 from proxy.settings import Settings
 from proxy.settings.models import ServedModel
 from proxy.settings.tool_servers import ToolServer
+from tests.header_table import HEADERS
 
 _SETTINGS = """# Settings
 

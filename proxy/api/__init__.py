@@ -11,6 +11,5 @@ failure is.
 Around that: `hosted` opens it all and is an application for any server, `server` runs it in one
 process and `workers` in several, `event_loop` says how, `assembly`, `observing` and
 `response_keeping` translate the settings, `reloading` reads them again, `openapi` describes what is
-plain ASGI, `header_table` lists headers. `watching` feeds the dashboard (`routes/ui`) with
-`feed_events`.
+plain ASGI. `watching` feeds the dashboard (`routes/ui`) with `feed_events`.
 """

@@ -136,14 +136,12 @@ class AnswerSource(ABC):
 
     async def stream(self, connection: ClientConnection, stream: AnswerStream) -> None:
         """Stream the answer, or stop all work as soon as the client has gone."""
-        batches = self._batches(stream)
-        async with aclosing(batches):
+        async with aclosing(self._batches(stream)) as batches:
             await connection.while_connected(stream.send(batches, self))
 
     async def whole(self, connection: ClientConnection, timeouts: StreamTimeouts) -> None:
         """Answer with one body, under the same conditions as a stream."""
-        batches = self._batches(None)
-        async with aclosing(batches):
+        async with aclosing(self._batches(None)) as batches:
             await connection.while_connected(self._send_whole(batches, connection, timeouts))
 
     def close(self) -> None:

@@ -130,9 +130,8 @@ def _add_pages(
     app.include_router(root_router(has_dashboard=observers.board is not None))
     if observers.board is None:
         return frozenset((ROOT_PATH,))
-    shared = observers.shared
+    shared, recording, siblings = observers.shared, observers.recording, observers.siblings
     number = shared.place.number if shared is not None else 1
-    recording = observers.recording
     about = About(
         version(),
         serving.workers,
@@ -142,7 +141,6 @@ def _add_pages(
     )
     watching = Watching(observers.board, services, about, tools=tools, shared=shared)
     operators = serving.operators if serving.access.keys else None
-    siblings = observers.siblings
     dashboard = Dashboard(watching, recording, serving.profiles, operators, siblings)
     if siblings is not None:
         siblings.answer = dashboard.answer
@@ -197,8 +195,7 @@ def _add_error_pages(app: FastAPI) -> None:
             case TemperError():
                 problem = describe(error)
             case HTTPException():
-                known = tuple(sorted(app.openapi()["paths"]))
-                problem = _framework_problem(request, error, known)
+                problem = _framework_problem(request, error, tuple(sorted(app.openapi()["paths"])))
             case _:  # a bug, which is raised again, for the server's log
                 problem = describe(TemperError())
         return error_response(problem, request.scope)

@@ -13,14 +13,12 @@ from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Server as ServerSettings
 
 OWN_KEY = "api_key"  # the owner of server.api_key
-_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def server_options_of(settings: Settings) -> ServerOptions:
     """Translate the settings into options; raises InvalidConfiguration."""
     services, server = service_options_of(settings), settings.server
     keys = _keys(server)
-    operators = _operators(settings, keys)
     return ServerOptions(
         policy=policy_of(settings),
         workflows=workflows_of(settings),
@@ -44,7 +42,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
         replicas=settings.backend.replicas,
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
-        operators=operators,
+        operators=_operators(settings, keys),
         has_read_only_ui=settings.ui.read_only,
     )
 
@@ -72,4 +70,4 @@ def _hosts(settings: ServerSettings) -> frozenset[str] | None:
     allowed = frozenset(name.lower() for name in settings.allowed_hosts)
     if not allowed and not is_loopback(settings.host):
         return None
-    return allowed | {*_LOOPBACK_NAMES, settings.host.strip("[]").lower()}
+    return allowed | {"localhost", "127.0.0.1", "::1", settings.host.strip("[]").lower()}

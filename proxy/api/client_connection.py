@@ -18,7 +18,6 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 WIRE = "temper.wire"  # the name of an ASGI extension, see `Wire`
 CLIENT_LEFT = "the client has left"
-ENDED_BY_OPERATOR = "an operator has ended the request"  # counts as a client that left
 _GONE: Message = {"type": "http.disconnect"}
 _HEADERS = "temper.headers"
 
@@ -125,18 +124,9 @@ class ClientConnection:
     """
 
     __slots__ = (
-        "_receive",
-        "_send",
-        "_waiting",
-        "_wire",
-        "departure",
-        "has_begun",
-        "is_cancelled",
-        "is_over",
-        "own_headers",
-        "scope",
-        "status",
-    )
+        "_receive", "_send", "_waiting", "_wire", "departure", "has_begun", "is_cancelled",
+        "is_over", "own_headers", "scope", "status",
+    )  # fmt: skip
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, own_headers: Headers | None = None
@@ -249,7 +239,7 @@ class ClientConnection:
     def cancel(self) -> None:
         """End the request for an operator, as if its client had left."""
         self.is_cancelled = True
-        self._leave(ENDED_BY_OPERATOR)
+        self._leave("an operator has ended the request")
 
     async def while_connected(self, work: Awaitable[None]) -> bool:
         """Await `work`, but cancel it if the client leaves; return whether it finished.

@@ -65,9 +65,6 @@ class OpenPaths:
     public: frozenset[str] = frozenset()
 
 
-_OPEN_PATHS = OpenPaths()
-
-
 @dataclass(eq=False)
 class Edge:
     """Refuses requests without access, and finds the endpoint of all others.
@@ -85,7 +82,7 @@ class Edge:
     access: Access
     fronts: Fronts
     _: KW_ONLY
-    paths: OpenPaths = _OPEN_PATHS
+    paths: OpenPaths = field(default_factory=OpenPaths)
     origins: InitVar[Sequence[str]] = ()
 
     def __post_init__(self, origins: Sequence[str]) -> None:

@@ -37,31 +37,27 @@ class _Terms:
 
 _CLOSING = MappingProxyType({"connection": "close"})
 _BEARER = MappingProxyType({"www-authenticate": "Bearer"})
-_CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = MappingProxyType(
-    {
-        errors.ContextOverflow: _Terms(400, "context_length_exceeded"),
-        errors.UnknownModel: _Terms(404, "model_not_found"),
-        errors.RequestTooLarge: _Terms(413, "request_too_large", "request_too_large"),
-        errors.RequestTimedOut: _Terms(408, "request_timeout", headers=_CLOSING),
-        errors.NotJson: _Terms(415, "unsupported_media_type"),
-        errors.HostNotAllowed: _Terms(403, "host_not_allowed", "permission_error"),
-        errors.ForeignOrigin: _Terms(403, "foreign_origin", "permission_error"),
-        errors.NotTheOperator: _Terms(403, "ui_not_allowed", "permission_error"),
-        errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
-        errors.PreviousResponseUnknown: _Terms(400, "previous_response_not_found"),
-        errors.ToolsNotAllowed: _Terms(403, "tools_not_allowed", "permission_error"),
-        errors.KeyReused: _Terms(422, "idempotency_key_reused"),
-        errors.QueueFull: _Terms(429, "queue_full", "rate_limit_error"),
-    }
-)
+_CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = {
+    errors.ContextOverflow: _Terms(400, "context_length_exceeded"),
+    errors.UnknownModel: _Terms(404, "model_not_found"),
+    errors.RequestTooLarge: _Terms(413, "request_too_large", "request_too_large"),
+    errors.RequestTimedOut: _Terms(408, "request_timeout", headers=_CLOSING),
+    errors.NotJson: _Terms(415, "unsupported_media_type"),
+    errors.HostNotAllowed: _Terms(403, "host_not_allowed", "permission_error"),
+    errors.ForeignOrigin: _Terms(403, "foreign_origin", "permission_error"),
+    errors.NotTheOperator: _Terms(403, "ui_not_allowed", "permission_error"),
+    errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
+    errors.PreviousResponseUnknown: _Terms(400, "previous_response_not_found"),
+    errors.ToolsNotAllowed: _Terms(403, "tools_not_allowed", "permission_error"),
+    errors.KeyReused: _Terms(422, "idempotency_key_reused"),
+    errors.QueueFull: _Terms(429, "queue_full", "rate_limit_error"),
+}
 
-_MISSING: Mapping[type[TemperError], str] = MappingProxyType(
-    {
-        errors.ToolServerUnavailable: "tool_server_unavailable",
-        errors.StateUnavailable: "state_unavailable",
-        errors.ServerStopped: "server_stopping",
-    }
-)
+_MISSING: Mapping[type[TemperError], str] = {
+    errors.ToolServerUnavailable: "tool_server_unavailable",
+    errors.StateUnavailable: "state_unavailable",
+    errors.ServerStopped: "server_stopping",
+}
 
 
 def describe(error: TemperError) -> Problem:
@@ -106,21 +102,19 @@ async def refuse(connection: ClientConnection, error: TemperError) -> None:
     await connection.respond(reply.status, reply.headers, reply.body)
 
 
-DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = MappingProxyType(
-    {
-        "request_forgotten": (404, "This request is no longer kept: only the latest ones are."),
-        "before_restart": (404, "Temper, or the worker that had it, was restarted since."),
-        "recording_off": (404, "Exchanges are not kept: set recording.keep_bytes to keep some."),
-        "not_understood": (404, "The client left, or was refused, before it was understood."),
-        "not_over": (404, "The request is still being answered."),
-        "too_large": (404, "The exchange was too large to be kept."),
-        "dropped": (404, "The exchange was dropped to make room for later ones."),
-        "request_over": (409, "The request is over already."),
-        "confirmation_over": (404, "Nobody waits for this answer any more: it came too late."),
-        "ui_read_only": (403, "The dashboard is for reading only (ui.read_only)."),
-        "too_many_watchers": (503, "Too many pages watch this server already: close one."),
-    }
-)
+DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = {
+    "request_forgotten": (404, "This request is no longer kept: only the latest ones are."),
+    "before_restart": (404, "Temper, or the worker that had it, was restarted since."),
+    "recording_off": (404, "Exchanges are not kept: set recording.keep_bytes to keep some."),
+    "not_understood": (404, "The client left, or was refused, before it was understood."),
+    "not_over": (404, "The request is still being answered."),
+    "too_large": (404, "The exchange was too large to be kept."),
+    "dropped": (404, "The exchange was dropped to make room for later ones."),
+    "request_over": (409, "The request is over already."),
+    "confirmation_over": (404, "Nobody waits for this answer any more: it came too late."),
+    "ui_read_only": (403, "The dashboard is for reading only (ui.read_only)."),
+    "too_many_watchers": (503, "Too many pages watch this server already: close one."),
+}
 
 
 def dashboard_problem(code: str) -> Problem:

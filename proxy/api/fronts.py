@@ -113,17 +113,12 @@ def all_fronts(
 
     chat = ("/v1/chat/completions", "/chat/completions")
     count, version = "/v1/messages/count_tokens", "anthropic-version"
+    inputs = "/v1/responses/input_tokens"
     file = None if isinstance(store, MemoryStore) else store
     return Fronts(
         FrontRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens"),
         FrontRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
-        FrontRoute(
-            responses,
-            ("/v1/responses",),
-            "/v1/responses/input_tokens",
-            file=file,
-            is_shared=is_shared,
-        ),
+        FrontRoute(responses, ("/v1/responses",), inputs, file=file, is_shared=is_shared),
         store=store,
         share=share,
     )

@@ -5,18 +5,12 @@ Every server uses `open_app`, also our own.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    aclosing,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
@@ -43,7 +37,7 @@ from proxy.settings.sections import Server
 
 logger = logging.getLogger(__name__)
 
-Beside: TypeAlias = Callable[[ASGIApp], AbstractAsyncContextManager[None]]
+Beside: TypeAlias = Callable[[ASGIApp], contextlib.AbstractAsyncContextManager[None]]
 
 OWNED = ("host", "port", "workers", "max_connections", "header_seconds", "stall_seconds")
 _OTHERS = "the server around Temper owns sockets and processes: %s counts for nothing here"
@@ -72,7 +66,7 @@ class OpenedApp:
         await self.app(scope, receive, send)
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def open_app(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
@@ -88,7 +82,7 @@ async def open_app(
     """
     options = server_options_of(settings)
     async with (
-        aclosing(LateTools()) as tools,
+        contextlib.aclosing(LateTools()) as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
         with open_observers(settings, place, replica) as observers:
@@ -104,13 +98,12 @@ async def open_app(
                         renewed = tools.under(loaded.serving)
                         opened.app = create_app(again, terms, observers, fronts, tools=renewed)
 
-                hosting = tools.under(settings)
-                app = create_app(services, options, observers, fronts, tools=hosting)
+                app = create_app(services, options, observers, fronts, tools=tools.under(settings))
                 opened = OpenedApp(app, services, renew)
                 yield opened
 
 
-@contextmanager
+@contextlib.contextmanager
 def warm_up(
     work: Callable[[], None] = prepare, delay: float = _WARM_UP_SECONDS
 ) -> Iterator[threading.Timer]:
@@ -144,7 +137,7 @@ class Hosted:
 
     read: ReadSettings = load_settings
     _: KW_ONLY
-    beside: Beside = lambda _app: nullcontext()
+    beside: Beside = lambda _app: contextlib.nullcontext()
     replica: str | None = None
     _life: asyncio.Task[None] | None = None
     _opened: asyncio.Future[OpenedApp] = field(init=False)

@@ -242,8 +242,7 @@ def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
         return False
     headers, last = Headers(raw=messages[0]["headers"]), messages[-1]
     is_stream = headers["content-type"].startswith("text/event-stream")
-    is_whole = not last.get("more_body", False)
-    return is_whole and (not is_stream or is_complete(last["body"]))
+    return not last.get("more_body", False) and (not is_stream or is_complete(last["body"]))
 
 
 def _name_of(connection: ClientConnection) -> Name:

@@ -18,8 +18,7 @@ def read_keys(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}"
-        raise InvalidConfiguration(_SETTING, problem) from error
+        raise InvalidConfiguration(_SETTING, f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidConfiguration(_SETTING, f"{path} is not a text file") from error
     keys: dict[str, str] = {}

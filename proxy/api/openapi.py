@@ -46,11 +46,9 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
                 schemas = described[route.front.name]
                 paths |= _front_paths(route, schemas)
                 _member(components, "schemas").update(_definitions(schemas))
-                failure: JsonObject = {
-                    "description": _ERROR,
-                    "content": _json(_title(schemas.error)),
-                }
-                _member(components, "responses")[_title(schemas.error)] = failure
+                failure = _title(schemas.error)
+                told: JsonObject = {"description": _ERROR, "content": _json(failure)}
+                _member(components, "responses")[failure] = told
             paths |= {path: _describe_passthrough(path) for path in passed_on}
             for path in paths:
                 error = described[fronts.of(path).name].error

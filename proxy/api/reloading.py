@@ -27,27 +27,14 @@ logger = logging.getLogger(__name__)
 ReadSettings: TypeAlias = Callable[[], Settings]
 
 _SECTIONS = (
-    "backend",
-    "ollama",
-    "model",
-    "models",
-    "swapping",
-    "metrics",
-    "tracing",
-    "recording",
-    "responses",
-    "state",
-)
+    "backend", "ollama", "model", "models", "swapping", "metrics", "tracing", "recording",
+    "responses", "state",
+)  # fmt: skip
+_SERVER_FIELDS = (
+    "host", "port", "workers", "max_waiting", "max_connections", "header_seconds", "grace_seconds",
+)  # fmt: skip
 _FIELDS = {
-    "server": (
-        "host",
-        "port",
-        "workers",
-        "max_waiting",
-        "max_connections",
-        "header_seconds",
-        "grace_seconds",
-    ),
+    "server": _SERVER_FIELDS,
     "ui": ("enabled",),
     "context": ("budget",),  # the window was chosen when the model was loaded
 }
@@ -101,10 +88,9 @@ def reload_services(services: Services, settings: Settings, serving: ServerOptio
     """Serve the same backends and queues with new settings."""
 
     def again(service: Service) -> Service:
-        overrides = (
-            overrides_for(settings, service.name, serving.profiles) if service.name else None
-        )
-        new = serving.service(service.backend, name=service.name, overrides=overrides)
+        name = service.name
+        overrides = overrides_for(settings, name, serving.profiles) if name else None
+        new = serving.service(service.backend, name=name, overrides=overrides)
         return replace(service, models=new.models, fitting=new.fitting)
 
     return Services([again(service) for service in services], serving.patterns)

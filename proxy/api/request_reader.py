@@ -89,8 +89,7 @@ async def read_body(
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise NotJson
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise InvalidRequest("Send the body uncompressed.", "content-encoding")
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limits.size:

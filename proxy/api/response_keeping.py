@@ -139,9 +139,6 @@ def _is_stored(pieces: Sequence[bytes]) -> bool:
         return True
 
 
-_NAMESPACE = "temper"
-
-
 @asynccontextmanager
 async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Fronts]:
     """Open the languages that clients speak and their stores; raises `InvalidConfiguration`."""
@@ -178,7 +175,7 @@ async def _open_shared_fronts(
     from proxy.state.valkey import open_valkey
 
     on_loss = observers.count_unstored
-    namespace = parse_qs(urlsplit(url).query).get("namespace", [_NAMESPACE])[-1]
+    namespace = parse_qs(urlsplit(url).query).get("namespace", ["temper"])[-1]
     sealing = Sealing(settings.state.secrets, namespace)
     replica = f"{socket.gethostname()}:{os.getpid()}"
     async with open_valkey(url, settings.state.timeout_ms / 1000, observers) as store:
@@ -188,11 +185,8 @@ async def _open_shared_fronts(
             return SharedAnswers(claims, front.name, front.is_complete, silence, background)
 
         def responses(bounds: Bounds, alone: MemoryStore) -> SharedResponses:
-            def is_usable() -> bool:
-                return store.is_usable
-
             return SharedResponses(
-                store, sealing, alone, bounds, is_usable=is_usable, on_loss=on_loss
+                store, sealing, alone, bounds, is_usable=lambda: store.is_usable, on_loss=on_loss
             )
 
         try:

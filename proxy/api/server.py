@@ -92,8 +92,7 @@ async def open_server(
     opening = open_app(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
     async with opening as found:
         address = PublicAddress(url_of(listening), found.services.name)
-        grace = own.grace_seconds
-        async with serving(found, listening, grace, limits, signals=signals) as server:
+        async with serving(found, listening, own.grace_seconds, limits, signals=signals) as server:
             heeding = on_hangup(found.renew) if reload is not None else contextlib.nullcontext()
             with heeding, warm_up():
                 yield server, address

@@ -141,7 +141,10 @@ class WaitingClient:
         while not (await asyncio.wait((work,), timeout=self.silence))[0]:
             with suppress(msgspec.DecodeError):  # it will be refused
                 if json.split_object(self.body).get("stream") == b"true":
-                    await self._show_life()
+                    if not self._has_begun:
+                        self._has_begun = True
+                        await self.connection.start(200, STREAM_HEADERS)
+                    await self.connection.write(_SIGN)
         return work.result()
 
     async def replay(self, answer: KeptAnswer) -> None:
@@ -161,12 +164,6 @@ class WaitingClient:
             await self.connection.send({**message, "body": event})
         else:
             await self.connection.send(message)
-
-    async def _show_life(self) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            await self.connection.start(200, STREAM_HEADERS)
-        await self.connection.send({"type": "http.response.body", "body": _SIGN, "more_body": True})
 
 
 class BackgroundTasks:

@@ -155,8 +155,7 @@ class AnswerStream:
                     if encoder is None:
                         encoder = await self.begin(decoded.answering.begin(None), {})
                     # some clients do not count comments as a sign of life
-                    signs = encoder.comment(claim.news) + encoder.keep_alive()
-                    await self._connection.write(signs)
+                    await self._connection.write(encoder.comment(claim.news) + encoder.keep_alive())
 
     async def fail(self, error: TemperError) -> bool:
         """End a stream that has begun with an error; return whether it had begun."""

@@ -9,15 +9,8 @@ from contextlib import aclosing
 from proxy.api.answer_source import AnswerSource, SlotTerms
 from proxy.api.streaming import AnswerStream
 from proxy.backends.client import ReplyEvents
+from proxy.conversation import replies
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import (
-    ReasoningDelta,
-    ReplyEvent,
-    ReplyFinished,
-    ToolCallArgumentsDelta,
-    ToolCalled,
-    ToolCallStarted,
-)
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import describe_rounds
@@ -38,7 +31,7 @@ from proxy.serving.tool_hosting import ToolHosting
 from proxy.tool_rounds.run import Ask, Run
 from proxy.tool_rounds.terms import RunTerms, Stop
 
-_CALL_EVENTS = (ToolCallStarted, ToolCallArgumentsDelta, ToolCalled)
+_CALL_EVENTS = (replies.ToolCallStarted, replies.ToolCallArgumentsDelta, replies.ToolCalled)
 
 
 class ToolRun(AnswerSource):
@@ -90,7 +83,7 @@ class ToolRun(AnswerSource):
             hosting.confirmations, requester, hosting.confirm_seconds
         )
         self._ran: list[ToolRan] = []
-        self._narrated: list[ReplyEvent] = []
+        self._narrated: list[replies.ReplyEvent] = []
 
     @property
     def is_done(self) -> bool:
@@ -148,7 +141,7 @@ class ToolRun(AnswerSource):
         )
         if self._narrates:
             line = f"[{called.server}.{called.own_name}: {status}, {called.seconds:.1f} s]\n"
-            self._narrated.append(ReasoningDelta(line))
+            self._narrated.append(replies.ReasoningDelta(line))
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
         """Yield the run's events; it has to see all, so none goes to the stream directly."""
@@ -164,9 +157,9 @@ class ToolRun(AnswerSource):
             if self.recorder is not None:
                 self.recorder.end_run(self._run.terms, self._run.rounds)
 
-    def _with_rounds(self, batch: Sequence[ReplyEvent]) -> Sequence[ReplyEvent]:
+    def _with_rounds(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
         """Report the rounds before the end, if the client wants to send them back."""
-        is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
+        is_end = bool(batch) and isinstance(batch[-1], replies.ReplyFinished)
         if not (is_end and self._run.rounds and self._turns.parsed.request.wants_rounds):
             return batch
         added = self._run.added
@@ -174,7 +167,7 @@ class ToolRun(AnswerSource):
         is_answer = last.role == "assistant" and not last.calls
         return [*batch[:-1], describe_rounds(added[:-1] if is_answer else added), batch[-1]]
 
-    def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
+    def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:
         """Return the final events without any call."""
         return [one for one in super().cut_off(failure) if not isinstance(one, _CALL_EVENTS)]
 

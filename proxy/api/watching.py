@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proxy.api.feed_events import (
-    About,
-    Batch,
-    Cards,
-    InitialState,
-    ModelCard,
-    Pending,
-    Sums,
-    ToolCards,
-)
+from proxy.api import feed_events
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
 from proxy.observability.history import BUCKETS, STEP, CountsBySpan
@@ -61,7 +52,7 @@ class Watching:
 
     board: Board
     services: Services
-    about: About
+    about: feed_events.About
     _: KW_ONLY
     tools: "ToolHosting | None" = None
     shared: SharedCounts | None = None
@@ -77,9 +68,9 @@ class Watching:
     async def look(self) -> None:
         await asyncio.gather(*map(self._look_at, self.services))
 
-    def state(self) -> InitialState:
+    def state(self) -> feed_events.InitialState:
         board = self.board
-        return InitialState(
+        return feed_events.InitialState(
             **msgspec.structs.asdict(self.about),
             instance=board.instance,
             started=board.started,
@@ -140,7 +131,7 @@ class Watching:
     def totals(self) -> CountsBySpan:
         return self.board.totals(self.shared.others() if self.shared is not None else ())
 
-    def cards(self) -> tuple[ModelCard, ...]:
+    def cards(self) -> tuple[feed_events.ModelCard, ...]:
         return tuple(map(self._card, self.services))
 
     def tool_cards(self) -> tuple[ToolServerCard, ...]:
@@ -154,14 +145,14 @@ class Watching:
         """The number of the last change of what waits for a person."""
         return self.tools.confirmations.number if self.tools is not None else 0
 
-    def _card(self, service: Service) -> ModelCard:
+    def _card(self, service: Service) -> feed_events.ModelCard:
         look, backend = self._seen.get(service.title, _Look()), service.backend
         line = service.admission.line
         managed = backend if isinstance(backend, Managed) else None
         problem = managed.problem if managed is not None else ""
         if service.fleet is not None:
             problem = service.fleet.problem(service.name)
-        return ModelCard(
+        return feed_events.ModelCard(
             name=look.name or service.name or backend.name,
             title=service.title,
             backend=backend.name,
@@ -188,11 +179,11 @@ class Watching:
 class Watcher:
     """What one page was sent last, by the names of events."""
 
-    def __init__(self, watching: Watching, state: InitialState) -> None:
+    def __init__(self, watching: Watching, state: feed_events.InitialState) -> None:
         self._watching = watching
         self._take(state)
 
-    def _take(self, state: InitialState) -> None:
+    def _take(self, state: feed_events.InitialState) -> None:
         now = self._watching.board.clock()
         self._number = state.number
         self._known: dict[str, object] = {
@@ -210,7 +201,11 @@ class Watcher:
         if changes.is_lost:
             return self._resync()
         self._number = changes.number
-        events = [_event("requests", Batch(changes.number, changes.rows))] if changes.rows else []
+        events = (
+            [_event("requests", feed_events.Batch(changes.number, changes.rows))]
+            if changes.rows
+            else []
+        )
         return b"".join((*events, *self._questions(), *self._sums()))
 
     def _is_new(self, name: str, value: object) -> bool:
@@ -230,7 +225,9 @@ class Watcher:
         """Return what waits for a person, if that has changed: people should not wait for it."""
         watching = self._watching
         if self._is_new("confirmations", watching.asked):
-            yield _event("confirmations", Pending(watching.board.number, watching.pending()))
+            yield _event(
+                "confirmations", feed_events.Pending(watching.board.number, watching.pending())
+            )
 
     def _sums(self) -> Generator[bytes, None, None]:
         """Return what is told once a second, if it has changed."""
@@ -240,11 +237,13 @@ class Watcher:
             return
         self._due = now + _TOTALS_SECONDS
         if self._is_new("models", cards := watching.cards()):
-            yield _event("models", Cards(board.number, cards))
+            yield _event("models", feed_events.Cards(board.number, cards))
         if self._is_new("tool_servers", servers := watching.tool_cards()):
-            yield _event("tool_servers", ToolCards(board.number, servers))
+            yield _event("tool_servers", feed_events.ToolCards(board.number, servers))
         if self._is_new("totals", (board.number, totals := watching.totals())):
-            yield _event("totals", Sums(board.number, now, totals, board.points(_LATEST)))
+            yield _event(
+                "totals", feed_events.Sums(board.number, now, totals, board.points(_LATEST))
+            )
 
 
 def _event(name: str, value: msgspec.Struct) -> bytes:

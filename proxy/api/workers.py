@@ -63,9 +63,8 @@ async def run_workers(
         server_options_of(settings)  # so that an error is reported once, not by every worker
         examine_keeping(settings)
         examine_state(settings)
-        loaded = LoadedConfiguration(
-            reload or (lambda: settings), settle_window(settings), settings
-        )
+        read = reload or (lambda: settings)
+        loaded = LoadedConfiguration(read, settle_window(settings), settings)
         settings = loaded.serving
         crew = _Crew(settings, listening, counts)
 
@@ -114,8 +113,7 @@ class _Crew:
         try:
             async with asyncio.TaskGroup() as group:
                 for ordinal in range(1, self.settings.server.workers + 1):
-                    place = WorkerPlace(ordinal, Path(self.counts))
-                    group.create_task(self._keep_going(place))
+                    group.create_task(self._keep_going(WorkerPlace(ordinal, Path(self.counts))))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
@@ -209,7 +207,6 @@ async def _serve_until_orphaned(
             loop.remove_reader(news.fileno())
 
     loop.add_reader(news.fileno(), hear)
-    worker = Worker(remote, place)
-    async with open_server(listening, settings, worker=worker) as (server, _address):
+    async with open_server(listening, settings, worker=Worker(remote, place)) as (server, _address):
         settle()
         await asyncio.shield(server)

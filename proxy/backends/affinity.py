@@ -18,20 +18,11 @@ _CLAUDE_AGENT = "x-claude-code-agent-id"  # its subagents share the id of the se
 # What clients call a session (seen from opencode, Codex, Claude Code, Open WebUI); a prefix that
 # somebody computed already comes first.
 SESSION_HEADERS = (
-    "x-session-affinity",
-    "x-session-id",
-    "thread-id",
-    "session-id",
-    "session_id",
-    "x-opencode-session",
-    _CLAUDE_SESSION,
-    "x-openwebui-chat-id",
-    "x-conversation-id",
-)
-_SESSION_FIELD = "prompt_cache_key"
+    "x-session-affinity", "x-session-id", "thread-id", "session-id", "session_id",
+    "x-opencode-session", _CLAUDE_SESSION, "x-openwebui-chat-id", "x-conversation-id",
+)  # fmt: skip
 
 _PREFIX = re.compile(r"[0-9a-f]{16}")
-_INSTRUCTIONS = frozenset({"system", "developer"})
 
 
 def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
@@ -48,7 +39,7 @@ def _session(request: Request, headers: Mapping[str, str]) -> list[bytes]:
         if session := headers.get(name):
             agent = headers.get(_CLAUDE_AGENT) if name == _CLAUDE_SESSION else None
             return [part.encode() for part in (session, agent) if part]
-    if session_key := request.fields.get(_SESSION_FIELD):
+    if session_key := request.fields.get("prompt_cache_key"):
         return [session_key]
     return [request.session.encode("utf-8", "surrogatepass")] if request.session else []
 
@@ -60,7 +51,7 @@ def _beginning(request: Request) -> Iterator[bytes]:
     """
     yield request.fields.get("tools", b"")
     for message in request.messages:
-        if message.role in _INSTRUCTIONS:
+        if message.role in {"system", "developer"}:
             yield message.text.encode("utf-8", "surrogatepass")
         elif message.role == "user":
             yield message.text.encode("utf-8", "surrogatepass")

@@ -4,17 +4,11 @@ It was never tested with the real API. The API has no grammar, so a constrained 
 call instead. It counts prompts, but not texts.
 """
 
+from proxy import errors
+from proxy.backends import http_backend
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import BackendModel, Description, Headers
 from proxy.backends.counting import TokenCounter
-from proxy.backends.http_backend import (
-    MODELS,
-    HttpBackend,
-    OutgoingQuestion,
-    PieceReading,
-    ReplyDecoder,
-    meant_by,
-)
 from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
@@ -24,31 +18,21 @@ from proxy.dialects.anthropic_messages.upstream.encode import encode_count, enco
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.lenient_json import as_object, as_positive
 from proxy.dialects.sse import EventDecoder
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendUnavailable,
-    ContextOverflow,
-    InvalidRequest,
-    UnknownModel,
-)
 
 OVERLOADED = 529
-_OVERLOADED_TYPE = "overloaded_error"
-_UNKNOWN_TYPE = "not_found_error"
 _USUAL_PAUSE = 5  # seconds, where it does not say how long
 
 
-def meaning(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
-    if refusal.status == OVERLOADED or refusal.error.get("type") == _OVERLOADED_TYPE:
+def meaning(backend: str, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
+    if refusal.status == OVERLOADED or refusal.error.get("type") == "overloaded_error":
         seconds = refusal.retry_after.strip()
         pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
-        return BackendUnavailable(backend, "is overloaded", retry_after=pause)
+        return errors.BackendUnavailable(backend, "is overloaded", retry_after=pause)
     return as_error(backend, refusal)
 
 
-def is_unknown_model(refusal: BackendRefused) -> bool:
-    return refusal.status == 404 and refusal.kind == _UNKNOWN_TYPE
+def is_unknown_model(refusal: errors.BackendRefused) -> bool:
+    return refusal.status == 404 and refusal.kind == "not_found_error"
 
 
 ADDRESS = "https://api.anthropic.com"
@@ -56,10 +40,10 @@ KEY_HEADER = "x-api-key"
 VERSION_HEADER = {"anthropic-version": "2023-06-01"}
 MESSAGES = "/v1/messages"
 
-_ALL_MODELS = f"{MODELS}?limit=1000"
+_ALL_MODELS = f"{http_backend.MODELS}?limit=1000"
 
 
-class Anthropic(HttpBackend):
+class Anthropic(http_backend.HttpBackend):
     """Anthropic's API, without passthrough paths; its `connection` sends key and version."""
 
     def __init__(self, connection: BackendClient) -> None:
@@ -67,30 +51,32 @@ class Anthropic(HttpBackend):
         self._counter = TokenCounter(connection)
         self._listed: tuple[BackendModel, ...] | None = None
 
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, question: Question, lacks: Lacks) -> http_backend.OutgoingQuestion:
         limits = await self._limits(question.request.model)
-        return OutgoingQuestion(MESSAGES, encode_question(question, limits), question)
+        return http_backend.OutgoingQuestion(MESSAGES, encode_question(question, limits), question)
 
-    def new_reading(self) -> ReplyDecoder:
-        return PieceReading(EventDecoder(), EventReader())
+    def new_reading(self) -> http_backend.ReplyDecoder:
+        return http_backend.PieceReading(EventDecoder(), EventReader())
 
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)
 
-    def meaning(self, refusal: Refusal) -> BackendFailed | ContextOverflow:
+    def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
         return meaning(self.name, refusal)
 
-    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
-        if isinstance(error, BackendRefused) and is_unknown_model(error):
+    async def recover(
+        self, attempt: http_backend.OutgoingQuestion, error: errors.BackendFailed
+    ) -> http_backend.OutgoingQuestion:
+        if isinstance(error, errors.BackendRefused) and is_unknown_model(error):
             limits = await self._limits(attempt.question.request.model)
             known = tuple(model.id for model in self._listed or ())
-            raise UnknownModel(limits.model, known) from error
+            raise errors.UnknownModel(limits.model, known) from error
         raise error
 
     async def count(self, question: Question, headers: Headers) -> int | None:
         try:
             body = encode_count(question, await self._limits(question.request.model))
-        except InvalidRequest:
+        except errors.InvalidRequest:
             return None
         return await self._counter.count_messages(body, headers)
 
@@ -101,9 +87,9 @@ class Anthropic(HttpBackend):
     async def describe(self, model: str) -> Description:
         try:
             served = await self.models()
-        except BackendFailed:
+        except errors.BackendFailed:
             return Description((model,), is_provisional=True, takes_tools=True)
-        found = next(iter(meant_by(model, served)), BackendModel(model, {}))
+        found = next(iter(http_backend.meant_by(model, served)), BackendModel(model, {}))
         sight = as_object(as_object(found.details.get("capabilities")).get("image_input"))
         return Description(
             (found.id,),
@@ -119,11 +105,13 @@ class Anthropic(HttpBackend):
         if self._listed is None:
             try:
                 await self.models()
-            except BackendFailed:
+            except errors.BackendFailed:
                 self._listed = ()  # until somebody lists them
-        found = next(iter(meant_by(model, self._listed or ())), BackendModel(model, {}))
+        found = next(
+            iter(http_backend.meant_by(model, self._listed or ())), BackendModel(model, {})
+        )
         if not (name := model or found.id):
-            raise InvalidRequest("Name a model; GET /v1/models lists them.", "model")
+            raise errors.InvalidRequest("Name a model; GET /v1/models lists them.", "model")
         details = found.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
         return ModelLimits(name, as_positive(longest), as_positive(window))

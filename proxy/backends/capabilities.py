@@ -199,10 +199,6 @@ def _fields_blamed(said: str, param: str) -> Iterator[Capability]:
         yield from (one for one, words in _BLAMED.items() if all(word in blamed for word in words))
 
 
-def _sends_named(question: Question) -> bool:
-    return isinstance(question.tool_choice, NamedTool) and bool(question.tools)
-
-
 def without(question: Question, lacks: Lacks) -> Question:
     """Put a question without what an engine refuses."""
     if not lacks:
@@ -240,24 +236,15 @@ def _messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...
     return (*fitted, CONTINUE) if is_unasked else fitted
 
 
-def _ends_with_model(messages: tuple[Message, ...]) -> bool:
-    return bool(messages) and messages[-1].role == "assistant"
-
-
 def _without_thoughts(question: Question, lacks: Lacks) -> Question:
-    if not _ends_with_model(question.messages):
+    if not question.messages or question.messages[-1].role != "assistant":
         return question
     request = question.request
     fields = dict(request.fields)
     if VARIABLES in fields:
-        variables = {**_variables(request), "enable_thinking": b"false"}
-        fields[VARIABLES] = json.join_object(variables)
+        fields[VARIABLES] = json.join_object({**_variables(request), "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
     return replace(question, request=replace(request, fields=fields, thinking=thinking))
-
-
-def _read_here(question: Question, lacks: Lacks) -> Question:
-    return replace(question, parsing=Parsing.OURS)
 
 
 def _with_simple_schemas(question: Question, lacks: Lacks) -> Question:
@@ -334,7 +321,7 @@ def _with_offered_effort(question: Question, lacks: Lacks) -> Question:
 _CHANGES: Mapping[Capability, Callable[[Question, Lacks], Question]] = {
     Capability.EFFORT_WORDS: _with_offered_effort,
     Capability.THOUGHTFUL_PREFILL: _without_thoughts,
-    Capability.REPLY_PARSER: _read_here,
+    Capability.REPLY_PARSER: lambda question, _: replace(question, parsing=Parsing.OURS),
     Capability.RICH_SCHEMAS: _with_simple_schemas,
     Capability.TOOLS: in_words,
 }
@@ -355,7 +342,8 @@ def directives_without(question: Question, lacks: Lacks) -> JsonObject:
     if Capability.TOOL_PARSER in lacks:
         return {**fields, "tool_choice": "none", **answer_form(question)}
     choice = fields.get("tool_choice")
-    if _sends_named(question) and choice is None and Capability.NAMED_CHOICE in lacks:
+    is_named = isinstance(question.tool_choice, NamedTool)
+    if is_named and choice is None and Capability.NAMED_CHOICE in lacks:
         choice = fields["tool_choice"] = "required"
     sends_required = choice == "required" or question.tool_choice is ToolUse.REQUIRED
     if sends_required and choice != "none" and Capability.REQUIRED_CHOICE in lacks:
@@ -410,8 +398,7 @@ class Learnt:
             logger.warning("%s has no %s for %r: %s", self._engine, what, model, missing.value)
         if len(self._models) >= _MOST_MODELS and model not in self._models:
             self._models.clear()
-        until = self._clock() + _BELIEVED_SECONDS
-        self._models.setdefault(model, {})[missing] = (until, known)
+        self._models.setdefault(model, {})[missing] = (self._clock() + _BELIEVED_SECONDS, known)
 
     def heed_build(self, build: str) -> None:
         """Forget what another build has refused; "" where nobody knows the build."""

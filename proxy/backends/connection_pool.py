@@ -311,7 +311,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End: a body without a length ends so, everything else is broken."""
         self._transport = None
-        is_end = exc is None and self._has_head and self._ends_with_connection
+        has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
+        is_end = exc is None and self._has_head and not has_length
         self._keeps_alive = False
         if self.is_over or is_end:
             self.is_over = True
@@ -320,10 +321,6 @@ class Connection(asyncio.Protocol):
             is_reset = isinstance(exc, ConnectionError)
             is_stale = self._is_used and not self._has_heard
             self._fail(BrokenOff(is_stale=is_stale, is_unread=is_reset and not self._has_heard))
-
-    @property
-    def _ends_with_connection(self) -> bool:
-        return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
 
     def on_message_begin(self) -> None:
         """Refuse an answer to nothing."""
@@ -366,8 +363,7 @@ async def addresses_of(host: str, port: int) -> list[str]:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return list(dict.fromkeys(str(one[4][0]) for one in found))
     return [host]
 

@@ -23,8 +23,6 @@ PROPERTIES = "/props"
 OLLAMA_VERSION = "/api/version"
 
 _PROPERTIES_OF_ONE = frozenset({"default_generation_settings", "total_slots", "model_path"})
-_LLAMA_SERVER_HEADER = "llama.cpp"
-_LLAMA_SERVER_OWNER = "llamacpp"
 _OLLAMA_PORT = 11434
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a server listens on
@@ -47,14 +45,14 @@ async def kind_at(connection: BackendClient, patience: float | None = None) -> E
     """Return what answers within `patience` seconds, None if unknown; raises BackendFailed."""
     listed = await connection.get(MODELS, patience=patience)
     # all that a llama-server tells strangers where it wants a key (build 11669)
-    if listed.server == _LLAMA_SERVER_HEADER:
+    if listed.server == "llama.cpp":
         return "llama-server"
     said = parse_object(listed.body) or {}
     served = models_in(said) if listed.status == 200 else None
     entries = [one.details for one in served or ()]
     kind = as_object(said.get("error")).get("type")
     is_loading = listed.status == 503 and kind == "unavailable_error"
-    if is_loading or any(one.get("owned_by") == _LLAMA_SERVER_OWNER for one in entries):
+    if is_loading or any(one.get("owned_by") == "llamacpp" for one in entries):
         return "llama-server"
     if engine_of(entries) is not ANY_ENGINE:
         return "openai"

@@ -15,60 +15,23 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
-from proxy.backends.capabilities import (
-    Capability,
-    Lacks,
-    Learnt,
-    is_unreadable,
-    suspects,
-    takes_no_pictures,
-    without,
-)
-from proxy.backends.client import (
-    BackendModel,
-    Description,
-    Headers,
-    Health,
-    PassthroughRequest,
-    Pieces,
-    ReplyEvents,
-)
+from proxy import errors
+from proxy.backends import capabilities, client
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
-from proxy.conversation import json
+from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import (
-    EventSink,
-    PromptProgress,
-    ReasoningDelta,
-    ReplyEvent,
-    ReplyFinished,
-    ReplyStarted,
-    ReplyUnreadable,
-    TextDelta,
-    ToolCallArgumentsDelta,
-)
 from proxy.conversation.requests import Question
 from proxy.dialects.lenient_json import as_text
 from proxy.dialects.ollama_chat.encode import first_picture
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendSpokeNonsense,
-    BackendTimedOut,
-    BackendUnavailable,
-    ContextOverflow,
-    InvalidRequest,
-    TemperError,
-)
 
 MODELS = "/v1/models"
 HEALTH_PATIENCE = 2.0
 
 _MOST_REFUSALS = 3  # that are acted on for one request
 
-_LAST = (ReplyFinished, StreamedError)
+_LAST = (replies.ReplyFinished, StreamedError)
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
 
 Piece = TypeVar("Piece")
@@ -89,7 +52,7 @@ class OutgoingQuestion:
     question: Question
     may_pause: bool = False
     began_at: float = 0.0
-    lacks: Lacks = field(default_factory=dict)
+    lacks: capabilities.Lacks = field(default_factory=dict)
     has_begun: bool = False
 
 
@@ -112,7 +75,7 @@ class ReplyDecoder(Protocol):
     def finish(self, parts: list[ReplyPart], /) -> None:
         """Append the parts that the end of the body completes."""
 
-    def read_for_sink(self, piece: bytes, /) -> list[ReplyEvent] | None:
+    def read_for_sink(self, piece: bytes, /) -> list[replies.ReplyEvent] | None:
         """Return the parts of a piece like those before; None for any other, which is not read."""
 
 
@@ -163,7 +126,7 @@ class PieceReading(Generic[Piece]):
         return False
 
 
-_TEXTS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
+_TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY = 256  # events at once
 _LONG = 16_384  # characters of one event; more takes so long to read that others would notice
 
@@ -172,19 +135,19 @@ class HttpBackend(ABC):
     """An engine at an address; a subclass knows its language."""
 
     # what is left out, one after the other, where its own parser cannot read a reply
-    parsers: tuple[Capability, ...] = (Capability.TOOLS,)
+    parsers: tuple[capabilities.Capability, ...] = (capabilities.Capability.TOOLS,)
 
     def __init__(
         self, connection: BackendClient, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._connection = connection
-        self.learnt = Learnt(connection.name, clock)
+        self.learnt = capabilities.Learnt(connection.name, clock)
 
     @property
     def name(self) -> str:
         return self._connection.name
 
-    def lacks(self, model: str) -> Lacks:
+    def lacks(self, model: str) -> capabilities.Lacks:
         """Return what the engine lacks for a model, as far as that is known."""
         return self.learnt.of(model)
 
@@ -197,7 +160,7 @@ class HttpBackend(ABC):
         await self._connection.close()
 
     @abstractmethod
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, question: Question, lacks: capabilities.Lacks) -> OutgoingQuestion:
         """Write what is sent for a question that is put without what the engine `lacks`.
 
         Raises `InvalidRequest` for what cannot be asked.
@@ -207,13 +170,13 @@ class HttpBackend(ABC):
     def new_reading(self) -> ReplyDecoder:
         """Begin to read a reply."""
 
-    def readdress(self, passage: PassthroughRequest) -> PassthroughRequest:
+    def readdress(self, passage: client.PassthroughRequest) -> client.PassthroughRequest:
         """Name the model in a request that is passed on as the engine calls it."""
         return passage
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: BackendFailed
-    ) -> OutgoingQuestion | ReplyUnreadable:
+        self, attempt: OutgoingQuestion, error: errors.BackendFailed
+    ) -> OutgoingQuestion | replies.ReplyUnreadable:
         """Return what to ask instead, or that the reply is lost; raises what the error means."""
         raise error
 
@@ -221,21 +184,21 @@ class HttpBackend(ABC):
         """Find the error in the body of a failure; it has a string `message`."""
         return decode_error(body)
 
-    def meaning(self, refusal: Refusal) -> BackendFailed | ContextOverflow:
+    def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
         return as_error(self.name, refusal)
 
     async def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
-    ) -> ReplyEvents:
+        self, question: Question, headers: client.Headers, sink: replies.EventSink | None = None
+    ) -> client.ReplyEvents:
         lacks = self.lacks(question.request.model)
-        attempt: OutgoingQuestion | ReplyUnreadable = await self._put(question, lacks)
-        while not isinstance(attempt, ReplyUnreadable):
+        attempt: OutgoingQuestion | replies.ReplyUnreadable = await self._put(question, lacks)
+        while not isinstance(attempt, replies.ReplyUnreadable):
             try:
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
                 ) as answer:
                     reading = await self._begin(answer, sink)
-                    events: list[ReplyEvent] = []
+                    events: list[replies.ReplyEvent] = []
                     end, may_be_long = None, False
                     while end is None:
                         events, end = self._read(answer, reading, await answer.next_chunk())
@@ -249,36 +212,35 @@ class HttpBackend(ABC):
                     if not (events and events[-1] is end):
                         yield await _last(answer, end)
                     return
-            except BackendFailed as error:
+            except errors.BackendFailed as error:
                 changed = await self._without_refused(question, attempt, error)
                 attempt = changed or await self.recover(attempt, error)
         yield (attempt,)
 
-    async def _put(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        attempt = await self.prepare(without(question, lacks), lacks)
+    async def _put(self, question: Question, lacks: capabilities.Lacks) -> OutgoingQuestion:
+        attempt = await self.prepare(capabilities.without(question, lacks), lacks)
         attempt.lacks = lacks
         return attempt
 
     async def _without_refused(
-        self, question: Question, attempt: OutgoingQuestion, error: BackendFailed
-    ) -> OutgoingQuestion | ReplyUnreadable | None:
+        self, question: Question, attempt: OutgoingQuestion, error: errors.BackendFailed
+    ) -> OutgoingQuestion | replies.ReplyUnreadable | None:
         """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
 
         Raises `InvalidRequest` for what cannot be left out.
         """
-        if not isinstance(error, BackendRefused):
+        if not isinstance(error, errors.BackendRefused):
             return None
         place = first_picture(question.messages)
-        if place is not None and takes_no_pictures(error):
-            raise InvalidRequest(error.message, place) from error
-        is_lost = is_unreadable(error)
+        if place is not None and capabilities.takes_no_pictures(error):
+            raise errors.InvalidRequest(error.message, place) from error
+        is_lost = capabilities.is_unreadable(error)
         parsers = [(one, "") for one in self.parsers]
-        blamed = parsers if is_lost else suspects(error, attempt.question)
+        blamed = parsers if is_lost else capabilities.suspects(error, attempt.question)
         for missing, known in blamed:
             if missing in attempt.lacks:
                 continue
-            lacks = {**attempt.lacks, missing: known}
-            again = await self._put(question, lacks)
+            again = await self._put(question, {**attempt.lacks, missing: known})
             if again.body != attempt.body:
                 self.learnt.add(question.request.model, missing, known)
                 question.refusals.acted += 1
@@ -286,9 +248,9 @@ class HttpBackend(ABC):
                 if not (is_lost or is_too_late):
                     return again
                 break
-        return ReplyUnreadable(error.message) if is_lost else None
+        return replies.ReplyUnreadable(error.message) if is_lost else None
 
-    async def _begin(self, answer: BackendResponse, sink: EventSink | None) -> ReplyDecoder:
+    async def _begin(self, answer: BackendResponse, sink: replies.EventSink | None) -> ReplyDecoder:
         """Begin to read an answer; raises what it means where that is no success."""
         if not _is_success(answer.status):
             raise self.read_refusal(await answer.whole())
@@ -297,14 +259,16 @@ class HttpBackend(ABC):
             answer.set_sink(partial(_hand_on, reading, sink))
         return reading
 
-    async def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+    async def relay(
+        self, passage: client.PassthroughRequest, headers: client.Headers
+    ) -> client.Pieces:
         """Stream whole lines, unchanged but for what is confidential in errors."""
         passage = self.readdress(passage)
         confidential = self._connection.confidential
         async with self._connection.post(passage.path, passage.body(), headers) as answer:
             if not _is_success(answer.status):
                 refusal = self.read_refusal(await answer.whole())
-                if isinstance(refusal, ContextOverflow):
+                if isinstance(refusal, errors.ContextOverflow):
                     refusal.param = passage.text_field
                 raise refusal
             rest: list[bytes] = []
@@ -319,50 +283,54 @@ class HttpBackend(ABC):
 
     # there is no common way to count tokens
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, question: Question, headers: client.Headers) -> int | None:
         return None
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(
+        self, texts: Sequence[str], headers: client.Headers
+    ) -> tuple[int, ...] | None:
         return None
 
-    async def models(self) -> tuple[BackendModel, ...]:
+    async def models(self) -> tuple[client.BackendModel, ...]:
         return self.read_models(await self.fetch(MODELS))
 
     def read_models(
         self, found: JsonObject, entries: str = "data", id_field: str = "id"
-    ) -> tuple[BackendModel, ...]:
+    ) -> tuple[client.BackendModel, ...]:
         """Read a list of models; raises `BackendSpokeNonsense` if it is none."""
         served = models_in(found, entries, id_field)
         if served is None:
-            raise BackendSpokeNonsense(self.name, "listed no models")
+            raise errors.BackendSpokeNonsense(self.name, "listed no models")
         return served
 
-    async def describe(self, model: str) -> Description:
+    async def describe(self, model: str) -> client.Description:
         try:
             served = await self.models()
-        except BackendFailed:
-            return Description((model,), is_provisional=True)
+        except errors.BackendFailed:
+            return client.Description((model,), is_provisional=True)
         return await self.describe_among(served, model)
 
-    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
+    async def describe_among(
+        self, served: Sequence[client.BackendModel], model: str
+    ) -> client.Description:
         """Describe a model by the list in which it stands, if it does."""
-        return Description(names_among(served, model))
+        return client.Description(names_among(served, model))
 
-    async def health(self) -> Health:
+    async def health(self) -> client.Health:
         # where the list is refused or missing, a client with a key of its own gets an answer
         match await self.probe(MODELS):
             case 503:
-                return Health.LOADING
+                return client.Health.LOADING
             case int(status) if status < 500:
-                return Health.READY
+                return client.Health.READY
             case _:
-                return Health.UNREACHABLE
+                return client.Health.UNREACHABLE
 
     async def probe(self, path: str) -> int | None:
         """Return the status with which a small document comes, None if none comes soon."""
         try:
             return (await self._connection.get(path, patience=HEALTH_PATIENCE)).status
-        except BackendFailed:
+        except errors.BackendFailed:
             return None
 
     async def fetch(self, path: str) -> JsonObject:
@@ -373,7 +341,7 @@ class HttpBackend(ABC):
         """Return a text in a small document, "" where there is none; never raises."""
         try:
             return as_text((await self.fetch(path)).get(member))
-        except (BackendFailed, ContextOverflow):
+        except (errors.BackendFailed, errors.ContextOverflow):
             return ""
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
@@ -385,7 +353,7 @@ class HttpBackend(ABC):
             ):
                 document = await answer.whole()
         except TimeoutError as error:
-            raise BackendTimedOut(self.name, "was silent for too long") from error
+            raise errors.BackendTimedOut(self.name, "was silent for too long") from error
         return self.object_in(document)
 
     def object_in(self, document: WholeResponse) -> JsonObject:
@@ -395,64 +363,72 @@ class HttpBackend(ABC):
         try:
             value = json.parse(document.body)
         except ValueError as error:
-            raise BackendSpokeNonsense(self.name, "sent no JSON", document.body) from error
+            raise errors.BackendSpokeNonsense(self.name, "sent no JSON", document.body) from error
         if not isinstance(value, dict):
-            raise BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
+            raise errors.BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
         return value
 
-    def read_refusal(self, document: WholeResponse) -> BackendFailed | ContextOverflow:
+    def read_refusal(
+        self, document: WholeResponse
+    ) -> errors.BackendFailed | errors.ContextOverflow:
         error = self.error_in(document.body)
         return self.meaning(Refusal(document.status, error, document.retry_after))
 
     def _read(
         self, answer: BackendResponse, reading: ReplyDecoder, chunk: bytes
-    ) -> tuple[list[ReplyEvent], ReplyFinished | TemperError | None]:
+    ) -> tuple[list[replies.ReplyEvent], replies.ReplyFinished | errors.TemperError | None]:
         """Read a chunk, or the end of the body where it is empty; returns the reply's end as well.
 
         It is among the events only where that of the body has come with it.
         """
         parts: list[ReplyPart] = []
-        end: ReplyFinished | TemperError | None = None
+        end: replies.ReplyFinished | errors.TemperError | None = None
         try:
             reading.feed(chunk, parts) if chunk else reading.finish(parts)
         except ValueError:
             end = self._unreadable(reading, chunk)
         # both are the last part: nothing is read behind them
         if parts and isinstance(last := parts[-1], _LAST):
-            if isinstance(last, ReplyFinished):
+            if isinstance(last, replies.ReplyFinished):
                 end = last
             else:
                 error = self._connection.confidential.out_of_error(last.error)
                 end = self.meaning(read_streamed_refusal(error))
             if end is not last or not answer.is_whole:
                 parts.pop()
-        return cast("list[ReplyEvent]", parts), end
+        return cast("list[replies.ReplyEvent]", parts), end
 
-    def _unreadable(self, reading: ReplyDecoder, chunk: bytes) -> BackendFailed:
+    def _unreadable(self, reading: ReplyDecoder, chunk: bytes) -> errors.BackendFailed:
         if reading.has_begun and not chunk:
-            return BackendUnavailable(self.name, "broke off in the middle of its reply")
-        return BackendSpokeNonsense(self.name, "sent no valid reply", chunk or reading.beginning)
+            return errors.BackendUnavailable(self.name, "broke off in the middle of its reply")
+        return errors.BackendSpokeNonsense(
+            self.name, "sent no valid reply", chunk or reading.beginning
+        )
 
 
-async def _last(answer: BackendResponse, end: ReplyFinished | TemperError) -> tuple[ReplyFinished]:
+async def _last(
+    answer: BackendResponse, end: replies.ReplyFinished | errors.TemperError
+) -> tuple[replies.ReplyFinished]:
     """Return the end of a reply, after a short wait for that of the body; raises an error."""
-    if isinstance(end, TemperError):
+    if isinstance(end, errors.TemperError):
         raise end
     await answer.linger()
     return (end,)
 
 
-def _hand_on(reading: ReplyDecoder, sink: EventSink, chunk: bytes) -> bool:
+def _hand_on(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
     """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
     events = reading.read_for_sink(chunk)
     return sink(events) if events else False
 
 
-def _says_something(events: Sequence[ReplyEvent]) -> bool:
-    return not all(isinstance(event, ReplyStarted | PromptProgress) for event in events)
+def _says_something(events: Sequence[replies.ReplyEvent]) -> bool:
+    return not all(
+        isinstance(event, replies.ReplyStarted | replies.PromptProgress) for event in events
+    )
 
 
-async def _gradually(events: list[ReplyEvent]) -> ReplyEvents:
+async def _gradually(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
     """Cut events so that others are served between them, where they are many or very long."""
     if len(events) <= _MANY and not any(map(_is_long, events)):
         yield events
@@ -467,7 +443,7 @@ async def _gradually(events: list[ReplyEvent]) -> ReplyEvents:
             await asyncio.sleep(0)
 
 
-def _is_long(event: ReplyEvent) -> bool:
+def _is_long(event: replies.ReplyEvent) -> bool:
     return isinstance(event, _TEXTS) and len(event.text) > _LONG
 
 
@@ -479,24 +455,24 @@ def _redact(lines: bytes, confidential: Confidential) -> bytes:
 
 def models_in(
     found: JsonObject, entries: str = "data", id_field: str = "id"
-) -> tuple[BackendModel, ...] | None:
+) -> tuple[client.BackendModel, ...] | None:
     """Read a list of models; None if it is none."""
     listed = found.get(entries)
     if not isinstance(listed, list):
         return None
     return tuple(
-        BackendModel(model_id, entry)
+        client.BackendModel(model_id, entry)
         for entry in listed
         if isinstance(entry, dict) and isinstance(model_id := entry.get(id_field), str)
     )
 
 
-def meant_by(model: str, served: Sequence[BackendModel]) -> Sequence[BackendModel]:
+def meant_by(model: str, served: Sequence[client.BackendModel]) -> Sequence[client.BackendModel]:
     """Find what a request's name stands for: where one model is served, whatever it says."""
     return served if len(served) == 1 else [one for one in served if one.id == model]
 
 
-def names_among(served: Sequence[BackendModel], model: str) -> tuple[str, ...]:
+def names_among(served: Sequence[client.BackendModel], model: str) -> tuple[str, ...]:
     """Return all names of a model; vLLM and SGLang tell in `root` what they really loaded."""
     named = [name for one in meant_by(model, served) for name in (one.id, one.details.get("root"))]
     names = dict.fromkeys(name for name in named if isinstance(name, str) and name)

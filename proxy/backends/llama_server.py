@@ -10,15 +10,9 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from proxy import errors
+from proxy.backends import client
 from proxy.backends.capabilities import Capability, Lacks, answer_form, without
-from proxy.backends.client import (
-    BackendModel,
-    Description,
-    Headers,
-    Health,
-    PassthroughRequest,
-    Pieces,
-)
 from proxy.backends.counting import TokenCounter
 from proxy.backends.http_backend import OutgoingQuestion
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
@@ -28,13 +22,6 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.lenient_json import as_object, as_positive, as_text
 from proxy.dialects.openai_chat.thinking import thinking_fields
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendTimedOut,
-    BackendUnavailable,
-    InvalidRequest,
-)
 from proxy.guardrails.schemas.schema import simplify
 
 PROPERTIES = "/props"
@@ -99,7 +86,7 @@ class LlamaServer(OpenAICompatible):
         self._architecture = architecture
         self._load_wait = load_wait
         self._poll_seconds = poll_seconds
-        self._served: tuple[BackendModel, ...] = ()
+        self._served: tuple[client.BackendModel, ...] = ()
 
     def directives(self, question: Question, lacks: Lacks) -> JsonObject:
         return directives(question)
@@ -109,85 +96,92 @@ class LlamaServer(OpenAICompatible):
         body = self.body_of(acceptable(question), lacks)
         return OutgoingQuestion(CHAT, body, question, began_at=now)
 
-    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
-        if isinstance(error, BackendRefused):
+    async def recover(
+        self, attempt: OutgoingQuestion, error: errors.BackendFailed
+    ) -> OutgoingQuestion:
+        if isinstance(error, errors.BackendRefused):
             raise _meaning(error) from error
         if await self._has_loaded(error, attempt.began_at + self._load_wait):
             return attempt
         raise error
 
-    async def _has_loaded(self, error: BackendFailed, deadline: float) -> bool:
+    async def _has_loaded(self, error: errors.BackendFailed, deadline: float) -> bool:
         """Wait while the model is being loaded; reports whether it is worth asking again."""
-        if not isinstance(error, BackendUnavailable) or not error.loading:
+        if not isinstance(error, errors.BackendUnavailable) or not error.loading:
             return False
         while asyncio.get_running_loop().time() < deadline:
-            if await self.health() is not Health.LOADING:
+            if await self.health() is not client.Health.LOADING:
                 return True
             await asyncio.sleep(self._poll_seconds)
         return False
 
-    async def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+    async def relay(
+        self, passage: client.PassthroughRequest, headers: client.Headers
+    ) -> client.Pieces:
         deadline = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
                 async with aclosing(super().relay(passage, headers)) as pieces:
                     async for piece in pieces:
                         yield piece
-            except BackendRefused as refusal:
+            except errors.BackendRefused as refusal:
                 if refusal.status == 500 and _TOO_LARGE in refusal.message:
-                    raise InvalidRequest(refusal.message, passage.text_field) from refusal
+                    raise errors.InvalidRequest(refusal.message, passage.text_field) from refusal
                 raise
-            except BackendUnavailable as error:
+            except errors.BackendUnavailable as error:
                 if not await self._has_loaded(error, deadline):
                     raise
             else:
                 return
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, question: Question, headers: client.Headers) -> int | None:
         lacks = self.lacks(question.request.model)
         body = self.body_of(acceptable(without(question, lacks)), lacks)
         return await self._counter.count_prompt(body, headers)
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(
+        self, texts: Sequence[str], headers: client.Headers
+    ) -> tuple[int, ...] | None:
         return await self._counter.count_texts(texts, headers)
 
-    async def models(self) -> tuple[BackendModel, ...]:
+    async def models(self) -> tuple[client.BackendModel, ...]:
         """List the models it serves, also while it loads them; while it wakes, those before."""
         try:
             self._served = await super().models()
-        except BackendTimedOut:
+        except errors.BackendTimedOut:
             if not self._served:
                 raise
         return self._served
 
-    async def health(self) -> Health:
+    async def health(self) -> client.Health:
         match await self.probe(HEALTH):
             case 200:
-                return Health.READY
+                return client.Health.READY
             case 503:
-                return Health.LOADING
+                return client.Health.LOADING
             case _:
-                return Health.UNREACHABLE
+                return client.Health.UNREACHABLE
 
-    async def describe(self, model: str) -> Description:
+    async def describe(self, model: str) -> client.Description:
         try:
             found = await self.fetch(PROPERTIES)
-        except BackendRefused:
+        except errors.BackendRefused:
             return await super().describe(model)
-        except BackendFailed as error:
-            known = Description((model,))
-            if isinstance(error, BackendUnavailable) and error.loading:
+        except errors.BackendFailed as error:
+            known = client.Description((model,))
+            if isinstance(error, errors.BackendUnavailable) and error.loading:
                 known = await super().describe(model)  # it tells its names meanwhile
             return replace(known, is_provisional=True)
         named = [found.get("model_alias"), found.get("model_path")]
         self.learnt.heed_build(f"{found.get('build_info')} {found.get('model_path')}")
         senses = as_object(found.get("modalities"))
-        return Description(
+        of_one_slot = as_object(found.get("default_generation_settings"))
+        return client.Description(
             tuple(name for name in named if isinstance(name, str) and name) or (model,),
             self._architecture,
             as_text(found.get("chat_template")),
             as_positive(found.get("total_slots")),
-            _window(found),
+            as_positive(of_one_slot.get("n_ctx")),  # a server that routes to others says 0
             senses=tuple(sense for sense, has in senses.items() if has is True),
             is_blind=senses.get("vision") is False,
             engine="llama.cpp",
@@ -201,12 +195,7 @@ def acceptable(question: Question) -> Question:
     return question if tools == question.tools else structs.replace(question, tools=tools)
 
 
-def _window(properties: JsonObject) -> int | None:
-    """Find the window of one slot; a server that routes to others says 0."""
-    return as_positive(as_object(properties.get("default_generation_settings")).get("n_ctx"))
-
-
-def _meaning(refusal: BackendRefused) -> BackendRefused | InvalidRequest:
+def _meaning(refusal: errors.BackendRefused) -> errors.BackendRefused | errors.InvalidRequest:
     """Say what a refusal means.
 
     A field of the request can be to blame for a 500 as well; measured on build 11669: {"error":
@@ -215,5 +204,5 @@ def _meaning(refusal: BackendRefused) -> BackendRefused | InvalidRequest:
     """
     for wording, param in _CLIENTS_FAULTS.items():
         if refusal.status == 500 and wording in refusal.message:
-            return InvalidRequest(refusal.message, param)
+            return errors.InvalidRequest(refusal.message, param)
     return refusal

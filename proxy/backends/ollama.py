@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from proxy import errors
 from proxy.backends.capabilities import Lacks, in_words
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading, ReplyDecoder
@@ -20,16 +21,9 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader, decode_error
 from proxy.dialects.ollama_chat.encode import encode_question, first_picture
 from proxy.dialects.ollama_chat.fields import ModelSettings
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    ContextOverflow,
-    InvalidRequest,
-    UnknownModel,
-)
 
 
-def lacks_thinking(refusal: BackendRefused) -> bool:
+def lacks_thinking(refusal: errors.BackendRefused) -> bool:
     """Return whether the model cannot think, or not as much as was asked for."""
     wordings = ("does not support thinking", "think value")
     return refusal.status == 400 and any(one in refusal.message for one in wordings)
@@ -40,7 +34,6 @@ logger = logging.getLogger(__name__)
 CHAT = "/api/chat"
 VERSION = "/api/version"
 
-_WITH_EFFORTS = ("gptoss", "gpt-oss")
 _CUT_PROMPT = "no user query found"  # of a prompt that was cut although it must not be
 _CHARACTERS = 3  # bytes of a body for a token of its prompt, or more
 _SMALL = 8192  # tokens; the first request of most agents is longer
@@ -84,7 +77,7 @@ class Ollama(HttpBackend):
             await self._models.decide(name),
             self._overrides.keep_alive,
             thinks=shown is None or shown.can("thinking") is not False,
-            has_efforts=shown is not None and shown.architecture in _WITH_EFFORTS,
+            has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
         )
         asked = in_words(question, lacks) if _needs_words(question, shown) else question
         # while a model writes a call, Ollama sends nothing at all
@@ -96,8 +89,10 @@ class Ollama(HttpBackend):
     def error_in(self, body: bytes) -> JsonObject:
         return decode_error(body)
 
-    async def recover(self, attempt: OutgoingQuestion, error: BackendFailed) -> OutgoingQuestion:
-        if not isinstance(error, BackendRefused):
+    async def recover(
+        self, attempt: OutgoingQuestion, error: errors.BackendFailed
+    ) -> OutgoingQuestion:
+        if not isinstance(error, errors.BackendRefused):
             raise error
         name = self._meant(attempt.question.request.model)
         is_cut = _CUT_PROMPT in error.message
@@ -153,22 +148,30 @@ class Ollama(HttpBackend):
 
     def _meant(self, model: str) -> str:
         if not (name := self._name(model)):
-            raise InvalidRequest("Name a model that was pulled; 'ollama list' shows them.", "model")
+            raise errors.InvalidRequest(
+                "Name a model that was pulled; 'ollama list' shows them.", "model"
+            )
         return name
 
-    async def _cause(self, refusal: BackendRefused, question: Question, name: str) -> Exception:
+    async def _cause(
+        self, refusal: errors.BackendRefused, question: Question, name: str
+    ) -> Exception:
         if lacks_thinking(refusal):
             param = next((one for one in _THINKING if one in question.request.fields), None)
-            return InvalidRequest(f"{refusal.message}. Leave it out, or take another model.", param)
+            return errors.InvalidRequest(
+                f"{refusal.message}. Leave it out, or take another model.", param
+            )
         if _CUT_PROMPT in refusal.message:
-            return ContextOverflow(refusal.message, None, await self._models.window(name) or USUAL)
+            return errors.ContextOverflow(
+                refusal.message, None, await self._models.window(name) or USUAL
+            )
         if refusal.status != 404:
             return refusal
         try:
             known = tuple(one.id for one in await self._models.list_models())
-        except BackendFailed:
+        except errors.BackendFailed:
             return refusal
-        return UnknownModel(name, known, f"Pull it first: ollama pull {name}")
+        return errors.UnknownModel(name, known, f"Pull it first: ollama pull {name}")
 
     def _warn(self, name: str, window: int | None) -> None:
         """Warn once that a window is too small for most agents."""
@@ -192,4 +195,4 @@ def _check_pictures(question: Question, name: str, shown: ModelDetails | None) -
     is_blind = shown is not None and shown.can("vision") is False
     if is_blind and (param := first_picture(question.messages)) is not None:
         problem = f"The model {name!r} takes no pictures. Choose one that does."
-        raise InvalidRequest(problem, param)
+        raise errors.InvalidRequest(problem, param)

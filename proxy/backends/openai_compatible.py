@@ -70,10 +70,6 @@ class ReplyReading:
             start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
     def read_for_sink(self, piece: bytes) -> list[ReplyEvent] | None:
-        """Return the parts of a piece that has only events like those before.
-
-        None for any other, which is then still to be fed.
-        """
         if self._rest or not self._events.is_between:
             return None
         run = self._runs.find(piece, 0)

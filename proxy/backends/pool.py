@@ -12,37 +12,19 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
+from proxy import errors
+from proxy.backends import client
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key, rank
 from proxy.backends.breaker import Breaker
-from proxy.backends.client import (
-    Backend,
-    BackendModel,
-    BackendWrapper,
-    Description,
-    Headers,
-    Health,
-    Part,
-    PassthroughRequest,
-    Pieces,
-    Put,
-    ReplyEvents,
-)
 from proxy.conversation.replies import EventSink, PromptProgress
 from proxy.conversation.requests import Question
-from proxy.errors import (
-    BackendFailed,
-    BackendRefused,
-    BackendSpokeNonsense,
-    BackendUnavailable,
-    InvalidRequest,
-)
 
 
 @dataclass(eq=False, slots=True)
 class Member:
     """One server of a pool; `slots` is how many requests it runs at once, None if unknown."""
 
-    backend: Backend
+    backend: client.Backend
     breaker: Breaker = field(default_factory=Breaker)
     slots: int | None = None
     running: int = 0
@@ -99,7 +81,7 @@ class Pool:
 
     def __init__(
         self,
-        members: Sequence[Backend],
+        members: Sequence[client.Backend],
         pace: PoolTimeouts | None = None,
         *,
         process_count: int = 1,
@@ -119,38 +101,39 @@ class Pool:
         return PinnedMember(self, self._pace)
 
     async def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
-    ) -> ReplyEvents:
+        self, question: Question, headers: client.Headers, sink: EventSink | None = None
+    ) -> client.ReplyEvents:
         async with aclosing(self.pin().ask(question, headers, sink)) as batches:
             async for batch in batches:
                 yield batch
 
-    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+    def relay(self, passage: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
         return self.pin().relay(passage, headers)
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, question: Question, headers: client.Headers) -> int | None:
         member = self.order(_key(question, headers))[0]
         return await member.backend.count(question, headers)
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(
+        self, texts: Sequence[str], headers: client.Headers
+    ) -> tuple[int, ...] | None:
         member = self.order(headers.get(PREFIX_HEADER, ""))[0]
         return await member.backend.count_texts(texts, headers)
 
-    async def models(self) -> tuple[BackendModel, ...]:
+    async def models(self) -> tuple[client.BackendModel, ...]:
         """List the models that all members are for, as the first that answers does."""
-        failure: BackendFailed | None = None
+        failure: errors.BackendFailed | None = None
         for member in self.order(""):
             try:
                 return await member.backend.models()
-            except BackendFailed as error:
+            except errors.BackendFailed as error:
                 failure = error
         assert failure is not None  # noqa: S101 - a pool has members
         raise failure
 
-    async def describe(self, model: str) -> Description:
+    async def describe(self, model: str) -> client.Description:
         """Tell what the members have in common, all their slots together; never raises."""
-        asked = [member.backend.describe(model) for member in self._members]
-        told = await asyncio.gather(*asked)
+        told = await asyncio.gather(*(member.backend.describe(model) for member in self._members))
         for member, one in zip(self._members, told, strict=True):
             if one.slots is not None:
                 member.slots = max(1, one.slots // self._sharers)
@@ -166,11 +149,11 @@ class Pool:
             lacks=tuple(sorted({word for one in known for word in one.lacks})),
         )
 
-    async def health(self) -> Health:
+    async def health(self) -> client.Health:
         felt = (await self.healths()).values()
-        return next(state for state in Health if state in felt)
+        return next(state for state in client.Health if state in felt)
 
-    async def healths(self) -> dict[str, Health]:
+    async def healths(self) -> dict[str, client.Health]:
         """Return each member's state by its name; never raises."""
         felt = await asyncio.gather(*(member.backend.health() for member in self._members))
         return {one.backend.name: state for one, state in zip(self._members, felt, strict=True)}
@@ -200,7 +183,7 @@ class Pool:
         before = member.breaker.state(self.clock())
         if before == "open":
             return
-        if await member.backend.health() is Health.READY:
+        if await member.backend.health() is client.Health.READY:
             if before == "half-open":
                 member.breaker.record_success()
                 logger.info("%s is back", member.backend.name)
@@ -208,7 +191,7 @@ class Pool:
             _note_failure(member, self.clock())
 
 
-class PinnedMember(BackendWrapper):
+class PinnedMember(client.BackendWrapper):
     """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
 
     def __init__(self, pool: Pool, pace: PoolTimeouts) -> None:
@@ -223,23 +206,23 @@ class PinnedMember(BackendWrapper):
         return self._pool.name if self._asked is None else self._asked.backend.name
 
     def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
-    ) -> ReplyEvents:
+        self, question: Question, headers: client.Headers, sink: EventSink | None = None
+    ) -> client.ReplyEvents:
         return self._patiently(
             _key(question, headers),
             lambda backend: backend.ask(question, headers, sink),
             lambda batch: not all(isinstance(event, PromptProgress) for event in batch),
         )
 
-    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+    def relay(self, passage: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
         # prompts are told apart by how they begin; what has none is spread
         beginning = passage.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
         key = beginning or headers.get("x-request-id", "")
         return self._patiently(key, lambda backend: backend.relay(passage, headers), bool)
 
     async def _patiently(
-        self, key: str, put: Put[Part], says_something: Callable[[Part], bool]
-    ) -> AsyncGenerator[Part, None]:
+        self, key: str, put: client.Put[client.Part], says_something: Callable[[client.Part], bool]
+    ) -> AsyncGenerator[client.Part, None]:
         """Ask two members, and again while all of them load their model."""
         clock = self._pool.clock
         patience = clock() + self._pace.load_wait
@@ -248,7 +231,7 @@ class PinnedMember(BackendWrapper):
                 async with aclosing(self._with_failover(key, put, says_something)) as parts:
                     async for part in parts:
                         yield part
-            except BackendUnavailable as error:
+            except errors.BackendUnavailable as error:
                 if not error.loading or clock() >= patience:
                     raise
                 await asyncio.sleep(self._pace.poll)
@@ -256,8 +239,8 @@ class PinnedMember(BackendWrapper):
                 return
 
     async def _with_failover(
-        self, key: str, put: Put[Part], says_something: Callable[[Part], bool]
-    ) -> AsyncGenerator[Part, None]:
+        self, key: str, put: client.Put[client.Part], says_something: Callable[[client.Part], bool]
+    ) -> AsyncGenerator[client.Part, None]:
         """Ask the best member, and the next one if that fails before it says anything."""
         order = self._pool.order(key, self._answered)
         for is_last, member in zip((len(order) == 1, True), order, strict=False):
@@ -272,7 +255,7 @@ class PinnedMember(BackendWrapper):
                                 self._answered = member
                                 member.breaker.record_success()
                             yield part
-            except BackendFailed as error:
+            except errors.BackendFailed as error:
                 if has_begun or is_last or not _may_be_asked_elsewhere(error):
                     raise
                 logger.warning("%s Asking the next server.", error)
@@ -280,7 +263,7 @@ class PinnedMember(BackendWrapper):
                 return
 
 
-def pin(backend: Backend) -> Backend:
+def pin(backend: client.Backend) -> client.Backend:
     """Return the backend for one turn."""
     return backend.pin() if isinstance(backend, Pool) else backend
 
@@ -291,11 +274,11 @@ def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None
     member.breaker.begin(clock())
     try:
         yield
-    except InvalidRequest:
+    except errors.InvalidRequest:
         member.breaker.record_success()
         raise
-    except BackendFailed as error:
-        if isinstance(error, BackendRefused) and error.status not in _BROKEN:
+    except errors.BackendFailed as error:
+        if isinstance(error, errors.BackendRefused) and error.status not in _BROKEN:
             member.breaker.record_success()
         else:
             _note_failure(member, clock())
@@ -317,12 +300,12 @@ def _note_failure(member: Member, now: float) -> None:
         logger.warning("%s is spared for a while", member.backend.name)
 
 
-def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
+def _may_be_asked_elsewhere(error: errors.BackendFailed) -> bool:
     """Return whether to try another server; a timeout is not tried twice."""
-    if isinstance(error, BackendRefused):
+    if isinstance(error, errors.BackendRefused):
         return error.status in _BROKEN or error.status == _BUSY
-    return isinstance(error, BackendUnavailable | BackendSpokeNonsense)
+    return isinstance(error, errors.BackendUnavailable | errors.BackendSpokeNonsense)
 
 
-def _key(question: Question, headers: Headers) -> str:
+def _key(question: Question, headers: client.Headers) -> str:
     return headers.get(PREFIX_HEADER) or conversation_key(question.request, {})

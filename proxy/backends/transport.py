@@ -16,25 +16,10 @@ from typing import TypeAlias
 
 import httpx
 
+from proxy import errors
+from proxy.backends import connection_pool
 from proxy.backends.affinity import PREFIX_HEADER
-from proxy.backends.connection_pool import (
-    KEEP_ALIVE,
-    BrokenOff,
-    Connection,
-    ConnectionPool,
-    ConnectionPoolError,
-    Endpoint,
-    NotHttp,
-    NotReached,
-)
 from proxy.backends.refusals import Confidential
-from proxy.errors import (
-    BackendFailed,
-    BackendSpokeNonsense,
-    BackendTimedOut,
-    BackendUnavailable,
-    InvalidConfiguration,
-)
 
 # A client's header outside this list could change what the backend does: llama-server lets a
 # stream with X-Conversation-Id outlive its connection, so a closed client would cancel nothing.
@@ -50,7 +35,13 @@ LINGER = 0.1
 _INSECURE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_FAILURES = (ConnectionPoolError, OSError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+_FAILURES = (
+    connection_pool.ConnectionPoolError,
+    OSError,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    httpx.StreamError,
+)
 _SETTING = "backend.url"
 _ENCODING = b"content-encoding"
 _PLAIN = ("", "identity")
@@ -92,28 +83,30 @@ def translate_errors(backend: str, *, mid_reply: bool = False) -> Iterator[None]
         raise _meaning(backend, error, mid_reply=mid_reply) from error
 
 
-def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFailed:
+def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> errors.BackendFailed:
     match error:
         case (
-            NotReached()
+            connection_pool.NotReached()
             | httpx.ConnectError()
             | httpx.ConnectTimeout()
             | httpx.ProxyError()
             | httpx.UnsupportedProtocol()
             | httpx.InvalidURL()
         ):
-            return BackendUnavailable(backend, f"cannot be reached ({error})", is_unreached=True)
-        case BrokenOff(is_unread=True):
-            return BackendUnavailable(backend, "broke off the connection", is_unreached=True)
+            return errors.BackendUnavailable(
+                backend, f"cannot be reached ({error})", is_unreached=True
+            )
+        case connection_pool.BrokenOff(is_unread=True):
+            return errors.BackendUnavailable(backend, "broke off the connection", is_unreached=True)
         case TimeoutError() | httpx.TimeoutException():
-            return BackendTimedOut(backend, "was silent for too long")
-        case NotHttp() if not mid_reply:
-            return BackendSpokeNonsense(backend, "does not speak HTTP", error.sample)
+            return errors.BackendTimedOut(backend, "was silent for too long")
+        case connection_pool.NotHttp() if not mid_reply:
+            return errors.BackendSpokeNonsense(backend, "does not speak HTTP", error.sample)
         case httpx.DecodingError() | httpx.TooManyRedirects():
             said = str(error).encode("utf-8", "replace")
-            return BackendSpokeNonsense(backend, "sent a body that cannot be decoded", said)
+            return errors.BackendSpokeNonsense(backend, "sent a body that cannot be decoded", said)
         case _:
-            return BackendUnavailable(backend, "broke off the connection")
+            return errors.BackendUnavailable(backend, "broke off the connection")
 
 
 class _HttpxExchange:
@@ -155,22 +148,22 @@ class BackendResponse:
         self._idle = idle
         self._clock = asyncio.get_running_loop().time
         self._deadline = self._clock() + first_byte
-        self._arriving: Connection | _HttpxExchange
+        self._arriving: connection_pool.Connection | _HttpxExchange
 
     async def __aenter__(self) -> "BackendResponse":
         try:
             self._arriving = await self._client.open(self._request, self._deadline)
-        except BackendSpokeNonsense as error:
+        except errors.BackendSpokeNonsense as error:
             self._redact(error)
             raise
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         await self._client.release(self._arriving)
-        if isinstance(error, BackendSpokeNonsense):
+        if isinstance(error, errors.BackendSpokeNonsense):
             self._redact(error)
 
-    def _redact(self, error: BackendSpokeNonsense) -> None:
+    def _redact(self, error: errors.BackendSpokeNonsense) -> None:
         error.sample = self._client.confidential.out_of(error.sample)
 
     @property
@@ -195,7 +188,7 @@ class BackendResponse:
         self._received += len(chunk)
         if self._received > STREAM_LIMIT:
             problem = "sent a reply without an end"
-            raise BackendSpokeNonsense(self._client.name, problem, is_endless=True)
+            raise errors.BackendSpokeNonsense(self._client.name, problem, is_endless=True)
         return chunk
 
     def set_sink(self, sink: Callable[[bytes], bool]) -> None:
@@ -220,10 +213,9 @@ class BackendResponse:
     async def whole(self) -> WholeResponse:
         """Return all of it, a small document: at most `DOCUMENT_LIMIT` bytes."""
         body = await self.read(DOCUMENT_LIMIT)
-        if (
-            isinstance(self._arriving, Connection)
-            and self._arriving.header(_ENCODING) not in _PLAIN
-        ):
+        arriving = self._arriving
+        is_raw = isinstance(arriving, connection_pool.Connection)
+        if is_raw and arriving.header(_ENCODING) not in _PLAIN:
             try:
                 # gzip or deflate, whichever it is
                 body = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, DOCUMENT_LIMIT)
@@ -231,7 +223,7 @@ class BackendResponse:
                 body = b""
         if self.status >= HTTPStatus.BAD_REQUEST:
             body = self._client.confidential.out_of(body)
-        return WholeResponse(self.status, body, self.retry_after, self._arriving.header(b"server"))
+        return WholeResponse(self.status, body, self.retry_after, arriving.header(b"server"))
 
     async def linger(self) -> None:
         """Wait shortly for the end of a body that is not needed any more.
@@ -240,7 +232,7 @@ class BackendResponse:
         can be used again, any other is closed.
         """
         self._deadline = self._clock() + LINGER
-        with suppress(BackendFailed):
+        with suppress(errors.BackendFailed):
             await self.next_chunk()
 
 
@@ -264,7 +256,9 @@ class BackendClient:
         key_header: str = AUTHORIZATION,
     ) -> None:
         if _UNSENDABLE.search(api_key):
-            raise InvalidConfiguration("backend.api_key", "must be one line of plain characters")
+            raise errors.InvalidConfiguration(
+                "backend.api_key", "must be one line of plain characters"
+            )
         self.name = root_of(url)
         is_bearer = key_header == AUTHORIZATION
         self._forwarded = FORWARDED_HEADERS - (frozenset() if is_bearer else {AUTHORIZATION})
@@ -277,6 +271,7 @@ class BackendClient:
         own = {name.lower(): value for name, value in (headers or {}).items()}
         self._standing = {**_OWN_HEADERS, **own}
         connect = self._timeouts.connect
+        limits = httpx.Limits(keepalive_expiry=connection_pool.KEEP_ALIVE)
         self._client = httpx.AsyncClient(
             headers=self._standing,
             # Everything behind the connect has deadlines of its own, see `BackendResponse`.
@@ -284,18 +279,17 @@ class BackendClient:
             follow_redirects=False,
             trust_env=False,  # the environment's proxies are not for backends
             transport=transport
-            or httpx.AsyncHTTPTransport(
-                verify=security or _INSECURE, limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE)
-            ),
+            or httpx.AsyncHTTPTransport(verify=security or _INSECURE, limits=limits),
         )
         address = httpx.URL(self.name)
         self._target = address.raw_path.rstrip(b"/").decode()
         self._netloc = address.netloc.decode()
-        self._pool: ConnectionPool | None = None
+        self._pool: connection_pool.ConnectionPool | None = None
         if transport is None:
             port = address.port or (80 if security is None else 443)
-            endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
-            self._pool = ConnectionPool(endpoint, connect)
+            host = address.raw_host.decode().strip("[]")
+            endpoint = connection_pool.Endpoint(host, port, security)
+            self._pool = connection_pool.ConnectionPool(endpoint, connect)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -324,7 +318,9 @@ class BackendClient:
                 async with asyncio.timeout_at(deadline):
                     return await answer.whole()
 
-    async def open(self, request: Outgoing, deadline: float) -> Connection | _HttpxExchange:
+    async def open(
+        self, request: Outgoing, deadline: float
+    ) -> connection_pool.Connection | _HttpxExchange:
         """Send a request and wait for its answer, which has to be released when it was read."""
         method, path, headers, body = request
         if self._pool is None or method == "GET":
@@ -336,10 +332,10 @@ class BackendClient:
         # only an error may come compressed: it is read whole
         if line.header(_ENCODING) not in _PLAIN and line.status < HTTPStatus.BAD_REQUEST:
             self._pool.release(line)
-            raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
+            raise errors.BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
         return line
 
-    async def release(self, arriving: Connection | _HttpxExchange) -> None:
+    async def release(self, arriving: connection_pool.Connection | _HttpxExchange) -> None:
         """Release an answer; the unread rest is cancelled."""
         if isinstance(arriving, _HttpxExchange):
             await arriving.close()
@@ -347,8 +343,7 @@ class BackendClient:
             self._pool.release(arriving)
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        allowed = {name: headers[name] for name in self._forwarded if name in headers}
-        return allowed | self._key
+        return {name: headers[name] for name in self._forwarded if name in headers} | self._key
 
     def _head(self, path: str, headers: Mapping[str, str], length: int) -> bytes:
         """Write the head of a request, a client's values in latin-1 as they came in."""
@@ -388,11 +383,15 @@ def root_of(url: str) -> str:
     try:
         parsed = httpx.URL(written if "://" in written else f"http://{written}")
     except httpx.InvalidURL as error:
-        raise InvalidConfiguration(_SETTING, "is not a URL") from error
+        raise errors.InvalidConfiguration(_SETTING, "is not a URL") from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise InvalidConfiguration(_SETTING, "should be an address like http://127.0.0.1:8080")
+        raise errors.InvalidConfiguration(
+            _SETTING, "should be an address like http://127.0.0.1:8080"
+        )
     if parsed.userinfo:
-        raise InvalidConfiguration(_SETTING, "must not contain credentials: use backend.api_key")
+        raise errors.InvalidConfiguration(
+            _SETTING, "must not contain credentials: use backend.api_key"
+        )
     if parsed.query or parsed.fragment:
-        raise InvalidConfiguration(_SETTING, "must not have a query or a fragment")
+        raise errors.InvalidConfiguration(_SETTING, "must not have a query or a fragment")
     return str(parsed).rstrip("/").removesuffix("/v1").rstrip("/")

@@ -38,6 +38,12 @@ def tool_result(call_id: str, text: str, *, failed: bool | None = None) -> Messa
     return Message("tool", text, source, tool_call_id=call_id, failed=failed)
 
 
+def call_object(call: ToolCall) -> JsonObject:
+    """Return a call as the member `tool_calls` of a message has it."""
+    function: JsonObject = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
 def assistant_message(
     text: str, calls: tuple[ToolCall, ...] = (), *, reasoning: str = ""
 ) -> Message:
@@ -46,12 +52,5 @@ def assistant_message(
     if reasoning:
         source["reasoning_content"] = reasoning
     if calls:
-        source["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in calls
-        ]
+        source["tool_calls"] = [call_object(call) for call in calls]
     return Message("assistant", text, json.dump(source), calls)

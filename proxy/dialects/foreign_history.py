@@ -28,9 +28,7 @@ from proxy.dialects.raw_json import JsonText, Node, concatenate, join_lines, own
 SIGNATURE = "temper1:"
 PICTURE = b'{"type":"image_url"'  # what a picture begins with
 
-_DIGEST_SIZE = 16
 _SYSTEM_ROLES = ("system", "developer")
-_TAKES_REMINDERS = ("user", "tool")
 _FAILURE = own_text("Error: ")
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
 
@@ -92,8 +90,7 @@ class HistoryEntry:
         if self.thoughts:
             source += b',"reasoning_content":%b' % join_lines([*self.thoughts]).source
         if self.calls:
-            written = json.join_array([call.source for call in self.calls])
-            source += b',"tool_calls":%b' % written
+            source += b',"tool_calls":%b' % json.join_array([call.source for call in self.calls])
         calls = tuple(call.typed for call in self.calls)
         call_id = None if self.call_id is None else self.call_id.text
         return Message(self.role, text, source + b"}", calls, call_id)
@@ -161,7 +158,7 @@ class ForeignHistory:
         if not texts:
             return
         reminder = join_lines([_OPENING, *texts, _CLOSING])
-        if last.role in _TAKES_REMINDERS:
+        if last.role in ("user", "tool"):
             self._add_to_last([reminder])
         else:
             self.entries.append(HistoryEntry("user", [reminder]))
@@ -238,7 +235,7 @@ def write_tool(
 def sign(thought: str) -> str:
     """Return the signature that tells a whole thought from another model's."""
     source = thought.encode("utf-8", "surrogatepass")
-    return SIGNATURE + blake2b(source, digest_size=_DIGEST_SIZE).hexdigest()
+    return SIGNATURE + blake2b(source, digest_size=16).hexdigest()
 
 
 def is_replayed(thought: str, signature: str) -> bool:

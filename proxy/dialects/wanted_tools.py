@@ -98,5 +98,4 @@ def _read_allowed(value: JsonValue, param: str) -> tuple[str, ...] | None:
     texts = tuple(name for name in as_list(names) if isinstance(name, str))
     if isinstance(names, list) and len(texts) == len(names):
         return texts
-    problem = "Expected an array of names of tools."
-    raise InvalidRequest(problem, f"{param}.allowed_tools")
+    raise InvalidRequest("Expected an array of names of tools.", f"{param}.allowed_tools")

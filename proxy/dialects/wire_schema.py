@@ -7,22 +7,7 @@ wrong is reported, in a sentence that names the field.
 from threading import Lock
 from typing import Annotated, TypeAlias, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    FiniteFloat,
-    JsonValue,
-    SkipValidation,
-    Strict,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    Tag,
-    ValidationError,
-)
+import pydantic
 from pydantic_core import ErrorDetails
 
 from proxy.conversation.json import JsonObject, JsonSchema
@@ -46,35 +31,39 @@ def kind_tag(value: object) -> str:
     return f"<{kind(value)}>"
 
 
-def one_of(expected: str) -> Discriminator:
+def one_of(expected: str) -> pydantic.Discriminator:
     """Choose between types by the JSON type of the value, so that one clear error is reported."""
-    return Discriminator(kind_tag, custom_error_type="expected", custom_error_message=expected)
+    return pydantic.Discriminator(
+        kind_tag, custom_error_type="expected", custom_error_message=expected
+    )
 
 
 def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Number: TypeAlias = Annotated[FiniteFloat, Strict()]
-Integer: TypeAlias = Annotated[StrictInt, BeforeValidator(_whole)]
-TokenCount: TypeAlias = Annotated[StrictInt, Field(ge=0), BeforeValidator(_whole)]
-Text: TypeAlias = Annotated[StrictStr, Tag("<a string>")]
+Number: TypeAlias = Annotated[pydantic.FiniteFloat, pydantic.Strict()]
+Integer: TypeAlias = Annotated[pydantic.StrictInt, pydantic.BeforeValidator(_whole)]
+TokenCount: TypeAlias = Annotated[
+    pydantic.StrictInt, pydantic.Field(ge=0), pydantic.BeforeValidator(_whole)
+]
+Text: TypeAlias = Annotated[pydantic.StrictStr, pydantic.Tag("<a string>")]
 # What is inside was parsed as JSON and is of no interest: looking at it takes 1 ms for 40 schemas.
-Unread: TypeAlias = SkipValidation[JsonValue]
-Object: TypeAlias = Annotated[dict[str, Unread], Tag("<an object>")]
-Boolean: TypeAlias = Annotated[StrictBool, Tag("<a boolean>")]
+Unread: TypeAlias = pydantic.SkipValidation[pydantic.JsonValue]
+Object: TypeAlias = Annotated[dict[str, Unread], pydantic.Tag("<an object>")]
+Boolean: TypeAlias = Annotated[pydantic.StrictBool, pydantic.Tag("<a boolean>")]
 Schema: TypeAlias = Annotated[Object | Boolean, one_of("an object, a boolean or null")]
 
-Checked = TypeVar("Checked", bound=BaseModel)
+Checked = TypeVar("Checked", bound=pydantic.BaseModel)
 _building = Lock()
 
 
-class WireObject(BaseModel):
+class WireObject(pydantic.BaseModel):
     """An object of which only some members are of interest here."""
 
     # keeping what is of no interest would take as long as checking the rest
     # What checks is made when it is first used: most servers hear one or two languages only.
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         extra="ignore", json_schema_extra={"additionalProperties": True}, defer_build=True
     )
 
@@ -86,10 +75,9 @@ def check(wire: type[Checked], body: JsonObject) -> Checked:
             wire.model_rebuild()
     try:
         return wire.model_validate(body)
-    except ValidationError as failure:
+    except pydantic.ValidationError as failure:
         first = failure.errors(include_url=False)[0]
-        steps = map(str, first["loc"])
-        path = ".".join(step for step in steps if not step.startswith("<"))
+        path = ".".join(step for step in map(str, first["loc"]) if not step.startswith("<"))
         raise InvalidRequest(_problem(first), path) from None
 
 
@@ -149,7 +137,7 @@ def named_schema(title: str, **members: JsonObject) -> JsonObject:
     return {"title": title, **object_schema(**members)}
 
 
-def request_schema(model: type[BaseModel], prefix: str = "") -> JsonObject:
+def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObject:
     """Describe what `model` checks; a `prefix` tells its parts from those of other languages."""
     reference = f"#/components/schemas/{prefix}{{model}}"
     described: JsonObject = model.model_json_schema(ref_template=reference)

@@ -176,8 +176,7 @@ class Chat:
             recording.leave_out(record.number)
             return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
-        secrets = find_secrets(context.connection.scope)
-        recording.write(recorded, *secrets, number=record.number)
+        recording.write(recorded, *find_secrets(context.connection.scope), number=record.number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
@@ -74,11 +75,9 @@ def metrics_router(
 
     async def look_at(service: Service) -> None:
         felt = Health.UNREACHABLE
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 felt = await service.backend.health()
-        except TimeoutError:
-            pass
         restarts = service.backend.restarts if isinstance(service.backend, Managed) else 0
         meter.report_backend(service.title, is_up=felt is Health.READY, restarts=restarts)
 

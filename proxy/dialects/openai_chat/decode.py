@@ -14,16 +14,7 @@ from proxy.conversation.json import JsonSchema
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
-from proxy.dialects.openai_chat.schema import (
-    ChatCompletionRequest,
-    ChatMessage,
-    Choice,
-    ChosenTool,
-    MadeCall,
-    OfferedTool,
-    ResponseFormat,
-    SeveralTools,
-)
+from proxy.dialects.openai_chat import schema
 from proxy.dialects.openai_chat.thinking import thinking_in
 from proxy.dialects.openai_chat.tool_rounds import expand
 from proxy.dialects.raw_json import read_object
@@ -36,7 +27,7 @@ from proxy.errors import InvalidRequest
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
     body, failed = expand(body)
-    checked = check(ChatCompletionRequest, read_object(body))
+    checked = check(schema.ChatCompletionRequest, read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
     choice, allowed = read_choice(checked.tool_choice, tools)
@@ -72,27 +63,29 @@ def decode_messages(sources: list[bytes]) -> tuple[Message, ...]:
     if not sources:
         return ()
     body = json.join_object({"messages": json.join_array(sources)})
-    return tuple(map(_message, check(ChatCompletionRequest, read_object(body)).messages, sources))
+    return tuple(
+        map(_message, check(schema.ChatCompletionRequest, read_object(body)).messages, sources)
+    )
 
 
-def _message(checked: ChatMessage, source: bytes) -> Message:
+def _message(checked: schema.ChatMessage, source: bytes) -> Message:
     calls = tuple(map(_call, checked.tool_calls)) if checked.tool_calls else ()
     return Message(checked.role, _text(checked), source, calls, checked.tool_call_id)
 
 
-def _text(checked: ChatMessage) -> str:
+def _text(checked: schema.ChatMessage) -> str:
     if checked.content is None or isinstance(checked.content, str):
         return checked.content or ""
     return "\n".join(part.text for part in checked.content if part.text is not None)
 
 
-def _call(made: MadeCall) -> ToolCall:
+def _call(made: schema.MadeCall) -> ToolCall:
     arguments = made.function.arguments
     text = json.dump_text(arguments) if isinstance(arguments, dict) else arguments or ""
     return ToolCall(made.id or "", made.function.name, text)
 
 
-def _tools(offered: list[OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, ...]:
+def _tools(offered: list[schema.OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, ...]:
     if not offered:
         return ()
     tools: dict[str, Tool] = {}
@@ -106,12 +99,12 @@ def _tools(offered: list[OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, 
     return tuple(tools.values())
 
 
-def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:
+def _answer_schema(wanted: schema.ResponseFormat | None) -> JsonSchema | None:
     """Return the schema of the answers that a client can use; None where it takes any text."""
     if wanted is None or wanted.type == "text":
         return None
-    schema = wanted.schema_ if wanted.json_schema is None else wanted.json_schema.schema_
-    return schema_or_any(schema)
+    described = wanted if wanted.json_schema is None else wanted.json_schema
+    return schema_or_any(described.schema_)
 
 
 _PARAM = "tool_choice"
@@ -120,15 +113,15 @@ _PARAM = "tool_choice"
 ReadChoice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
 
 
-def read_choice(wanted: Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
+def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
     """Read a choice among these tools; raises `InvalidRequest` for one that they do not leave."""
     choice, names = wanted or "auto", [tool.name for tool in tools]
     if not tools and choice not in ("auto", "none"):
         raise InvalidRequest("It asks for a tool call, but `tools` is empty.", _PARAM)
     match choice:
-        case ChosenTool():
+        case schema.ChosenTool():
             return NamedTool(_name_in(choice, names, _PARAM)), None
-        case SeveralTools(allowed_tools=some):
+        case schema.SeveralTools(allowed_tools=some):
             param = f"{_PARAM}.allowed_tools.tools"
             known = dict.fromkeys(names)
             allowed = [
@@ -139,7 +132,7 @@ def read_choice(wanted: Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
             return ToolUse(choice), None
 
 
-def _name_in(choice: ChosenTool, offered: Collection[str], param: str) -> str:
+def _name_in(choice: schema.ChosenTool, offered: Collection[str], param: str) -> str:
     name = choice.function.name
     check_offered(name, offered, f"{param}.function.name")
     return name

@@ -14,6 +14,7 @@ import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import call_object
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -66,16 +67,6 @@ class Identity(msgspec.Struct, frozen=True):
     created: int
     model: str
     system_fingerprint: str | None = None
-
-    @classmethod
-    def of(cls, started: ReplyStarted, *, id: str, created: int, model: str) -> "Identity":  # noqa: A002 - named as on the wire
-        """Keep what the backend said and fill in the rest."""
-        return cls(
-            started.id or id,
-            created if started.created is None else started.created,
-            started.model or model,
-            started.system_fingerprint,
-        )
 
     def members(self, kind: str) -> JsonObject:
         members: JsonObject = {
@@ -212,18 +203,13 @@ def delta_of(event: ReplyEvent) -> JsonObject:
 def _call_delta(event: ToolCallStarted | ToolCallArgumentsDelta | ToolCalled) -> JsonObject:
     match event:
         case ToolCalled(index, call):
-            return {"index": index, **_call(call)}
+            return {"index": index, **call_object(call)}
         case ToolCallStarted(index, call_id, name):
             function: JsonObject = {"name": name, "arguments": ""}
             identified: JsonObject = {} if call_id is None else {"id": call_id}
             return {"index": index, **identified, "type": "function", "function": function}
         case _:
             return {"index": event.index, "function": {"arguments": event.text}}
-
-
-def _call(call: ToolCall) -> JsonObject:
-    function: JsonObject = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
 
 
 @dataclass(slots=True)
@@ -269,7 +255,8 @@ class CompletionBuilder:
     def _message(self) -> JsonObject:
         reply = self._reply.finish(self._reason)
         calls: list[JsonValue] = [
-            _call(ToolCall(call.id or "", call.name, f"{call.arguments}")) for call in reply.calls
+            call_object(ToolCall(call.id or "", call.name, f"{call.arguments}"))
+            for call in reply.calls
         ]
         message: JsonObject = {
             "role": "assistant",

@@ -8,36 +8,20 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.conversation.requests import Request
-from proxy.dialects import sse
-from proxy.dialects.front import (
-    Decoded,
-    ErrorReply,
-    IdsAndClock,
-    ListedModel,
-    Page,
-    Problem,
-    Schemas,
-    Sender,
-    StampedAnswering,
-)
+from proxy.dialects import front, sse
+from proxy.dialects.openai_chat import encode
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.encode import (
-    ChunkEncoder,
-    CompletionBuilder,
-    Identity,
-    error_object,
-)
 from proxy.dialects.openai_chat.schema import chat_schemas
 
 
 class ChatCatalogue:
     """Lists models in OpenAI's shape, whose list has no pages; what is known of one is added."""
 
-    def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
+    def models(self, models: Sequence[front.ListedModel], page: front.Page) -> JsonObject:
         del page
         return {"object": "list", "data": [self.model(model) for model in models]}
 
-    def model(self, model: ListedModel) -> JsonObject:
+    def model(self, model: front.ListedModel) -> JsonObject:
         entry: JsonObject = {"created": 0, "owned_by": "temper", **model.details}
         return {**entry, "id": model.id, "object": "model"}
 
@@ -49,53 +33,58 @@ class OpenAIFront(ABC):
     id_header = "x-request-id"
 
     @abstractmethod
-    def decode(self, body: bytes, sender: Sender) -> Decoded:
+    def decode(self, body: bytes, sender: front.Sender) -> front.Decoded:
         """Read a request; raises `InvalidRequest`."""
 
-    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
+    def decode_count(self, body: bytes, sender: front.Sender) -> front.Decoded:
         return self.decode(body, sender)
 
     def encode_count(self, tokens: int) -> bytes:
         return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
 
-    def error(self, problem: Problem, _: str) -> ErrorReply:
-        return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
+    def error(self, problem: front.Problem, _: str) -> front.ErrorReply:
+        return front.ErrorReply(
+            problem.status, problem.headers, json.dump(encode.error_object(problem))
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ChatFront(OpenAIFront):
     """Speaks `POST /v1/chat/completions`."""
 
-    stamp: IdsAndClock
+    stamp: front.IdsAndClock
     name: str = "chat"
 
-    def schemas(self) -> Schemas:
+    def schemas(self) -> front.Schemas:
         return chat_schemas()
 
-    def decode(self, body: bytes, sender: Sender) -> Decoded:
+    def decode(self, body: bytes, sender: front.Sender) -> front.Decoded:
         del sender
         request = decode_request(body)
-        return Decoded(request, ChatAnswering(request, self.stamp))
+        return front.Decoded(request, ChatAnswering(request, self.stamp))
 
     def is_complete(self, end: bytes) -> bool:
         return end.endswith(sse.DONE)
 
 
 @dataclass(frozen=True, slots=True)
-class ChatAnswering(StampedAnswering):
+class ChatAnswering(front.StampedAnswering):
     """One answer to a chat request, identified as the backend did as far as it has."""
 
     request: Request
-    stamp: IdsAndClock
+    stamp: front.IdsAndClock
 
-    def begin(self, first: ReplyEvent | None) -> ChunkEncoder:
-        return ChunkEncoder(self._identity(first), self.request.include_usage)
+    def begin(self, first: ReplyEvent | None) -> encode.ChunkEncoder:
+        return encode.ChunkEncoder(self._identity(first), self.request.include_usage)
 
-    def builder(self, first: ReplyEvent | None) -> CompletionBuilder:
-        return CompletionBuilder(self._identity(first))
+    def builder(self, first: ReplyEvent | None) -> encode.CompletionBuilder:
+        return encode.CompletionBuilder(self._identity(first))
 
-    def _identity(self, first: ReplyEvent | None) -> Identity:
+    def _identity(self, first: ReplyEvent | None) -> encode.Identity:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-        made_id = started.id or f"chatcmpl-{self.stamp.token()}"
-        created = int(self.stamp.now())
-        return Identity.of(started, id=made_id, created=created, model=self.request.model)
+        return encode.Identity(
+            started.id or f"chatcmpl-{self.stamp.token()}",
+            int(self.stamp.now()) if started.created is None else started.created,
+            started.model or self.request.model,
+            started.system_fingerprint,
+        )

@@ -157,14 +157,6 @@ class TestAQuestion:
         assert (body["tool_choice"], body["return_progress"]) == (b'"none"', b"true")
 
 
-class TestAnIdentity:
-    def test_is_what_the_backend_said(self) -> None:
-        assert Identity.of(STARTED, id="x", created=1, model="y") == IDENTITY
-
-    def test_is_completed_where_the_backend_said_nothing(self) -> None:
-        assert Identity.of(ReplyStarted(), id="x", created=1, model="y") == Identity("x", 1, "y")
-
-
 def chunks(stream: bytes) -> list[JsonObject]:
     decoder = EventDecoder()
     values = [json.parse(event.data) for event in decoder.feed(stream) if event.data != "[DONE]"]

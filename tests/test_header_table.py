@@ -1,10 +1,12 @@
 import re
 from pathlib import Path
 
-from proxy.api.header_table import HEADERS
+from tests.header_table import HEADERS
 
-PACKAGE = Path(__file__).parents[3] / "proxy"
+PACKAGE = Path(__file__).parents[1] / "proxy"
 NAMES = [one.name for one in HEADERS]
+# what `facts.report` tells, whose headers are named by it
+REPORTED = {f"x-temper-{name}" for name in ("attempts", "outcome", "repairs", "context", "tools")}
 
 
 def test_every_header_of_ours_is_in_the_table() -> None:
@@ -13,5 +15,5 @@ def test_every_header_of_ours_is_in_the_table() -> None:
         for path in PACKAGE.rglob("*.py")
         for name in re.findall(r"\"(x-temper-[a-z-]+)\"", path.read_text(encoding="utf-8"))
     }
-    assert used == {name for name in NAMES if name.startswith("x-temper-")}
+    assert used | REPORTED == {name for name in NAMES if name.startswith("x-temper-")}
     assert len(NAMES) == len(set(NAMES))
