@@ -250,7 +250,7 @@ def test_what_is_no_value_is_refused(text: str) -> None:
     ],
 )
 def test_size_has_a_limit(text: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_SIZE_LIMIT", limit)
+    monkeypatch.setattr(reader, "MOST_MEMBERS", limit)
 
     def read_in(pieces: list[str]) -> Value | Unreadable | NoCall:
         cursor = Cursor()
