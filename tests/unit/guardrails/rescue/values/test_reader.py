@@ -531,3 +531,8 @@ def test_members_that_contradict_each_other_are_refused_however_many(
     other = member.replace("1", "2")
     text = "{" + member * place + other + member * SEVERAL_WINDOWS + '"z":0}'
     assert not isinstance(read_whole(text), Value)
+
+
+def test_a_member_that_contradicts_one_before_its_run_is_refused() -> None:
+    others = ",".join(f'"k{number}":0' for number in range(20))
+    assert not isinstance(read_whole(f'{{"z":1,{others},"z":2,"y":0,"x":0}}'), Value)
