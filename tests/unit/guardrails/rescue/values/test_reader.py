@@ -511,23 +511,28 @@ def test_digits_behind_a_zero_are_text_in_python() -> None:
     assert styled("(code=00501, n=5)", PYTHON) == (value, "")
 
 
-MANY = 2_000  # members: several windows of runs
+SEVERAL_WINDOWS = 2_000  # of runs, in members
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
 def test_members_that_repeat_what_they_say_are_read_once_and_are_not_strict(member: str) -> None:
     once = read_whole("{" + member * 2 + '"z":0}')
-    many = read_whole("{" + member * MANY + '"z":0}')
+    many = read_whole("{" + member * SEVERAL_WINDOWS + '"z":0}')
     assert isinstance(once, Value)
     assert isinstance(many, Value)
     assert (many.value, many.is_strict) == (once.value, False)
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,"])
-@pytest.mark.parametrize("place", [5, 50, MANY])
+@pytest.mark.parametrize("place", [5, 50, SEVERAL_WINDOWS])
 def test_members_that_contradict_each_other_are_refused_however_many(
     member: str, place: int
 ) -> None:
     other = member.replace("1", "2")
-    text = "{" + member * place + other + member * MANY + '"z":0}'
+    text = "{" + member * place + other + member * SEVERAL_WINDOWS + '"z":0}'
     assert not isinstance(read_whole(text), Value)
+
+
+def test_a_member_that_contradicts_one_before_its_run_is_refused() -> None:
+    others = ",".join(f'"k{number}":0' for number in range(20))
+    assert not isinstance(read_whole(f'{{"z":1,{others},"z":2,"y":0,"x":0}}'), Value)
