@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.facts import Dropped, RejectedReply, Rescued
+from proxy.facts import Dropped, LadderEnded, RejectedReply, Rescued
 from proxy.guardrails.offer import TextPolicy
 from tests.corpus.cases import Case, outcomes
 from tests.corpus.negatives import negatives
@@ -28,8 +28,8 @@ def test_no_hard_negative_is_handed_out(title: str, policy: TextPolicy) -> None:
 def test_a_reply_without_calls_stays_as_it_is(title: str) -> None:
     for case in negatives()[title]:
         whole, *_ = outcomes(case)
-        is_read = any(isinstance(fact, Rescued | Dropped) for fact in whole.facts)
-        assert is_read or whole.text == case.reply, case
+        is_judged = any(isinstance(fact, Rescued | Dropped | LadderEnded) for fact in whole.facts)
+        assert is_judged or whole.text == case.reply, case
 
 
 def test_few_of_them_are_asked_about_as_calls_that_nobody_can_read() -> None:

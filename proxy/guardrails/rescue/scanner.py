@@ -278,6 +278,8 @@ class Scanner:
         closer = marks.closer_in(literal, rest, is_all=is_all)
         if literal is None or closer is None or not rest:
             return False
+        if closer.rstrip() == FENCE and not self._record.beginning.begins_reply:
+            closer = ""  # it may have been opened within the words before
         literal = literal or closer
         if literal and not closer:
             self._certify(state, is_mark_next=literal not in marks.SPECIAL_TOKENS)

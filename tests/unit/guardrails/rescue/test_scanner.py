@@ -405,13 +405,13 @@ FRAGMENTS = (
     *("`", '"', "\n", " ", "word", "<|im_end|>", "{", "}", "[", "]", "<", "<parameter=a>", "\\"),
     *('[TOOL_CALLS]look{"at": "x"}', "</parameter>", "</function>", "now", '"name": ', "```json\n"),
 )
-LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
+LEFT_OUT = re.compile("|".join([r"\s", "```", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
 HALVES = [re.escape(one[:end]) for one in STRAY_CLOSERS for end in range(2, len(one))]
 HALF_CLOSER = re.compile(f"(?:{'|'.join(HALVES)})$")
 
 
 def words_of(text: str) -> str:
-    """Leave out what may be left out behind a call: also half a closing mark at the very end."""
+    """Leave out what may be left out behind a call: also a half of a mark or a fence."""
     return LEFT_OUT.sub("", HALF_CLOSER.sub("", text))
 
 
