@@ -56,6 +56,9 @@ def test_a_reply_that_repeats_its_calls_is_heard_up_to_there() -> None:
     verdict = listening.finish("stop")[1]
     assert isinstance(verdict, Accepted)
     assert [call.name for call in verdict.calls] == ["get_time"]
+    thinking = guarded()
+    thought = ReasoningDelta("hm")
+    assert thinking.hear_all([thought, *again, thought, *again])[:1] == [thought]
     observing = ObservingReader(OFFER, CountedIds())
     assert observing.hear_all(again) + observing.hear_all(again) == again * 2
     assert not any(isinstance(fact, Unchecked) for fact in observing.finish("stop")[1].facts)
