@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import AnyStr, Literal, TextIO
 
@@ -206,7 +206,8 @@ def _import_temper() -> None:
     event_loop.import_libraries()
     event_loop.loop_factory()
     for name in _IMPORTED:
-        importlib.import_module(name)
+        with suppress(ModuleNotFoundError):  # what an extra brings may not be there
+            importlib.import_module(name)
     gc.freeze()  # or every fork looks through all of it for garbage when it ends
 
 
