@@ -29,7 +29,7 @@ from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, Label
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
-from proxy.guardrails.rescue.copies import are_held, find_origin
+from proxy.guardrails.rescue.copies import find_origin
 from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.provenance import (
@@ -315,8 +315,7 @@ class ReplyReader:
             return self._promote(found)
         is_fit = all(_is_fit(offer, call) for call in found.calls)
         if is_fit and verdict is not Verdict.TEXT:
-            is_denied = origin is Origin.RESULT and not are_held(calls, offer.spoken)
-            self._doubted.append(Doubted(found.source, calls, is_denied=is_denied))
+            self._doubted.append(Doubted(found.source, calls, is_denied=origin is Origin.RESULT))
         reason = _refusal(origin, is_doubted=is_fit and verdict is not Verdict.TEXT)
         if reason or (found.is_marked and not found.is_doubtful):
             self._facts.append(Refused(reason or Reason.QUOTED.value))

@@ -19,19 +19,8 @@ _LABELS = frozenset(
         *("prefix", "suffix", "section", "action", "plugin", "content", "recipient", "channel"),
         *("commentary", "constrain", "message", "json", "msg", "to", "open", "close", "request"),
         *("requests", "assistant", "from", "plamo", "ifm", "longcat", "dots", "minimax", "seed"),
-        *(
-            "DSML",
-            "ARGS",
-            "TOOL",
-            "CALLS",
-            "CALL",
-            "NAME",
-            "BEGIN",
-            "END",
-            "ARG",
-            "Action",
-            "Input",
-        ),
+        *("DSML", "ARGS", "TOOL", "CALLS", "CALL", "NAME", "BEGIN", "END", "ARG"),
+        *("Action", "Input"),
         *("ACTION", "START", "toolcall", "TOOLCALL", "use", "x1", "python", "tag", "code", "id"),
         *"0123456789",
     )
@@ -56,22 +45,24 @@ def find_origin(
     source: str, calls: Sequence[WrittenCall], spoken: Sequence[str], results: Sequence[str]
 ) -> Origin:
     """Tell who wrote a call before: the user in what was `spoken`, or a tool in `results`."""
+    every = (*spoken, *results)
+    quoted = [is_quoted(source, (one,)) for one in every]
     texts = [
         one
-        for one in (*spoken, *results)
-        if is_quoted(source, (one,)) or are_repeated(calls, (one,))
+        for one, is_copied in zip(every, quoted, strict=True)
+        if is_copied or are_repeated(calls, (one,))
     ]
     if not texts:
         return Origin.MODEL
     if any(_is_forbidden(call.name, one) for call in calls for one in texts):
         return Origin.FORBIDDEN
-    if is_quoted(source, spoken):
+    if any(quoted[: len(spoken)]):
         return Origin.USER
     is_from_result = any(one in results for one in texts)
-    return Origin.RESULT if is_from_result and not are_held(calls, spoken) else Origin.MODEL
+    return Origin.RESULT if is_from_result and not _are_held(calls, spoken) else Origin.MODEL
 
 
-def are_held(calls: Sequence[WrittenCall], spoken: Sequence[str]) -> bool:
+def _are_held(calls: Sequence[WrittenCall], spoken: Sequence[str]) -> bool:
     """Return whether the user has named every value of some calls."""
     said = " ".join(" ".join(spoken).casefold().split())
     return all(

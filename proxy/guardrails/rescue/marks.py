@@ -7,6 +7,7 @@ A value whose own end is missing, or doubtful, may run into the next call. It is
 
 import re
 
+from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 
 # The words in the tags of calls and of what stands around them: no argument is named like them.
@@ -107,7 +108,6 @@ CONTROL_BEGINNINGS = (
     *("<minimax:tool_call>", "<seed:tool_call>", "<longcat_tool_call>", "<start_function_call>"),
 )
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
-_FENCE = "```"
 # A control token that no family here is known to write, or half a fence, alone at the end.
 _TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
 _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")
@@ -136,7 +136,7 @@ def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
     """
     if literal is None or literal in THOUGHT_ENDS:
         return None if literal is None else ""
-    if literal and literal != _FENCE:
+    if literal and literal != FENCE:
         return literal if literal in STRAY_CLOSERS else ""
     if is_all and len(rest) > 1 and any(closer.startswith(rest) for closer in STRAY_CLOSERS):
         return rest

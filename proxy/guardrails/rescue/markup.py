@@ -23,19 +23,10 @@ _SHOWING = frozenset(
     (
         *("blockquote", "q", "pre", "code", "samp", "kbd", "tt", "xmp", "listing", "plaintext"),
         *("textarea", "details", "summary", "example", "examples", "sample", "quote", "quotation"),
-        *(
-            "citation",
-            "cite",
-            "snippet",
-            "script",
-            "style",
-            "template",
-            "log",
-            "logs",
-            "transcript",
-        ),
+        *("citation", "cite", "snippet", "script", "style", "template", "log", "logs"),
         *("document", "doc", "file", "context", "aside", "note", "del", "s", "strike", "comment"),
         *("figure", "figcaption", "nowiki", "noscript", "verbatim", "excerpt", "literal"),
+        "transcript",
     )
 )
 # What is about calls or thoughts encloses calls that are meant.

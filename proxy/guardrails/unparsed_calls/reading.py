@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from proxy.conversation.possessive import possessive
 from proxy.conversation.tools import Tool
+from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntaxes.tool_names import keys_of
 from proxy.guardrails.unparsed_calls import words
 
@@ -77,7 +78,6 @@ _MOST_SAID = 2_000  # of one value
 _SIGHT = 20
 _JOINTS = re.compile(r"[_.:-]")
 _OPENING, _CLOSING = "([{", ")]}"
-_FENCE = "```"
 _CONTROL = ("<|", "<\uff5c")
 
 
@@ -143,7 +143,7 @@ class Reading:
         return self._may_go_on(token.text)
 
     def _may_go_on(self, word: str) -> bool:
-        written = word.removeprefix(_FENCE)
+        written = word.removeprefix(FENCE)
         known = (*self._tools, *self._keys)
         is_name = any(name.startswith(self._without_namespace(written)) for name in known)
         may_mark = words.begins_marker(written, is_first=self._place == 0)
@@ -178,8 +178,8 @@ class Reading:
     def _fence(self, token: Token) -> bool:
         """Pass a fence around all; only a language that says so makes a call of what is in it."""
         if not self._is_first:
-            is_last = token.text == _FENCE and token.end == len(self._text.rstrip())
-            return is_last and self._text.startswith(_FENCE)
+            is_last = token.text == FENCE and token.end == len(self._text.rstrip())
+            return is_last and self._text.startswith(FENCE)
         self.is_marked |= words.is_about_calls(token.text)
         return self.is_marked and words.is_marker(token.text.lstrip("`"))
 
