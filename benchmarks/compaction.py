@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 
 from proxy.context.budget import Window
 from proxy.context.message_sizes import countable
-from proxy.context.replay import Rules
+from proxy.context.replay import Rules, Tiered
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.context.shortening import TextCache
-from proxy.context.strategies import Tiered
 from proxy.context.tokens import TokenBook
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from proxy.api.app import ServerOptions
 from proxy.api.feed_events import About
 from proxy.api.watching import PAUSE, Watcher, Watching
-from proxy.backends.adaptive import AdaptiveEngine
+from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.transport import BackendClient
 from proxy.facts import Asked, ReplyOutcome
 from proxy.observability.board import Board

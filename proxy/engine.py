@@ -7,7 +7,7 @@ from typing import TypeAlias
 from proxy.backends.client import Backend, Headers, ReplyEvents
 from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.errors import BackendFailed, BackendSpokeNonsense, GuardrailsExhausted, InvalidRequest
-from proxy.guardrails.reasoning import RepeatsItselfError
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.turn import Turn
 
 __all__ = ["Attempt", "Headers", "converse"]
@@ -40,7 +40,7 @@ async def converse(
                         shown, failure = _receive(turn, batch)
                         if shown:
                             yield shown
-                        if isinstance(failure, RepeatsItselfError):
+                        if isinstance(failure, EnoughHeardError):
                             break
                         if failure is not None:
                             raise failure
@@ -56,12 +56,12 @@ async def converse(
 
 def _receive(
     turn: Turn, batch: Sequence[ReplyEvent]
-) -> tuple[list[ReplyEvent], GuardrailsExhausted | RepeatsItselfError | None]:
+) -> tuple[list[ReplyEvent], GuardrailsExhausted | EnoughHeardError | None]:
     """Return what the client gets for a batch, also where the turn fails at the end of it."""
     shown: list[ReplyEvent] = []
     try:
         turn.receive_all(batch, shown)
-    except RepeatsItselfError as enough:
+    except EnoughHeardError as enough:
         rest, failure = _receive(turn, [ReplyFinished("stop")])
         return [*shown, *rest], failure or enough
     except GuardrailsExhausted as failure:

@@ -28,7 +28,7 @@ TemperError
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
 ├── ToolServerUnavailable       a tool server's
-├── StateUnavailable            that of the store that replicas share
+├── StateUnavailable            that of the store of responses, or of what replicas share
 ├── RunStopped                  a run's, that ended without what was asked of it
 │   ├── RoundsExhausted
 │   ├── ToolsFailed
@@ -45,6 +45,8 @@ TemperError
 Facts are attributes and the message is made from them; HTTP statuses live in `api.errors`.
 """
 
+from proxy import bounds
+
 
 class TemperError(Exception):
     """Base of every error this package raises on purpose."""
@@ -59,9 +61,15 @@ class InvalidConfiguration(TemperError):
     def __init__(
         self, setting: str, problem: str, problems: "tuple[InvalidConfiguration, ...]" = ()
     ) -> None:
-        self.setting, self.problem = setting, problem
+        self.setting, self.problem = _shorten(setting), problem if problems else _shorten(problem)
         self.problems = problems or (self,)
-        super().__init__(f"{setting}: {problem}")
+        super().__init__(f"{self.setting}: {self.problem}")
+
+
+def _shorten(text: str) -> str:
+    """Leave out the middle of a sentence that quotes too much."""
+    half = bounds.CHARACTERS // 2
+    return text if len(text) <= bounds.CHARACTERS else f"{text[:half]} ... {text[-half:]}"
 
 
 class InvalidRequest(TemperError):
@@ -314,10 +322,12 @@ class ToolServerUnavailable(TemperError):
 
 
 class StateUnavailable(TemperError):
-    """The store that replicas share cannot be used, so what is named may be there or not."""
+    """A store cannot be used, by default the shared one: what is named may be there or not."""
 
-    def __init__(self) -> None:
-        super().__init__("What is shared with other replicas cannot be read now (state.url)")
+    def __init__(
+        self, problem: str = "What is shared with other replicas cannot be read now (state.url)"
+    ) -> None:
+        super().__init__(problem)
 
 
 class RunStopped(TemperError):

@@ -1,13 +1,33 @@
 """What happened to a request, as data: all that logs, metrics and headers ever see.
 
-Each fact has its words for people here; log lines, terminals and the page take them from it.
+Each fact has its words for people here; log lines, terminals and the page take them from it. Those
+of closed lists stand in `words.toml`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
+from importlib.resources import files
 from typing import ClassVar, NamedTuple
 
 import msgspec
+
+
+class WordLists(msgspec.Struct, frozen=True):
+    """The words of closed lists, for people; `words.toml` says what each has."""
+
+    defects: dict[str, tuple[str, str]]
+    dropped: dict[str, str]
+    healed: dict[str, str]
+    attempts: dict[str, str]
+    causes: dict[str, str]
+    checks: dict[str, str]
+    errors: dict[str, str]
+    outcomes: dict[str, tuple[str, str]]
+    stages: dict[str, str]
+    departures: dict[str, str]
+
+
+WORDS = msgspec.toml.decode((files("proxy") / "words.toml").read_bytes(), type=WordLists)
 
 
 class Words(NamedTuple):
@@ -114,17 +134,6 @@ class Renamed(Fact, frozen=True):
     several = "{} tools' names corrected"
 
 
-_DROPPED = {
-    "too_many_calls": "Calls beyond the most that one reply may have were left out.",
-    "repeated_call": "The same call was written again and again: it counts once.",
-    "invented_result": "A tool result that the model had invented was left out.",
-    "code_fence": "The code fence around the answer was taken off.",
-    "parallel_call": "A second call was left out: the client wants one at a time.",
-    "cut_off_call": "A call that broke off was left out.",
-    "no_function": "The model wrote in the form of a call that it makes none.",
-}
-
-
 class Dropped(Fact, frozen=True):
     """A part of the reply was not passed on; `what` is a word from a closed list."""
 
@@ -137,7 +146,14 @@ class Dropped(Fact, frozen=True):
 
     def terms(self) -> dict[str, str]:
         unknown = f"A part of the reply was left out ({cut(self.what)})."
-        return {"told": _DROPPED.get(self.what, unknown)}
+        return {"told": WORDS.dropped.get(self.what, unknown)}
+
+
+class EndedThoughts(Fact, frozen=True):
+    """The model ended thoughts that it had not begun: its prompt had."""
+
+    sentence = "The reply ended thoughts that it had not begun; in later ones they are split off."
+    few = "thoughts without a beginning"
 
 
 class Unchecked(Fact, frozen=True):
@@ -152,23 +168,6 @@ class Unchecked(Fact, frozen=True):
     several = "{} unusable schemas not checked"
 
 
-_HEALED = {
-    "unanswered_call": "a call without a result got one",
-    "call_id": "a call got an id",
-    "orphan_result": "a result without a call became plain text",
-    "result_id": "a result was joined to its call",
-    "content": "content without a meaning was replaced",
-    "arguments": "the arguments of an earlier call were made valid",
-    "type": "a call got its type",
-    "description": "the description of a tool was replaced",
-    "developer_role": "a developer message became a system message",
-    "system_role": "a system message was moved to where the template takes it",
-    "alternation": "messages in a row were joined",
-    "prefill": "the user said 'Continue.' behind the model's own words",
-    "control_token": "a control token was taken out",
-}
-
-
 class Healed(Fact, frozen=True):
     """Something broken in the incoming request was mended; `what` is a word from a closed list."""
 
@@ -180,7 +179,7 @@ class Healed(Fact, frozen=True):
     several = "the history repaired in {} places"
 
     def terms(self) -> dict[str, str]:
-        return {"repair": _HEALED.get(self.what, cut(self.what))}
+        return {"repair": WORDS.healed.get(self.what, cut(self.what))}
 
 
 class Omitted(Fact, frozen=True):
@@ -238,44 +237,6 @@ class FailuresNoticed(Fact, frozen=True):
     few = "{rounds} rounds of failing tools noticed"
 
 
-# what was wrong with a reply: in a sentence, and in a few words
-DEFECTS: Mapping[str, tuple[str, str]] = {
-    "prose": (
-        "The model answered in prose although tools were on offer.",
-        "prose instead of a call",
-    ),
-    "announced": ("The model only announced what it would do.", "a call that was only announced"),
-    "unknown_syntax": (
-        "The model wrote a call as text, in a syntax that is not known.",
-        "a call in an unknown syntax",
-    ),
-    "doubtful_call": (
-        "The model wrote a call as text, and it was not clear that it meant it.",
-        "a call that may not have been meant",
-    ),
-    "empty": ("The reply was empty.", "an empty reply"),
-    "unknown_tool": ("It called a tool that does not exist.", "an unknown tool"),
-    "wrong_tool": (
-        "It called another tool than the one that was required.",
-        "a tool that was not allowed",
-    ),
-    "broken_arguments": ("The arguments of a call were not JSON.", "broken arguments"),
-    "invalid_arguments": (
-        "The arguments of a call did not fit the tool's schema.",
-        "invalid arguments",
-    ),
-    "unreadable": ("The backend could not read what the model wrote.", "an unreadable call"),
-    "invalid_answer": ("The answer did not have the form that was asked for.", "an invalid answer"),
-    "loop": ("It repeated a call that had already given the same result.", "a repeated call"),
-    "step_missing": ("It skipped a step that has to come first.", "a step left out"),
-    "cut_off": ("The reply was cut off before a call was complete.", "a reply that was cut off"),
-    "not_continued": (
-        "It did not go on with the call that it had begun.",
-        "a call that was not continued",
-    ),
-}
-
-
 class RejectedReply(Fact, frozen=True):
     """A reply was not good enough; `defect` is a word from a closed list."""
 
@@ -288,8 +249,24 @@ class RejectedReply(Fact, frozen=True):
 
     def terms(self) -> dict[str, str]:
         unknown = f"The reply was not good enough ({cut(self.defect)}).", cut(self.defect)
-        told, few = DEFECTS.get(self.defect, unknown)
+        told, few = WORDS.defects.get(self.defect, unknown)
         return {"told": told, "few": few}
+
+
+class ClosedOut(Fact, frozen=True):
+    """It was asked whether something was left behind an answer; both are words of closed lists."""
+
+    cause: str
+    result: str
+
+    name = "close_out"
+    listed = "result"
+    sentence = "Behind {why} it was asked whether something was left to do: {told}."
+    few = "asked what is left behind {why}: {told}"
+
+    def terms(self) -> dict[str, str]:
+        why = WORDS.causes.get(self.cause, cut(self.cause))
+        return {"why": why, "told": WORDS.checks.get(self.result, cut(self.result))}
 
 
 class Withheld(Fact, frozen=True):
@@ -398,7 +375,7 @@ _ANNOUNCED = RejectedReply("announced")
 def explain_end(attempts: int, defect: str, objection: str) -> str:
     """Say in one sentence, in place of an answer, that there is none and why."""
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-    _, few = DEFECTS[defect]
+    _, few = WORDS.defects[defect]
     about = f" ({cut(objection, 300)})" if objection else ""
     return f"The model gave no usable reply in {times}: {few}{about}."
 
@@ -433,7 +410,11 @@ def outcome(facts: Iterable[Fact]) -> ReplyOutcome:
     if LadderEnded in kinds or BrokeOff in kinds:
         return ReplyOutcome.EXHAUSTED
     rounds = {fact.round for fact in happened if isinstance(fact, ToolRan)}
-    if kinds.count(Asked) > 1 + len(rounds):
+    again = kinds.count(Asked) - 1 - len(rounds)
+    if again > 0:  # a question behind the answer counts if calls came of it
+        checks = [fact for fact in happened if isinstance(fact, ClosedOut)]
+        again -= happened.count(Asked("close_out")) - sum(one.result == "called" for one in checks)
+    if again > 0:
         return ReplyOutcome.RETRIED
     return ReplyOutcome.CLEAN if _MENDINGS.isdisjoint(kinds) else ReplyOutcome.REPAIRED
 

@@ -49,7 +49,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
     multiple=True,
     help="A simulated model, such as p-small or mismatch; default: n-8b.",
 )
-@click.option("--grid", "has_grid", is_flag=True, help="All 27 cells of what is published.")
+@click.option("--grid", "has_grid", is_flag=True, help="All that is published or assumed.")
 @click.option(
     "--family", "families", multiple=True, help="A family of tasks, such as chain; default: all."
 )

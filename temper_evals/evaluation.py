@@ -38,7 +38,7 @@ from temper_evals.runs import ArmProgress, EvaluationPlan, make_runs
 from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import suite
-from temper_evals.simulated.profiles import GRID, load_profile
+from temper_evals.simulated.profiles import grid, load_profile
 from temper_evals.tiny_model import chat_template, shipped
 from temper_evals.tiny_suite import tiny_suite
 
@@ -122,7 +122,7 @@ def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     for name in names:
         load_profile(name)
     if choice.has_grid:
-        return [SimulatedSetup(name, cell, choice.pace) for name in names for cell in GRID]
+        return [SimulatedSetup(name, cell, choice.pace) for name in names for cell in grid()]
     return [SimulatedSetup(name, pace=choice.pace) for name in names]
 
 

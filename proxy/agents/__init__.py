@@ -1,9 +1,8 @@
 """Agents: a model, tools and a loop between them, for programs that embed Temper.
 
 `agent` is what a program writes down, `model` what `temper serve` would serve, opened in the
-program itself; `running` is one run of an agent, for which `turns` asks the model. `results` is
-what comes of a run and what it shows meanwhile, `stream` hands that on, also to a program's hooks;
-`tracing` decides whether there are spans of it.
+program itself; `running` is one run of an agent. `results` is what comes of a run and what it shows
+meanwhile, `stream` hands that on, also to a program's hooks.
 
 For loops of others: `foreign` are the guardrails without I/O, `background` is a server in a thread.
 """

@@ -29,7 +29,7 @@ from proxy.dialects.openai_chat.encode import delta_of, encode_question
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError, decode_error
 from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.reasoning import RepeatsItselfError
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.inference.preparation import Policy, begin, fit, plan_request
 from proxy.inference.turn import Turn, TurnState
@@ -196,7 +196,7 @@ class GuardedTurn:
             self._is_heard = isinstance(events[-1], replies.ReplyFinished | replies.ReplyUnreadable)
             try:
                 self._turn.receive_all(events, shown)
-            except RepeatsItselfError:
+            except EnoughHeardError:
                 self._is_heard = True
                 self._turn.receive_all([replies.ReplyFinished("stop")], shown)
             except errors.GuardrailsExhausted as error:

@@ -2,24 +2,28 @@
 
 import asyncio
 import secrets
+import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AbstractContextManager as ContextManager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
-from proxy.agents.tracing import RunTracer, open_tracing
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
+from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Decoded, IdsAndClock
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.front import ChatAnswering
+from proxy.engine import Headers
+from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
 from proxy.inference.retry_budget import RetryBudget
 from proxy.serving.assembly import policy_of, service_options_of, workflows_of
@@ -27,6 +31,62 @@ from proxy.serving.opening import open_services
 from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
 from proxy.serving.services import load_wait
 from proxy.settings import Settings, load_settings
+from proxy.tool_rounds.executor import Outcome
+
+
+class Spans(Protocol):
+    """Is told of one run while it goes on; see `observability.tracing`."""
+
+    def attempt(self, headers: Headers, number: int, defect: str | None) -> ContextManager[Headers]:
+        """Follow a generation, the first or one after a `defect`; gives the headers to send."""
+
+    def tool_started(self, call: ToolCall, number: int) -> None: ...
+    def tool_finished(self, outcome: Outcome) -> None: ...
+    def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
+        """Note how the run ended, and what its prompts and replies had in tokens."""
+
+
+class RunTracer(Protocol):
+    """Follows runs."""
+
+    def run(self, agent: str, model: str) -> ContextManager[Spans]: ...
+
+
+class NoTracing:
+    """Follows nothing: the tracing and the spans of a model that is not traced."""
+
+    @contextmanager
+    def run(self, agent: str, model: str) -> Generator["NoTracing"]:
+        del agent, model
+        yield self
+
+    @contextmanager
+    def attempt(self, headers: Headers, number: int, defect: str | None) -> Generator[Headers]:
+        del number, defect
+        yield headers
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        """Take no notice."""
+
+    tool_started = tool_finished = finish = _ignore
+
+
+def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
+    """Trace to a collector, or else as the program does, if it does; closed with `opened`.
+
+    Raises `InvalidConfiguration` where a collector is named and OpenTelemetry is not installed.
+    """
+    if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
+        return NoTracing()
+    try:
+        from proxy.observability.tracing import RunTracing, exporter_to
+    except ImportError as missing:
+        problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
+        raise InvalidConfiguration("tracing.url", problem) from missing
+    tracing = RunTracing(None if collector is None else exporter_to(collector))
+    opened.callback(tracing.close)
+    return tracing
+
 
 _STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 

@@ -30,12 +30,11 @@ from proxy.dialects.front import AnswerBuilder, Answering, StreamEncoder
 from proxy.engine import converse
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
-from proxy.guardrails.reasoning import RepeatsItselfError
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.turn import Turn, TurnState
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
-from proxy.serving.request_preparation import MOST_SHORTENINGS
 
 _SEEN = (TextDelta, ToolCallStarted, ToolCalled)
 
@@ -209,8 +208,6 @@ class AnswerSource(ABC):
 class SingleTurn(AnswerSource):
     """An answer of one turn."""
 
-    _shortenings = 0
-
     @property
     def facts(self) -> tuple[Fact, ...]:
         return (*self.turn.facts, *self._shown.facts)
@@ -253,7 +250,7 @@ class SingleTurn(AnswerSource):
             shown: list[ReplyEvent] = []
             try:
                 self.turn.receive_all(content, shown)
-            except RepeatsItselfError:
+            except EnoughHeardError:
                 return False  # it is for the loop to stop the model
             if shown:
                 self._shown.note(shown)
@@ -264,10 +261,6 @@ class SingleTurn(AnswerSource):
 
     async def _shorten(self, overflow: ContextOverflow) -> bool:
         """Start over with a shorter prompt; return whether it could be shortened."""
-        shorter = self.terms.shorter
-        if shorter is None or self._shortenings == MOST_SHORTENINGS:
-            return False
-        self._shortenings += 1
-        turn = await shorter(overflow)
+        turn = await self.terms.shorter(overflow) if self.terms.shorter is not None else None
         self.turn = turn or self.turn
         return turn is not None

@@ -23,12 +23,16 @@ from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, BodyLimits, RequestReader
 from proxy.api.response_keeping import REFERENCES, keep_answers
 from proxy.api.routes.chat import Chat, TokenCount
-from proxy.api.routes.models import models_router
 from proxy.api.routes.monitoring import METRICS_PATH, health_router, metrics_router
 from proxy.api.routes.passthrough import Relay
-from proxy.api.routes.responses import responses_router
-from proxy.api.routes.root import ROOT_PATH, documentation_router, root_router
-from proxy.api.routes.ui import UI_PATHS, Dashboard, ui_router
+from proxy.api.routes.resources import models_router, responses_router
+from proxy.api.routes.ui import (
+    ROOT_PATH,
+    UI_PATHS,
+    Dashboard,
+    overview_router,
+    ui_router,
+)
 from proxy.api.streaming import StreamTimeouts
 from proxy.api.watching import Watching
 from proxy.conversation.workflows import Workflow
@@ -103,7 +107,6 @@ def create_app(
     app.include_router(models_router(services, fronts))
     app.include_router(responses_router(fronts.store))
     app.include_router(health_router(services))
-    app.include_router(documentation_router(app))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter, tools))
     public = _add_pages(app, services, serving, observers, tools=tools)
@@ -127,7 +130,7 @@ def _add_pages(
     tools: "ToolHosting | None",
 ) -> frozenset[str]:
     """Add the pages for browsers; return the paths that hold no data."""
-    app.include_router(root_router(has_dashboard=observers.board is not None))
+    app.include_router(overview_router(app, has_dashboard=observers.board is not None))
     if observers.board is None:
         return frozenset((ROOT_PATH,))
     shared, recording, siblings = observers.shared, observers.recording, observers.siblings

@@ -38,6 +38,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
         patterns=services.patterns,
         parallel=services.parallel,
         tried=services.tried,
+        tuned=services.tuned,
         workers=server.workers,
         replicas=settings.backend.replicas,
         forwards_authorization=not keys,

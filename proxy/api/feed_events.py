@@ -20,6 +20,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     slots: int | None
     window: int | None
     share: float | None
+    tuned: str = ""
 
 
 class About(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from proxy.errors import InvalidConfiguration
+from proxy.files import read_text
 
 _SETTING = "server.api_keys_file"
 _LINE = re.compile(r"(?P<name>\S+)\s+(?P<key>[!-~]+)")
@@ -15,12 +16,7 @@ def read_keys(path: Path) -> dict[str, str]:
     A line is `name key`; empty lines and those that begin with `#` do not count. Raises
     `InvalidConfiguration` with the number of a line that is neither, never with its text.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise InvalidConfiguration(_SETTING, f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidConfiguration(_SETTING, f"{path} is not a text file") from error
+    lines = read_text(path, _SETTING).splitlines()
     keys: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, lines), start=1):
         if not line or line.startswith("#"):

@@ -21,12 +21,11 @@ from proxy.inference.turn import Turn
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
-from proxy.mcp.specification import Called
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import ToolRecord
 from proxy.runner import carry_out
-from proxy.serving.run_turns import RunTurns
+from proxy.serving.request_preparation import RunTurns
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.tool_rounds.run import Ask, Run
 from proxy.tool_rounds.terms import RunTerms, Stop
@@ -121,26 +120,11 @@ class ToolRun(AnswerSource):
         self.live.ask_person(call.id, tool.server, tool.own_name)
         return await self._person.ask(tool, arguments)
 
-    def _note_call(self, called: Called) -> None:
-        number, status = len(self._run.rounds) + 1, called.status.value
-        self._ran.append(ToolRan(called.server, called.own_name, status, number))
-        self.live.end_call(
-            ToolRecord(
-                called.server,
-                called.own_name,
-                called.call_id,
-                number,
-                called.begun,
-                called.seconds,
-                status,
-                called.error,
-                called.transport,
-                called.protocol,
-                waited=called.waited,
-            )
-        )
+    def _note_call(self, record: ToolRecord) -> None:
+        self._ran.append(ToolRan(record.server, record.name, record.status, record.round))
+        self.live.end_call(record)
         if self._narrates:
-            line = f"[{called.server}.{called.own_name}: {status}, {called.seconds:.1f} s]\n"
+            line = f"[{record.server}.{record.name}: {record.status}, {record.seconds:.1f} s]\n"
             self._narrated.append(replies.ReasoningDelta(line))
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:

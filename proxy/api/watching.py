@@ -21,6 +21,7 @@ from proxy.observability.rows import OVER, PendingCall, ToolServerCard
 from proxy.observability.sentences import cut
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services
+from proxy.serving.tuned import describe_tuned
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.serving.tool_hosting import ToolHosting
@@ -44,6 +45,7 @@ class _Look(msgspec.Struct, frozen=True):
     name: str = ""
     slots: int | None = None
     window: int | None = None
+    tuned: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +125,8 @@ class Watching:
                 if state == "loaded":
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
-                    found = _Look(state, name, service.parallel or known.slots, known.window)
+                    slots, tuned = service.parallel or known.slots, describe_tuned(known.tuned)
+                    found = _Look(state, name, slots, known.window, tuned)
         except (TimeoutError, BackendFailed, InvalidRequest):
             found = msgspec.structs.replace(before, state="failed")
         self._seen[service.title] = found
@@ -164,6 +167,7 @@ class Watching:
             slots=look.slots,
             window=look.window,
             share=self._share(service.title, (look.slots or 1) * (look.window or 0)),
+            tuned=look.tuned,
         )
 
     def _share(self, service: str, room: int) -> float | None:

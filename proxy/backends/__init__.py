@@ -3,8 +3,8 @@
 `client` is the contract of a backend and of a wrapper. `http_backend` has what all engines share;
 an adapter adds its own requests and replies:
 
-- `openai_compatible`: any engine that speaks chat completions. `adaptive` recognises it (`engines`
-  lists what each lacks); `llama_server` uses its extras
+- `openai_compatible`: any engine that speaks chat completions, and is recognised (`engines` lists
+  what each lacks); `llama_server` uses its extras
 - `ollama` (`ollama_models`) and `anthropic`: engines with a language of their own
 
 `detection` finds out what answers at an address. Each asks through `transport`, with a

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from proxy.backends.refusals import MOST_CHARACTERS
+from proxy.backends.refusals import MOST_CHARACTERS, wordings
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
@@ -20,7 +20,7 @@ from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.dialects.lenient_json import as_object
 from proxy.dialects.openai_chat.thinking import EFFORT, VARIABLES, thinking_fields
 from proxy.errors import BackendRefused
-from proxy.guardrails.formats.hermes import HermesConvention
+from proxy.guardrails.formats.hermes import HERMES_CONVENTION
 from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.schemas.schema import simplify, simplify_for_grammar
@@ -109,42 +109,6 @@ _UNKNOWN = (
     "unsupported", "not supported", "not support", "not permitted", "unrecognized", "unknown",
     "unexpected", "not allowed", "invalid",
 )  # fmt: skip
-
-
-# What engines and chat templates say, and what that blames: the first one counts that is news and
-# changes what is sent. tests/acceptance/test_refusals.py has the wordings in full.
-_WORDINGS: tuple[tuple[str, tuple[Capability, ...]], ...] = (
-    (
-        r"failed to (?:parse|initialize) grammar|failed to initialize samplers"
-        r"|JSON schema (?:conversion failed|error)|unable to generate parser for this template",
-        (Capability.RICH_SCHEMAS, Capability.TOOLS),
-    ),
-    (
-        r"prefill is incompatible with enable_thinking",
-        (Capability.THOUGHTFUL_PREFILL, Capability.PREFILL),
-    ),
-    (
-        r"expected last role user|(?:last message must be|must end with) (?:a|from the) user"
-        r"|cannot end with an assistant|does not support assistant (?:message )?prefill",
-        (Capability.PREFILL,),
-    ),
-    (r"no user query found", (Capability.USERLESS,)),
-    (r"system message must be (?:at the beginning|(?:the )?first)", (Capability.LATE_SYSTEM,)),
-    (
-        r"only user and assistant roles|system (?:role|messages?) (?:is |are )?not supported",
-        (Capability.SYSTEM_ROLE, Capability.TOOLS),
-    ),
-    (
-        r"roles must alternate",
-        (Capability.REPEATED_ROLES, Capability.SYSTEM_ROLE, Capability.TOOLS),
-    ),
-    (
-        r"(?:unexpected|unknown|unsupported|invalid) (?:message )?role|variant `developer`"
-        r"|'developer' is not|only [\w,/ ]{1,60} roles are supported",
-        (Capability.DEVELOPER_ROLE, Capability.SYSTEM_ROLE, Capability.TOOLS),
-    ),
-)
-_REFUSALS = tuple((re.compile(said, re.IGNORECASE), blamed) for said, blamed in _WORDINGS)
 _EFFORTS = re.compile(r"reasoning[ _]effort|think value", re.IGNORECASE)
 _UNREADABLE = re.compile(
     r"does not match the expected .*format"  # llama-server's parser, LM Studio
@@ -181,9 +145,9 @@ def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capa
     message = refusal.message[:MOST_CHARACTERS]
     if _EFFORTS.search(message) and (offered := _efforts_offered(message, question.request)):
         yield Capability.EFFORT_WORDS, offered
-    for wording, blamed in _REFUSALS:
-        if wording.search(message):
-            yield from ((one, "") for one in blamed)
+    for known in wordings().refusals:
+        if re.search("|".join(known.wordings), message, re.IGNORECASE):
+            yield from ((Capability[name], "") for name in known.blamed)
             return
     if refusal.status in _BAD_REQUEST:
         yield from ((one, "") for one in _fields_blamed(message.lower(), refusal.param.lower()))
@@ -272,7 +236,7 @@ def in_words(question: Question, lacks: Lacks) -> Question:
     has_tools = bool(question.tools) and question.tool_choice is not ToolUse.NONE
     if not (has_tools or (not question.tools and any(one.calls for one in question.messages))):
         return question
-    form = PromptFormat(question.tools, None, HermesConvention(), _template(lacks))
+    form = PromptFormat(question.tools, None, HERMES_CONVENTION, _template(lacks))
     told = form.question(question.request, question.messages, omits=question.omits)
     return replace(question, messages=told.messages, tools=(), omits=told.omits)
 
@@ -378,7 +342,7 @@ class Learnt:
     def __init__(self, engine: str, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
-        self._build = ""
+        self.build = ""
         # behind one address there may be many models, each with other limits
         self._models: dict[str, dict[Capability, tuple[float, str]]] = {}
 
@@ -402,6 +366,6 @@ class Learnt:
 
     def heed_build(self, build: str) -> None:
         """Forget what another build has refused; "" where nobody knows the build."""
-        if build and self._build and build != self._build:
+        if build and self.build and build != self.build:
             self._models.clear()
-        self._build = build or self._build
+        self.build = build or self.build

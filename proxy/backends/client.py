@@ -46,7 +46,7 @@ class Description:
     "vision" or "audio"; `is_blind` means that the backend rules out pictures. `is_provisional`
     means that more may be known soon. `identity` distinguishes the model from the backend's
     others, "" for its first name. `lacks` are the features that the `engine` does not have or has
-    refused, from a closed list.
+    refused, from a closed list; `build` is whatever tells one build of it from another.
     """
 
     names: tuple[str, ...]
@@ -61,6 +61,7 @@ class Description:
     is_blind: bool = False
     engine: str = ""
     lacks: tuple[str, ...] = ()
+    build: str = ""
 
 
 class PassthroughRequest(msgspec.Struct, frozen=True):

@@ -186,6 +186,7 @@ class LlamaServer(OpenAICompatible):
             is_blind=senses.get("vision") is False,
             engine="llama.cpp",
             lacks=self.name_lacks(model, is_only=True),
+            build=as_text(found.get("build_info")),
         )
 
 

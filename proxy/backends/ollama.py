@@ -138,6 +138,7 @@ class Ollama(HttpBackend):
             identity=complete_name(name),
             engine="Ollama",
             lacks=self.name_lacks(model, is_only=self._overrides.model is not None),
+            build=self.learnt.build,
         )
 
     async def health(self) -> Health:

@@ -212,6 +212,7 @@ class PinnedMember(client.BackendWrapper):
             _key(question, headers),
             lambda backend: backend.ask(question, headers, sink),
             lambda batch: not all(isinstance(event, PromptProgress) for event in batch),
+            may_fail=question.may_fail,
         )
 
     def relay(self, passage: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
@@ -221,33 +222,44 @@ class PinnedMember(client.BackendWrapper):
         return self._patiently(key, lambda backend: backend.relay(passage, headers), bool)
 
     async def _patiently(
-        self, key: str, put: client.Put[client.Part], says_something: Callable[[client.Part], bool]
+        self,
+        key: str,
+        put: client.Put[client.Part],
+        says_something: Callable[[client.Part], bool],
+        *,
+        may_fail: bool = False,
     ) -> AsyncGenerator[client.Part, None]:
-        """Ask two members, and again while all of them load their model."""
+        """Ask two members, and again while all load their model; one, once, if it `may_fail`."""
         clock = self._pool.clock
         patience = clock() + self._pace.load_wait
         while True:
+            asking = self._with_failover(key, put, says_something, may_fail=may_fail)
             try:
-                async with aclosing(self._with_failover(key, put, says_something)) as parts:
+                async with aclosing(asking) as parts:
                     async for part in parts:
                         yield part
             except errors.BackendUnavailable as error:
-                if not error.loading or clock() >= patience:
+                if may_fail or not error.loading or clock() >= patience:
                     raise
                 await asyncio.sleep(self._pace.poll)
             else:
                 return
 
     async def _with_failover(
-        self, key: str, put: client.Put[client.Part], says_something: Callable[[client.Part], bool]
+        self,
+        key: str,
+        put: client.Put[client.Part],
+        says_something: Callable[[client.Part], bool],
+        *,
+        may_fail: bool,
     ) -> AsyncGenerator[client.Part, None]:
         """Ask the best member, and the next one if that fails before it says anything."""
-        order = self._pool.order(key, self._answered)
+        order = self._pool.order(key, self._answered)[: 1 if may_fail else None]
         for is_last, member in zip((len(order) == 1, True), order, strict=False):
             self._asked = member
             has_begun = False
             try:
-                with _track_request(member, self._pool.clock):
+                with _track_request(member, self._pool.clock, counts_failure=not may_fail):
                     async with aclosing(put(member.backend)) as parts:
                         async for part in parts:
                             if not has_begun and says_something(part):
@@ -269,7 +281,9 @@ def pin(backend: client.Backend) -> client.Backend:
 
 
 @contextmanager
-def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None, None, None]:
+def _track_request(
+    member: Member, clock: Callable[[], float], *, counts_failure: bool
+) -> Generator[None, None, None]:
     member.running += 1
     member.breaker.begin(clock())
     try:
@@ -280,6 +294,8 @@ def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None
     except errors.BackendFailed as error:
         if isinstance(error, errors.BackendRefused) and error.status not in _BROKEN:
             member.breaker.record_success()
+        elif not counts_failure:
+            member.breaker.record_abandoned()
         else:
             _note_failure(member, clock())
         raise

@@ -4,8 +4,12 @@ Statuses, types and codes decide. Wordings count only if engines have no code fo
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -45,54 +49,34 @@ _WINDOW = r"(?P<window>[\d,]+)"
 _PROMPT = r"(?P<prompt>[\d,]+)"
 
 
-def _compile(*wordings: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(wording, re.IGNORECASE) for wording in wordings)
+class BlamingWordings(msgspec.Struct, frozen=True):
+    """Wordings, and the names of the capabilities that they blame."""
+
+    wordings: tuple[str, ...]
+    blamed: tuple[str, ...]
 
 
-_OVERFLOWS = _compile(
-    # OpenAI, DeepSeek, OpenRouter ("This endpoint's"), vLLM of every age (vllm#20409, #42474)
-    rf"maximum context length is {_WINDOW} tokens",
-    # vLLM 0.16 (harbor#996)
-    rf"context length is only {_WINDOW} tokens",
-    # vLLM V1: "The decoder prompt (length 9) is longer than the maximum model length of 8"
-    rf"prompt \(length {_PROMPT}\) is longer than the maximum model length of {_WINDOW}",
-    # SGLang, without and with max_tokens (Qwen3#1321; opencode's list of wordings)
-    rf"input \({_PROMPT} tokens\) is longer than the model's context length \({_WINDOW}",
-    rf"exceeds the model's maximum context length of {_WINDOW}",
-    rf"length \({_PROMPT}\) exceeds model's maximum context length \({_WINDOW}\)",
-    # LM Studio: first to 0.3, then 0.4 (lmstudio-bug-tracker#237, #2256, opencode#11141)
-    rf"keep the first {_PROMPT} tokens when.{{0,120}}context length of only {_WINDOW} tokens",
-    rf"n_keep:? \(?{_PROMPT}\)? ?>= n_ctx:? \(?{_WINDOW}",
-    r"greater than the context length",
-    # llamafile and llama-server before they had a type for it
-    rf"exceeds the available context size(?: \({_WINDOW} tokens\))?",
-    # Ollama 0.33, where it renders the prompt itself (llm/llama_server.go), and before
-    r"longer than the context length currently available",
-    r"exceeds the context length",
-    # llama-cpp-python
-    rf"requested tokens \({_PROMPT}\) exceed context window of {_WINDOW}",
-    # docs: Mistral's API
-    rf"contains {_PROMPT} tokens.{{0,60}}too large for model with {_WINDOW} maximum",
-    # docs: Groq and Cerebras, which have a code as well
-    rf"length of the messages or completion(?:.{{0,60}}limit is {_WINDOW})?",
-    # docs: Anthropic, Gemini and xAI behind gateways
-    rf"prompt is too long: {_PROMPT} tokens > {_WINDOW} maximum",
-    rf"input length and `max_tokens` exceed context limit: {_PROMPT} \+ \d+ > {_WINDOW}",
-    rf"token count \({_PROMPT}\) exceeds the maximum.{{0,40}}\({_WINDOW}\)",
-    rf"maximum prompt length is {_WINDOW}",
-    # docs: Text Generation Inference, Together
-    rf"must be <= {_WINDOW}\. Given: {_PROMPT} `inputs` tokens",
-)
+class Wordings(msgspec.Struct, frozen=True):
+    """What `wordings.toml` has."""
 
-# How the same sentences name the prompt's length; "requested" is with the answer, so it comes last.
-_PROMPTS = _compile(
-    rf"{_PROMPT} (?:input tokens|tokens from the input|in the messages|in your prompt)",
-    rf"resulted in {_PROMPT} tokens",
-    rf"request contains {_PROMPT} tokens",
-    rf"current length is {_PROMPT}",
-    rf"request \({_PROMPT} tokens\)",
-    rf"requested (?:about |a total of )?{_PROMPT} tokens",
-)
+    overflows: tuple[str, ...]
+    prompts: tuple[str, ...]
+    refusals: tuple[BlamingWordings, ...]
+
+
+@cache
+def wordings() -> Wordings:
+    """Read how engines explain their refusals; nobody needs it before one of them refuses."""
+    file = files("proxy.backends") / "wordings.toml"
+    return msgspec.toml.decode(file.read_bytes(), type=Wordings)
+
+
+def _search(known: Iterable[str], text: str) -> Iterator[dict[str, str | None]]:
+    """Yield the numbers in what a text has of the wordings."""
+    for wording in known:
+        pattern = wording.replace("{window}", _WINDOW).replace("{prompt}", _PROMPT)
+        if found := re.search(pattern, text, re.IGNORECASE):
+            yield found.groupdict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +89,10 @@ class Lengths:
 
 def overflow_in(message: str) -> Lengths | None:
     """Read an explanation; None if it is about something else."""
-    text = message[:MOST_CHARACTERS]
-    for wording in _OVERFLOWS:
-        if found := wording.search(text):
-            numbers = found.groupdict()
-            said = (one["prompt"] for wording in _PROMPTS if (one := wording.search(text)))
-            prompt = numbers.get("prompt") or next(said, None)
-            return Lengths(_number(prompt), _number(numbers.get("window")))
+    known, text = wordings(), message[:MOST_CHARACTERS]
+    for numbers in _search(known.overflows, text):
+        prompt = numbers.get("prompt") or next(_search(known.prompts, text), numbers).get("prompt")
+        return Lengths(_number(prompt), _number(numbers.get("window")))
     return None
 
 

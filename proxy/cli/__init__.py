@@ -1,8 +1,8 @@
 """The command line: `app` reads the flags, `commands` does what they ask for and prints.
 
-`running` is how a command runs and ends. `getting_models` downloads and lists models,
-`configuration` checks and shows settings. `usage` finds commands (those of other packages by entry
-points), lists flags in groups and names near misses; `terminal` tells how far a start has come.
+`running` is how a command runs and ends. `configuration` checks and shows settings. `usage` finds
+commands (those of other packages by entry points), lists flags in groups and names near misses;
+`terminal` tells how far a start has come.
 
 `reference` writes pages of the documentation, `signals` says what Ctrl-C means while no event loop
 runs. `top` follows a running Temper, and `screen` is what it draws.

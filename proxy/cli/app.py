@@ -129,9 +129,7 @@ def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
 
     llama-server does it, into its own cache; `temper serve --hf` finds the model there.
     """
-    from proxy.cli import getting_models
-
-    run(getting_models.pull(load(config), repository, as_json=as_json))
+    run(commands.pull(load(config), repository, as_json=as_json))
 
 
 @main.command()
@@ -157,7 +155,6 @@ def models(
     Where nothing is served, list the models in the caches of llama.cpp, Hugging Face, Ollama and
     LM Studio.
     """
-    from proxy.cli import getting_models
     from proxy.serving.opening import names_nothing
 
     if tried:
@@ -165,7 +162,7 @@ def models(
         return
     settings = load(config, _backend_flags(flags), level="warning")
     if cached or (not known and names_nothing(settings)):
-        getting_models.show_cached(as_json=as_json)
+        commands.show_cached(as_json=as_json)
     else:
         run(commands.show_models(settings, known=known, as_json=as_json))
 
@@ -272,6 +269,8 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
         )
     else:
         click.echo(configuration.as_toml(listed))
+        for line in () if defaults else commands.list_tuned():
+            click.echo(f"# below all of this, {line}")
 
 
 @main.group(invoke_without_command=True)

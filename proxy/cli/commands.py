@@ -6,8 +6,10 @@
 import asyncio
 import contextlib
 import logging
+import os
 import re
-from collections.abc import Coroutine, Sequence
+import sys
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,13 +20,14 @@ from proxy.api.event_loop import hurry, import_libraries, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import BackendFailed, InvalidConfiguration
+from proxy.files import read_text
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
     from proxy.api.reloading import ReadSettings
     from proxy.api.server import PublicAddress
-    from proxy.doctor.finding import Examined
-    from proxy.doctor.target import Target
+    from proxy.doctor.target import Examined, Target
+    from proxy.processes.model_caches import CachedModel
 
 logger = logging.getLogger(__name__)
 
@@ -83,13 +86,7 @@ def watch(url: str, key_file: Path | None) -> Work:
 
 def read_key(file: Path) -> str:
     """Read a key from a file; raises `InvalidConfiguration` where it holds none."""
-    try:
-        key = file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        problem = f"{file} cannot be read: {error.strerror}"
-        raise InvalidConfiguration("--key-file", problem) from error
-    except UnicodeDecodeError as error:
-        raise InvalidConfiguration("--key-file", f"{file} is not a text file") from error
+    key = read_text(file, "--key-file").strip()
     if not re.fullmatch(r"[!-~]+", key):
         raise InvalidConfiguration("--key-file", f"{file} has to hold one key and nothing else")
     return key
@@ -159,6 +156,16 @@ def examine_servers(
     return work()
 
 
+def list_tuned() -> Iterator[str]:
+    """Yield a line for each model that has earned settings."""
+    from proxy.serving.tuned import describe_tuned, read_tuned
+    from proxy.state.tried_models import cache_folder
+
+    for path, found in read_tuned(cache_folder(kind="tuned")):
+        told = describe_tuned(found.get("guardrails", {})) or "nothing"
+        yield f"tuned for {found.get('keys', {}).get('model')}: {told} ({path})"
+
+
 def show_tried(*, as_json: bool) -> None:
     from rich.console import Console
 
@@ -172,6 +179,8 @@ def show_tried(*, as_json: bool) -> None:
         Console(highlight=False).print(build_tried_table(tried))
     else:
         click.echo(NOTHING_TRIED)
+    for line in () if as_json else list_tuned():
+        click.echo(line)
 
 
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
@@ -231,3 +240,57 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
 
 def print_json(value: JsonObject) -> None:
     click.echo(json.dump_text(value))
+
+
+async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
+    """Have a model downloaded, and say where it lies; raises `LaunchFailed`."""
+    from proxy.cli.terminal import open_terminal
+    from proxy.processes.launch import find_program
+    from proxy.processes.llama_server import download
+
+    program = find_program(settings.model.server)
+    with open_terminal(logs_events=settings.logging.format != "text") as terminal:
+        path = await download(program, repository, terminal.follow)
+    if as_json:
+        print_json({"ok": True, "model": repository, "path": str(path)})
+    else:
+        click.echo(f"{repository} lies in {path}")
+        click.echo(f"Serve it: temper serve --hf {repository}")
+    return True
+
+
+def show_cached(*, as_json: bool) -> None:
+    """Print what lies on this machine, and how it is served."""
+    from proxy.hardware.summary import amount
+    from proxy.observability.sentences import escape
+    from proxy.processes.model_caches import list_cached_models
+
+    models = list_cached_models(os.environ, Path.home(), sys.platform)
+    if as_json:
+        print_json({"models": [], "cached": [*map(_document, models)]})
+        return
+    for one in models:
+        click.echo(click.style(escape(one.name), bold=True))
+        told = (one.quantisation, amount(one.size), one.owner)
+        click.echo(f"  {', '.join(filter(None, told))}")
+        click.echo(f"  {escape(str(one.path))}")
+        if one.problem:
+            click.echo(f"  {click.style('unusable:', fg='yellow')} {one.problem}")
+    if not all(one.problem for one in models):
+        click.echo("\nServe one: temper serve --model PATH")
+    elif not models:
+        click.echo(
+            "No model was found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
+            "Get one: temper pull owner/name:Q4_K_M, or try temper demo, which needs none."
+        )
+
+
+def _document(model: "CachedModel") -> JsonObject:
+    return {
+        "name": model.name,
+        "from": model.owner,
+        "path": str(model.path),
+        "bytes": model.size,
+        "quantisation": model.quantisation or None,
+        "problem": model.problem or None,
+    }

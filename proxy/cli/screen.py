@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.api.feed_events import Batch, Cards, InitialState, ModelCard, Pending, Sums, ToolCards
+from proxy.facts import WORDS
 from proxy.observability.history import Counts
 from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
-from proxy.observability.sentences import OUTCOMES, STAGES
 
 _COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
@@ -94,7 +94,8 @@ def _line(counts: Counts) -> Text:
     )
     for name, colour in _COLOURS.items():
         if number := getattr(counts, name):
-            line.append("  ").append(f"{number} {OUTCOMES[name][0]}", style=f"not bold {colour}")
+            word, _ = WORDS.outcomes[name]
+            line.append("  ").append(f"{number} {word}", style=f"not bold {colour}")
     if counts.measured:
         share = f"{round(100 * counts.cached / counts.measured)} % from the cache"
         line.append(f"  {share}", style="not bold dim")
@@ -150,7 +151,7 @@ def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
     table = _table(*(() if is_narrow else ("Time",)), "Outcome", "What was done")
     for row in rows:
         outcome = row.outcome or "failed"
-        word, colour = OUTCOMES[outcome][0], _COLOURS.get(outcome, "")
+        word, colour = WORDS.outcomes[outcome][0], _COLOURS.get(outcome, "")
         told = Text(row.repairs[0])
         if row.repairs[1:]:
             told.append(f" +{len(row.repairs) - 1}", style="dim")
@@ -169,7 +170,7 @@ def _table(*names: str) -> Table:
 
 
 def _phase(row: Row) -> str:
-    word = STAGES.get(row.phase, row.phase)
+    word = WORDS.stages.get(row.phase, row.phase)
     if row.phase == "reading" and row.progress is not None:
         return f"reading {round(row.progress * 100)} %"
     if row.phase == "waiting_for_person":

@@ -63,7 +63,6 @@ class Expected(msgspec.Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        """What it has at most, as far as anyone can tell."""
         return self.tokens + ceil((MARGIN - 1) * self.guessed)
 
 

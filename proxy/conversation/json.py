@@ -33,7 +33,6 @@ def dump(value: JsonValue) -> bytes:
 
 
 def dump_text(value: JsonValue) -> str:
-    """Write a value as compact JSON text."""
     return msgspec.json.encode(value).decode()
 
 

@@ -117,7 +117,8 @@ class Question(msgspec.Struct, frozen=True):
     `resets_cache` forbids continuing from a cached prompt, `calls_singly` reports that the model is
     not made for several calls in one reply. At one of the `stops` the reply is to end, as at those
     that the client has named. With `checks_answer` the answer is held against the client's own
-    form, whatever of that the engine gets. The `refusals` are those of all attempts.
+    form, whatever of that the engine gets. The `refusals` are those of all attempts. There is an
+    answer already where it `may_fail`: nobody waits for it, or asks another engine.
     """
 
     request: Request
@@ -132,6 +133,7 @@ class Question(msgspec.Struct, frozen=True):
     stops: tuple[str, ...] = ()
     checks_answer: bool = False
     refusals: RefusalCount = msgspec.field(default_factory=RefusalCount)
+    may_fail: bool = False
 
     @property
     def stop_strings(self) -> tuple[str, ...]:

@@ -65,7 +65,6 @@ class _OpenBlock:
 
     @property
     def is_half(self) -> bool:
-        """Whether it is a call of which something is missing."""
         return self.kind == "tool_use" and parse_object("".join(self.texts)) is None
 
 
@@ -87,11 +86,9 @@ class AnswerBlocks:
 
     @property
     def is_in_text(self) -> bool:
-        """Whether more text would go on with the block that is open."""
         return self._open is not None and self._open.kind == "text"
 
     def feed(self, event: ReplyEvent) -> list[BlockStep]:
-        """Return what an event says about blocks."""
         match event:
             case TextDelta(text) | ReasoningDelta(text) if not text:
                 return []
@@ -142,7 +139,6 @@ class AnswerBlocks:
                 return steps if self._open and self._open.is_half else [*steps, *self._stop()]
 
     def _go_on(self, kind: Kind, thought: str = "") -> list[BlockStep]:
-        """Begin a block of this kind unless one is open."""
         steps = [] if self._open is not None and self._open.kind == kind else self._start(kind)
         if self._open is not None and thought:
             self._open.texts.append(thought)

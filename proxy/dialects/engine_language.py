@@ -53,7 +53,6 @@ def put_once(body: JsonObject, target: str, value: JsonValue, param: str) -> Non
 
 
 def group_in(body: JsonObject, name: str) -> JsonObject:
-    """Return the members of a group, which is made if it is missing."""
     return as_object(body.setdefault(name, {}))
 
 

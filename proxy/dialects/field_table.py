@@ -7,6 +7,10 @@ rows against the types of the language's SDK.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib.resources import files
+from typing import TypeAlias
+
+import msgspec
 
 from proxy.conversation.json import JsonValue
 from proxy.errors import InvalidRequest
@@ -36,6 +40,7 @@ class Field:
     harmless: tuple[JsonValue, ...] = ()
 
 
+_Groups: TypeAlias = dict[Handling, dict[str, str]]
 CARRIED, ENFORCED, IGNORED, DROPPED, REFUSED = map(Field, Handling)
 
 
@@ -83,3 +88,17 @@ def rows(row: Field, names: str) -> dict[str, Field]:
 def copies(names: str, group: str = "") -> dict[str, Field]:
     """Have all these names, with spaces between them, copied into the same group."""
     return {name: copy_to(group + name) for name in names.split()}
+
+
+def read_tables(package: str) -> dict[str, FieldTable]:
+    """Read the tables in the `table.toml` of a language, by their names; it says how it is read."""
+    written = (files(package) / "table.toml").read_bytes()
+    tables: dict[str, FieldTable] = {}
+    for table, groups in msgspec.toml.decode(written, type=dict[str, _Groups]).items():
+        known: dict[str, Field] = {}
+        for handling, notes in groups.items():
+            for note, names in notes.items():
+                known |= rows(Field(handling, "" if note == "_" else note), names)
+        unknown = known.pop("*", IGNORED)
+        tables[table] = FieldTable(known, unknown=unknown)
+    return tables

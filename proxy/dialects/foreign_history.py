@@ -72,11 +72,11 @@ class HistoryEntry:
     thoughts: Sequence[JsonText] = ()
     calls: tuple[HistoryCall, ...] = ()
     call_id: JsonText | None = None
+    failed: bool | None = None
     _written: Message | None = None
 
     @property
     def message(self) -> Message:
-        """The message, which is written once."""
         if self._written is None:
             self._written = self._write()
         return self._written
@@ -93,7 +93,7 @@ class HistoryEntry:
             source += b',"tool_calls":%b' % json.join_array([call.source for call in self.calls])
         calls = tuple(call.typed for call in self.calls)
         call_id = None if self.call_id is None else self.call_id.text
-        return Message(self.role, text, source + b"}", calls, call_id)
+        return Message(self.role, text, source + b"}", calls, call_id, self.failed)
 
 
 class ForeignHistory:
@@ -139,9 +139,10 @@ class ForeignHistory:
     ) -> None:
         """Add the result of a tool call; without parts it is an empty text."""
         said = _drop_empty(parts)
-        self.entries.append(
-            HistoryEntry("tool", _as_failure(said) if is_error else said, call_id=call_id)
-        )
+        if is_error:
+            said = _as_failure(said)
+        entry = HistoryEntry("tool", said, call_id=call_id, failed=True if is_error else None)
+        self.entries.append(entry)
 
     def messages(self) -> tuple[Message, ...]:
         return tuple([entry.message for entry in self.entries])
@@ -177,7 +178,6 @@ def _as_failure(parts: list[Part]) -> list[Part]:
 
 
 def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
-    """Write a content; returns its text, too."""
     texts = [part for part in parts if isinstance(part, JsonText)]
     whole = join_lines(texts)
     if len(texts) == len(parts):

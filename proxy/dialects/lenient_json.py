@@ -7,7 +7,6 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 
 def parse_object(document: bytes | str) -> JsonObject | None:
-    """Parse an object; None for anything else."""
     try:
         value = json.parse(document)
     except ValueError:

@@ -101,7 +101,6 @@ class Node(msgspec.Struct, frozen=True):
         return nodes_in(self.object(), self.source, self.path)
 
     def raw_elements(self) -> list[tuple[JsonValue, bytes]]:
-        """Return the elements of an array, with their bytes."""
         if not isinstance(self.value, list):
             raise self._type_error("an array")
         return [*zip(self.value, json.split_array(self.source), strict=True)]
@@ -136,7 +135,6 @@ class Members(dict[str, Node]):
         self.path = path
 
     def at(self, name: str) -> str:
-        """Return where a member stands."""
         return f"{self.path}.{name}" if self.path else name
 
     def need(self, name: str) -> Node:
@@ -151,11 +149,9 @@ class Members(dict[str, Node]):
         return self[name].text() if name in self else None
 
     def word(self, name: str, default: str = "") -> str:
-        """Return what a string says."""
         return self[name].text().text if name in self else default
 
     def inner(self, name: str) -> "Members":
-        """Return the members of an object."""
         return self[name].members() if name in self else Members({}, self.at(name))
 
     def elements(self, name: str) -> list[Node]:

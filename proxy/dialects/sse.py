@@ -43,7 +43,6 @@ class EventDecoder:
         return not (self._line or self._data or self._event or self._after_carriage_return)
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the events that `data` completes."""
         if (payloads := self.split_whole(data)) is not None:
             return [Event(payload.decode("utf-8", "replace")) for payload in payloads]
         if self._after_carriage_return and data:

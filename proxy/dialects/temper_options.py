@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, StrictBool, StrictStr
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow, contradictions
-from proxy.dialects.tool_names import check_offered
+from proxy.dialects.wire_schema import check_offered
 from proxy.errors import InvalidRequest
 
 

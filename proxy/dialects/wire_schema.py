@@ -4,6 +4,7 @@ Lax where clients are lax: null is absent, unknown members are welcome. The firs
 wrong is reported, in a sentence that names the field.
 """
 
+from collections.abc import Collection
 from threading import Lock
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -133,7 +134,6 @@ def object_schema(**members: JsonObject) -> JsonObject:
 
 
 def named_schema(title: str, **members: JsonObject) -> JsonObject:
-    """Describe an object by its name and the members that it has at least."""
     return {"title": title, **object_schema(**members)}
 
 
@@ -144,3 +144,22 @@ def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObj
     parts = described["$defs"]
     assert isinstance(parts, dict)  # noqa: S101 - requests have parts
     return {**described, "$defs": {f"{prefix}{name}": part for name, part in parts.items()}}
+
+
+def check_name(name: str, param: str) -> None:
+    """Refuse what is no name of a function; `param` is where it stands."""
+    if not name.strip():
+        raise InvalidRequest("Expected the name of the function, got an empty string.", param)
+    if not name.isprintable():
+        raise InvalidRequest("A name must not contain control or invisible characters.", param)
+
+
+def check_new(name: str, known: Collection[str], param: str) -> None:
+    if name in known:
+        raise InvalidRequest(f"Two tools are named {name!r}. Rename one.", param)
+
+
+def check_offered(name: str, offered: Collection[str], param: str) -> None:
+    if name not in offered:
+        known = ", ".join(offered) or "none"
+        raise InvalidRequest(f"There is no tool {name!r} among the offered ones: {known}.", param)

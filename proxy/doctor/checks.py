@@ -14,8 +14,7 @@ from proxy.api.assembly import server_options_of
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
-from proxy.doctor.finding import Examined, Finding, fail, ok, skip, warn
-from proxy.doctor.target import Target
+from proxy.doctor.target import Examined, Finding, Target, fail, ok, skip, warn
 from proxy.errors import ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.exchanges import REPORT
-from proxy.doctor.finding import Finding, fail, ok, warn
-from proxy.doctor.target import Target
+from proxy.doctor.target import Finding, Target, fail, ok, warn
 
 _QUESTION = "Say OK."
 _REQUEST = "Call the tool `report` and say that you are fine."

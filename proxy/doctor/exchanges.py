@@ -6,8 +6,7 @@ import time
 from proxy.backends.capabilities import Capability
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.doctor.finding import Finding, fail, ok, skip, warn
-from proxy.doctor.target import CHAT, COUNT, Target, count, member
+from proxy.doctor.target import CHAT, COUNT, Finding, Target, count, fail, member, ok, skip, warn
 
 REPORT: JsonObject = {
     "name": "report",

@@ -14,8 +14,7 @@ from rich.text import Text
 from proxy.api.observing import secrets_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.doctor.finding import Examined
-from proxy.doctor.target import Target
+from proxy.doctor.target import Examined, Target
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest

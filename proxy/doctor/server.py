@@ -3,8 +3,7 @@
 from urllib.parse import urlsplit
 
 from proxy.conversation.json import JsonObject
-from proxy.doctor.finding import Finding, fail, ok, skip, warn
-from proxy.doctor.target import Target, member
+from proxy.doctor.target import Finding, Target, fail, member, ok, skip, warn
 from proxy.settings import is_loopback
 
 _STRANGE_ORIGIN = "https://temper-doctor.invalid"

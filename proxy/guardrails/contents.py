@@ -11,7 +11,7 @@ from proxy.conversation.messages import Message
 
 _PARAGRAPH = "\n\n"
 _NOTHING = (b"", b"null", b'""', b"[]")
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+THOUGHT_MEMBERS = ("reasoning_content", "reasoning", "thinking")
 
 
 def members_of(message: Message) -> dict[str, bytes]:
@@ -42,7 +42,7 @@ def merge(messages: Sequence[Message]) -> Message:
         for name, value in one.items():
             members.setdefault(name, value)
     members["content"] = join_contents([one.get("content", b"") for one in everything])
-    for name in _THOUGHTS:
+    for name in THOUGHT_MEMBERS:
         thoughts = [one[name] for one in everything if name in one]
         if len(thoughts) > 1 and all(map(is_string, thoughts)):
             members[name] = join_contents(thoughts)

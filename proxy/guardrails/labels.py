@@ -33,11 +33,7 @@ _LabelledPart: TypeAlias = Literal[
 _THOUGHT, _ACTION = "Thought:", "Action:"
 _ANSWER, _RESULT = "Final Answer:", "Observation:"
 _LABELS = (_THOUGHT, _ACTION, _ANSWER, _RESULT)
-_PARTS: dict[str, _LabelledPart] = {
-    _THOUGHT: "thought",
-    _ACTION: "name",
-    _ANSWER: "answer",
-}
+_PARTS: dict[str, _LabelledPart] = {_THOUGHT: "thought", _ACTION: "name", _ANSWER: "answer"}
 _LONGEST = max(map(len, _LABELS))
 _DEEPEST = 8  # spaces before a label
 _NO_ACTION = frozenset(("", "none", "null", "n/a", "no action", "none needed"))

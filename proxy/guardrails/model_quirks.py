@@ -41,7 +41,8 @@ class Quirks:
     described in the prompt, empty where the chat template does it. `aliases` lead from names that
     the model writes to the tools it may mean by them. With `resets_state` the backend must not
     continue from a cached prompt that was altered. With `offers_respond` a `convention` also
-    describes the synthetic tool for answers where the `text_policy` is AUTO.
+    describes the synthetic tool for answers where the `text_policy` is AUTO. A prompt that
+    `opens_thoughts` leaves their end to the reply.
     """
 
     syntaxes: tuple[str, ...] = ()
@@ -53,6 +54,7 @@ class Quirks:
     resets_state: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
     offers_respond: bool = True
+    opens_thoughts: bool = False
 
 
 GENERIC = Quirks()

@@ -8,11 +8,13 @@ from collections.abc import Collection, Sequence
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import NamedTool, Tool, ToolCall
+from proxy.facts import cut
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
 
 _MOST_NAMES = 20
 _MOST_QUOTED = 400  # characters of what a client has seen
+_MOST_ERROR = 200  # characters of what a tool said
 _DONE = "DONE"
 _ANSWER = (
     "Do not call another tool: answer now, with a summary of what is known and what is missing."
@@ -94,6 +96,21 @@ def correct_broken_call(written: str, problem: str, offer: OfferedTools) -> tupl
 def demand_open_call(written: str) -> tuple[Message, ...]:
     """Answer a reply that leaves the call open that the client has seen the beginning of."""
     return _reply(written, "You had begun a call, and it is still to be completed.")
+
+
+def ask_what_is_left(written: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
+    """Ask behind an answer whether something is left to do; `tool` failed with the `error`."""
+    asked = (
+        "If something that was asked for is not done yet, do it now with a tool. "
+        f"Otherwise answer only {_DONE}."
+    )
+    if error:
+        told = json.dump_text(cut(error, _MOST_ERROR))
+        asked = (
+            f"The call of {_quote(tool)} failed with: {told}. If something else can be tried, call "
+            f"it. If not, or if nothing is left to do, answer only {_DONE}."
+        )
+    return _reply(written, asked)
 
 
 def describe_unknown_tool(name: str, offer: OfferedTools) -> str:

@@ -64,6 +64,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
     names the only tools of the client that may be called, where it says so. Unless it `repairs`,
     names and arguments count as they were written; unless it `rescues`, text is never a call.
+    Where the prompt `opens_thoughts`, a reply may begin within them.
     In a correction of a rejected call prose is no answer, unless it asks the user something.
     """
 
@@ -86,6 +87,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     rescues: bool = True
     denied: tuple[WrittenCall, ...] = ()
     is_correction: bool = False
+    opens_thoughts: bool = False
 
     @property
     def quotable(self) -> tuple[str, ...]:

@@ -21,10 +21,9 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import Tool, ToolUse, WrittenCall
-from proxy.facts import Dropped, Fact, Refused, Rescued
+from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Rescued
 from proxy.guardrails import names
-from proxy.guardrails.announcements.endings import is_question
-from proxy.guardrails.announcements.recognition import announces, shows_last
+from proxy.guardrails.announcements.recognition import announces, is_question, shows_last
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
@@ -126,7 +125,7 @@ class ReplyReader:
 
     def __init__(self, offer: OfferedTools) -> None:
         self._offer = offer
-        self._splitter = ReasoningSplitter()
+        self._splitter = ReasoningSplitter(offer.opens_thoughts)
         self._labels = LabelSplitter() if offer.has_labels else None
         self._syntaxes = offer.readable_syntaxes
         self._names = (*offer.callable_names, *offer.aliases)
@@ -152,6 +151,7 @@ class ReplyReader:
         self._is_broken = False
         self._markup_at: int | None = None  # the pieces of text before a call that is none
         self._goes_on = False
+        self._ends_thoughts = False
 
     def read(self, event: ReplyEvent) -> list[Heard]:
         """Take one event of the backend and return what the model was heard saying by it."""
@@ -193,9 +193,14 @@ class ReplyReader:
             self._search_reasoning()
         calls = tuple(self.calls)
         text = "".join(self._text)
-        if text and is_unseen and not self._has_responded:
-            thoughts, text = split_unopened(text)
-            heard += [self._reason(ReasoningDelta(thoughts))] if thoughts else []
+        is_ended = self._splitter.has_ended
+        if text and (is_unseen or self._ends_thoughts) and not self._has_responded:
+            thoughts, said = split_unopened(text)
+            is_ended |= bool(thoughts)
+            if is_unseen and thoughts:
+                text = said
+                heard.append(self._reason(ReasoningDelta(thoughts)))
+        self._facts += (EndedThoughts(),) if is_ended else ()
         return heard, ReadReply(
             text,
             calls,
@@ -374,7 +379,7 @@ class ReplyReader:
         if len(self._structured) == MOST_CALLS:
             self._facts += () if _TOO_MANY in self._facts else (_TOO_MANY,)
             return []
-        settled = self._settle()
+        settled = self._hear_split(self._splitter.settle()) + self._settle()
         message = MessageDecoder() if self._offer.is_respond(started.name) else None
         call = _StructuredCall(started, message, len(self.calls))
         self._structured[started.index] = call
@@ -402,6 +407,7 @@ class ReplyReader:
 
     def _end_thoughts(self, *, is_over: bool) -> None:
         """Set aside the calls found so far as thoughts; refuse them if these went on behind."""
+        self._ends_thoughts = True
         if is_over:
             self._is_broken, self._markup_at = False, None
         rescued = [fact for fact in self._facts if isinstance(fact, Rescued)]
@@ -432,6 +438,7 @@ class ReplyReader:
 
     def _reason(self, thought: ReasoningDelta) -> Heard:
         self._reasoning.append(thought.text)
+        self._splitter.is_opened = False  # the engine splits thoughts itself, or they are over
         return thought
 
     def _refuse(self, reason: Reason) -> None:

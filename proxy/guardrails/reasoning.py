@@ -13,7 +13,7 @@ from proxy.guardrails.rescue.values.cursor import Literals
 Spoken: TypeAlias = ReasoningDelta | TextDelta
 
 
-_SplitterPlace: TypeAlias = Literal["start", "within", "between", "header", "answering"]
+_SplitterPlace: TypeAlias = Literal["start", "opened", "within", "between", "header", "answering"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,29 @@ _MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL
 # A reply made of marks only is noise; it is searched no further.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
+# Of what may be thoughts so many characters are held: about 30,000 tokens.
+_MOST_HELD = 2**17
 # An end without a beginning: quoted, or amid the words of a line, it is only being talked about.
 _ENDS = tuple(dict.fromkeys(_THOUGHTS.values()))
 _END = f"(?:{'|'.join(map(re.escape, _ENDS))})"
 _STRAY_END = re.compile(
     rf"^[ \t]*{_END}|(?<![ \t`\"'“«(]){_END}(?![`\"'”»)])|{_END}[ \t]*$", re.MULTILINE
 )
+_ANY_END = re.compile(_END)
+_LONGEST_END = max(map(len, _ENDS))
+
+
+@dataclass(slots=True)
+class ThoughtHabit:
+    """Whether a model is expected to end thoughts that its prompt had opened.
+
+    One reply that does so teaches it; it is forgotten after three answers in a row without.
+    """
+
+    lasting: int = 0
+
+    def note(self, *, is_shown: bool) -> None:
+        self.lasting = 3 if is_shown else max(0, self.lasting - 1)
 
 
 @dataclass(slots=True)
@@ -100,8 +117,12 @@ class ReasoningSplitter:
     Only blocks at the very start count, and blocks right behind them. What could still be part of
     a mark, or white space that a mark would swallow, is held back until it is known; everything
     else leaves at once. A header that addresses a tool is left to the rescue, with all behind it.
+    Where the prompt may have opened thoughts (`is_opened`), all is held up to their end, that of
+    the reply or `_MOST_HELD` characters; then `has_ended` tells whether there were any.
     """
 
+    is_opened: bool = False
+    has_ended: bool = field(default=False, init=False)
     _place: _SplitterPlace = "start"
     _block: _MarkedBlock = _CHANNELS[_FINAL]
     _partial: str = ""
@@ -110,12 +131,21 @@ class ReasoningSplitter:
     _patience: int = _MOST_BLOCKS
     _said: set[type[Spoken]] = field(default_factory=set)
     _spoken: list[Spoken] = field(default_factory=list)
+    _held: int = 0
+    _tail: str = ""
 
     def feed(self, text: str) -> list[Spoken]:
         if self._place == "answering":
             return [TextDelta(text)] if text else []
         while text:
             text = self._read_on(text)
+        return self._report()
+
+    def settle(self) -> list[Spoken]:
+        """Decide about what may be thoughts: nothing follows that could be their end."""
+        self.is_opened = False
+        if self._place == "opened":
+            self._end_opened(is_over=True)  # a mark with anything behind it was judged before
         return self._report()
 
     def take_space(self) -> str:
@@ -125,20 +155,21 @@ class ReasoningSplitter:
 
     def finish(self) -> list[Spoken]:
         """Return what was held back; a block that was never closed goes on to its end."""
+        spoken = self.settle()
         held, self._partial = self._take_spaces() + self._partial, ""
         if self._place != "within":
             self._answer(held)
         else:
             is_start = self._block.kind is ReasoningDelta and self._is_block_blank
             self._say(held.lstrip() if is_start else held)
-        return self._report()
+        return spoken + self._report()
 
     def _read_on(self, text: str) -> str:
         """Read before the answer, and return what is left; white space before no mark is text."""
         if self._place == "header":
             return self._read_header(text)
-        if self._place == "within":
-            return self._read_block(text)
+        if self._place in ("opened", "within"):
+            return (self._read_opened if self._place == "opened" else self._read_block)(text)
         head = self._partial + text if self._partial else text.lstrip()
         if not self._partial and self._place == "start":
             self._spaces.append(text[: len(text) - len(head)])
@@ -181,6 +212,30 @@ class ReasoningSplitter:
         self._enter(None)
         return text[place if mark in _HEADER_STARTS else place + len(mark) :]
 
+    def _read_opened(self, text: str) -> str:
+        """Hold what may be thoughts; a mark is judged by what stands behind it."""
+        self._spaces.append(text)
+        self._held += len(text)
+        window = self._tail + text
+        mark = _ANY_END.search(window)
+        if is_marked := mark is not None and mark.end() < len(window):
+            window = window[mark.end() :]
+            self._patience -= 1
+        self._tail = window[-_LONGEST_END:]
+        is_over = self._held > _MOST_HELD or not self._patience
+        return self._end_opened(is_over=is_over) if is_marked or is_over else ""
+
+    def _end_opened(self, *, is_over: bool) -> str:
+        """End thoughts that the prompt had opened and return the rest; or find that it had none."""
+        held = "".join(self._spaces)
+        end = _find_end(held)
+        if end is not None and (is_over or end.end() < len(held)):
+            self.has_ended = True
+            self._emit(ReasoningDelta, held[: end.start()].strip())
+            self._enter(None)
+            return held[end.end() :]
+        return self._answer(self._take_spaces()) if is_over else ""
+
     def _enter(self, block: _MarkedBlock | None) -> None:
         """Begin a block, or end the one before; either swallows white space."""
         self._place = "within" if block else "between"
@@ -209,6 +264,9 @@ class ReasoningSplitter:
 
     def _answer(self, text: str) -> str:
         """Emit what stands outside of any block; from there on, everything does."""
+        if text and self.is_opened and self._place == "start":
+            self._place = "opened"
+            return text
         self._place = "answering" if text else self._place
         self._emit(TextDelta, text)
         return ""
@@ -223,16 +281,16 @@ class ReasoningSplitter:
         return spoken
 
 
-class RepeatsItselfError(Exception):
-    """The model goes on although it has begun to repeat itself: nothing more is heard."""
+class EnoughHeardError(Exception):
+    """Nothing more of a reply is heard, as when it begins to repeat itself: it is to be stopped."""
 
 
 class EndedSplitter(ReasoningSplitter):
     """Stands at the end of a reply of which no more is wanted."""
 
     def feed(self, text: str) -> list[Spoken]:
-        """Raise `RepeatsItselfError`: whoever listens is to stop the model."""
-        raise RepeatsItselfError
+        """Raise `EnoughHeardError`: whoever listens is to stop the model."""
+        raise EnoughHeardError
 
 
 def _channel(header: str) -> str:
@@ -253,9 +311,13 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 def split_unopened(text: str) -> tuple[str, str]:
     """Split a whole reply of which the prompt had opened the thoughts; none if nothing says so."""
-    end = _STRAY_END.search(text) if any(end in text for end in _ENDS) else None
-    thoughts, mark = (text[: end.start()], end[0].strip()) if end else ("", "")
-    begins = [opening for opening, closing in _THOUGHTS.items() if closing == mark]
-    if end is None or any(opening in thoughts for opening in begins):
-        return "", text
-    return thoughts.strip(), text[end.end() :].lstrip()
+    end = _find_end(text) if any(end in text for end in _ENDS) else None
+    return (text[: end.start()].strip(), text[end.end() :].lstrip()) if end else ("", text)
+
+
+def _find_end(text: str) -> re.Match[str] | None:
+    """Find the end of thoughts that do not begin in the text."""
+    if (end := _STRAY_END.search(text)) is None:
+        return None
+    begins = [opening for opening, closing in _THOUGHTS.items() if closing == end[0].strip()]
+    return None if any(opening in text[: end.start()] for opening in begins) else end

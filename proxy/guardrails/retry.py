@@ -19,17 +19,11 @@ from proxy.guardrails.verdict import Defect
 
 MOST_ATTEMPTS = 3
 
-_PROSE = (
-    Defect.PROSE,
-    Defect.EMPTY,
-    Defect.ANNOUNCED,
-    Defect.UNKNOWN_SYNTAX,
-    Defect.DOUBTFUL,
-)
+_PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 
 
 # The kinds of attempts.
-AttemptKind: TypeAlias = Literal["as_asked", "raw", "nudged", "constrained", "answer"]
+AttemptKind: TypeAlias = Literal["as_asked", "raw", "nudged", "constrained", "answer", "close_out"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,19 @@ from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
 from proxy.guardrails import nudges, transcript
+from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.formats.json_contract import JsonContractConvention, json_contract
 from proxy.guardrails.formats.react import REACT_CONTRACT, ReActConvention
-from proxy.guardrails.history_repair.history import heal_messages, heal_tools
+from proxy.guardrails.history_repair.history import heal_messages, heal_tools, replay_thoughts
 from proxy.guardrails.model_quirks import GENERIC, Quirks
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
-from proxy.guardrails.replay import replay_thoughts
+from proxy.guardrails.reasoning import ThoughtHabit
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS, AttemptKind
 from proxy.guardrails.review import NewId
-from proxy.guardrails.tool_prompts.conventions import find_convention
+from proxy.guardrails.tool_prompts.history import find_convention
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
@@ -46,7 +47,9 @@ class Policy(msgspec.Struct, frozen=True):
     a row that failed it is told so. `workflow` are the operator's rules of order for the model.
     With `streams_calls` a client that streams sees calls while they are written, and with
     `shows_pieces` pieces are shown as they came also where nobody streams. What the guardrails do
-    `without` is left out in order to measure what it is worth.
+    `without` is left out in order to measure what it is worth. `close_out` says which ends in text
+    are asked about, at most `close_out_tries` times each. What replies show of the model's `habit`
+    is noted there.
     """
 
     quirks: Quirks = GENERIC
@@ -62,6 +65,9 @@ class Policy(msgspec.Struct, frozen=True):
     without: frozenset[Part] = frozenset()
     shows_pieces: bool = False
     explains: bool = True
+    close_out: CloseOut = CloseOut.OFF
+    close_out_tries: int = 1
+    habit: ThoughtHabit = msgspec.field(default_factory=ThoughtHabit)
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
@@ -158,6 +164,9 @@ def begin(
         attempts=policy.attempts,
         is_strict=policy.is_strict and is_touched,
         explains=policy.explains,
+        close_out=policy.close_out if is_touched else CloseOut.OFF,
+        close_out_tries=policy.close_out_tries,
+        habit=policy.habit,
     )
     return Turn(prepared, new_id, may_retry)
 
@@ -205,6 +214,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         request.allowed_tools,
         "repair" not in policy.without,
         "rescue" not in policy.without,
+        opens_thoughts=policy.quirks.opens_thoughts,
     )
     is_none = request.tool_choice is ToolUse.NONE
     return _without_tools(offer, policy.quirks) if is_none else offer

@@ -8,9 +8,11 @@ from proxy.conversation.messages import Messages
 from proxy.conversation.requests import Question, RefusalCount, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.facts import Fact
+from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.history_repair.history import fit_roles
 from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.reasoning import ThoughtHabit
 from proxy.guardrails.retry import MOST_ATTEMPTS, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
@@ -32,7 +34,6 @@ class PromptFormat(msgspec.Struct, frozen=True):
 
     @property
     def offered(self) -> tuple[Tool, ...]:
-        """All tools that the model is told of, the synthetic one last."""
         return self.tools if self.respond is None else (*self.tools, self.respond)
 
     def question(
@@ -65,7 +66,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     for the record. Questions leave out the fields that `omits` names. With `streams_calls` the
     client sees calls while they are written, and with `shows_pieces` pieces as they came. Attempts
     of the kinds `left_out` are not made, and no more than `attempts`. What becomes of a ladder that
-    ends is as `Policy` says.
+    ends, and of an end in text, is as `Policy` says.
     """
 
     request: Request
@@ -84,6 +85,9 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     attempts: int = MOST_ATTEMPTS
     is_strict: bool = False
     explains: bool = True
+    close_out: CloseOut = CloseOut.OFF
+    close_out_tries: int = 1
+    habit: ThoughtHabit = msgspec.field(default_factory=ThoughtHabit)
 
     def question(
         self,
@@ -105,4 +109,5 @@ class PreparedTurn(msgspec.Struct, frozen=True):
             calls_singly=not self.quirks.calls_in_parallel,
             checks_answer=is_answer,
             refusals=self.refusals,
+            may_fail=attempt.kind == "close_out",
         )

@@ -19,6 +19,7 @@ from proxy.conversation.tools import Tool
 from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, RespondText
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
@@ -144,6 +145,31 @@ class ContinuationGate(ReplyGate):
         if old and new.startswith(old):
             return new[len(old) :]
         return _PARAGRAPH + new if old else new
+
+
+_MOST_SAID, _MOST_THOUGHTS = 8, 256  # tokens
+_LETTERS = 4  # of a token, where several may have arrived together
+
+
+@dataclass(eq=False)
+class UnseenGate(ReplyGate):
+    """Shows nothing of a reply that only counts if it is a call, and ends one that is none."""
+
+    _said: list[str] = field(default_factory=list, init=False)
+    _thoughts: list[str] = field(default_factory=list, init=False)
+
+    def show(self, heard: Heard) -> list[ReplyEvent]:
+        is_thought = isinstance(heard, ReasoningDelta)
+        pieces = self._thoughts if is_thought else self._said
+        if not isinstance(heard, BrokenCall):
+            pieces.append(heard.text)
+        most = _MOST_THOUGHTS if is_thought else _MOST_SAID
+        if len(pieces) > most or sum(map(len, pieces)) > most * _LETTERS:
+            raise EnoughHeardError
+        return []
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        return []
 
 
 def is_content(event: ReplyEvent) -> bool:

@@ -12,6 +12,9 @@ returns the events that the client gets for it. The caller owns sockets, clocks 
     COMMITTED   the client has seen some of the answer; it can only be completed
     DONE        the client has got everything, the finish reason last
 
+Behind an answer in text it may ask once more whether something is left (`guardrails.close_out`):
+the client has seen all of the answer but its end, which waits for the calls that come of it.
+
 What may happen in which state is the table `_MOVES`; `_move` is the only place that changes the
 state, and a move that is not in the table is a bug and not an event. What was shown commits the
 turn (`inference.sent_answer`): a later attempt is heard to its end before the client sees anything
@@ -44,11 +47,25 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question
-from proxy.conversation.tools import WrittenCall
+from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
-from proxy.guardrails.nudges import demand_open_call, insist_on_json, keep_calls
+from proxy.guardrails.close_out import (
+    LEAST_TOKENS,
+    Cause,
+    CloseOut,
+    find_cause,
+    moves_prompt,
+    pick_new_calls,
+)
+from proxy.guardrails.nudges import (
+    ask_what_is_left,
+    demand_open_call,
+    insist_on_json,
+    is_done,
+    keep_calls,
+)
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.retry import FIRST, Failure, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Attempt, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import pin_members
 from proxy.guardrails.schemas.schema import call_schema
@@ -83,6 +100,20 @@ def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Can
     return best
 
 
+class Check(msgspec.Struct, frozen=True):
+    """The question whether anything is left to do behind an `answer` that the client has seen.
+
+    The reply, judged against the `offer`, may have `most_tokens`; None leaves that to the engine.
+    The question may be put `tries` times.
+    """
+
+    cause: Cause
+    answer: Candidate
+    offer: OfferedTools
+    most_tokens: int | None
+    tries: int
+
+
 _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
@@ -94,6 +125,14 @@ def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageRepor
     for name in _COUNTED:
         sums[name] = sum(_count(one.usage, name) or 0 for one in spent)
     return replace(usage, usage={**usage.usage, "temper": sums})
+
+
+def add_completion(usage: UsageReported, more: UsageReported) -> UsageReported:
+    """Return a usage with the tokens that a later reply has added to the answer."""
+    added = _count(more.usage, "completion_tokens") or 0
+    grown = ((name, _count(usage.usage, name)) for name in _COUNTED[1:])
+    sums: JsonObject = {name: value + added for name, value in grown if value is not None}
+    return replace(usage, usage={**usage.usage, **sums})
 
 
 def _count(usage: JsonObject, name: str) -> int | None:
@@ -161,6 +200,7 @@ class Turn:
         self._best: Candidate | None = None
         self._sent = SentAnswer()
         self._shown_by: reply_reader.TurnReader | None = None
+        self._check: Check | None = None
         self._listening = self._listen()
 
     @property
@@ -178,7 +218,7 @@ class Turn:
         self.facts += (facts.Asked(self._attempt.kind),)
         self._move(TurnState.LISTENING if self._shown_by is None else TurnState.COMMITTED)
         is_constrained = self._attempt.kind == "constrained"
-        most = None
+        most = self._check.most_tokens if self._check is not None else None
         first_reply = _count(self.spent[0].usage, "completion_tokens") if self.spent else None
         if is_constrained and first_reply:  # without a call it would have no end
             most = max(_LEAST_TOKENS, 2 * first_reply)
@@ -203,6 +243,8 @@ class Turn:
                 return ()
             case ReplyFinished(reason):
                 return self._judge(reason)
+            case _ if self._check is not None:
+                return self._end_check(self._check, "failed")
             case _:
                 return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
 
@@ -227,6 +269,8 @@ class Turn:
         Returns the best answer that earlier attempts allow; nothing if there is none, or if the
         client has already seen a part of the reply that broke off.
         """
+        if self._check is not None:
+            return self._end_check(self._check, "failed")
         fallback = self._best
         if fallback is None or self._shown_by is self._listening or self._sent.open_call:
             return ()
@@ -235,6 +279,8 @@ class Turn:
 
     def cut_off(self) -> Sequence[ReplyEvent]:
         """End the turn amid a reply that does not end; nothing if that has nothing to give."""
+        if self._check is not None:
+            return self._end_check(self._check, "failed")
         if self.state not in (TurnState.LISTENING, TurnState.COMMITTED):
             return ()
         events, verdict = self._listening.finish(CUT_OFF)
@@ -314,14 +360,21 @@ class Turn:
         return events
 
     def _judge(self, reason: str) -> Sequence[ReplyEvent]:
+        if self._check is not None:
+            return self._judge_check(self._check, reason)
         events, verdict = self._listening.finish(reason)
         shown = self._show(events)
+        is_ended = facts.EndedThoughts() in verdict.facts
+        if is_ended or (isinstance(verdict, Accepted) and verdict.text and reason in _WHOLE):
+            self._prepared.habit.note(is_shown=is_ended)
         if isinstance(verdict, Accepted) and not self._sent.admits(verdict.calls):
             verdict = self._judge_open(verdict)
         match verdict:
             case Accepted():
                 self.facts += verdict.facts
                 answer = Candidate(verdict, self._listening, self._usage)
+                if (check := self._plan_check(answer)) is not None:
+                    return [*shown, *self._begin_check(check)]
                 return [*shown, *self._complete(self._prefer_confirmed(answer))]
             case Rejected():
                 return [*shown, *self._reject(verdict)]
@@ -418,12 +471,80 @@ class Turn:
         found = next((one for one in reversed(self._failures) if one.objection), self._failures[-1])
         return facts.explain_end(len(self._failures), found.defect.value, found.objection)
 
+    def _plan_check(self, best: Candidate) -> Check | None:
+        """Return what to ask behind an answer, None where it is the end."""
+        answer, prepared, offer = best.answer, self._prepared, self._prepared.offer
+        is_text = bool(answer.text.strip()) and not (answer.calls or self._sent.has_calls)
+        if offer is None or not is_text or answer.reason != "stop" or not self._has_attempts:
+            return None
+        left = prepared.request.max_tokens
+        if left is not None:
+            usage = {} if best.usage is None else best.usage.usage
+            left -= _count(usage, "completion_tokens") or len(answer.text)
+        cause = find_cause(prepared.close_out, prepared.request.messages, offer)
+        is_short = left is not None and left < LEAST_TOKENS
+        if cause is None or is_short or moves_prompt(prepared.messages, prepared.quirks.replay):
+            return None
+        if not self._may_retry():
+            self.facts += (facts.Withheld(), facts.ClosedOut(cause.name, "withheld"))
+            return None
+        tries = prepared.close_out_tries if prepared.close_out is CloseOut.ALWAYS else 1
+        return Check(cause, best, offer, left, tries)
+
+    @property
+    def _has_attempts(self) -> bool:
+        return facts.attempts(self.facts) < self._prepared.attempts
+
+    def _begin_check(self, check: Check) -> Sequence[ReplyEvent]:
+        """Show all of the answer but its end, and ask whether something is left."""
+        best, cause = check.answer, check.cause
+        shown = self._show(self._show_rest(best))
+        self._put_check(check, ask_what_is_left(best.answer.text, cause.tool, cause.error))
+        return shown
+
+    def _put_check(self, check: Check, nudge: Messages) -> None:
+        self._check = check
+        self._nudges += nudge
+        self._attempt = Attempt("close_out", self._attempt.parsing)
+        gate = text_gate.UnseenGate(self._sent)
+        self._listening = reply_reader.GuardedReader(check.offer, gate, self._new_id, self._sent)
+        self._move(TurnState.ASKING)
+
+    def _judge_check(self, check: Check, reason: str) -> Sequence[ReplyEvent]:
+        _, verdict = self._listening.finish(reason)
+        answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
+        if calls := pick_new_calls(answer.calls, check.offer, self._new_id):
+            self.facts += answer.facts
+            return self._end_check(check, "called", calls)
+        is_confirmed = is_done(answer.text)
+        if is_confirmed and check.tries > 1 and self._has_attempts:
+            self._put_check(replace(check, tries=1), ask_what_is_left(answer.text))
+            return ()
+        return self._end_check(check, "done" if is_confirmed else "nothing")
+
+    def _end_check(
+        self, check: Check, outcome: str, calls: Sequence[ToolCall] = ()
+    ) -> Sequence[ReplyEvent]:
+        """End the turn with the answer that the client has seen, and the calls that it has not."""
+        self._check = None
+        self._move(TurnState.DONE)
+        self.facts += (facts.ClosedOut(check.cause.name, outcome),)
+        usage = check.answer.usage
+        if calls and usage is not None and self._usage is not None:
+            usage = add_completion(usage, self._usage)
+        added = self._sent.complete_calls(calls)
+        return [*added, *self._last_events(usage, check.answer.answer.reason)]
+
     def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""
-        is_own = self._shown_by in (None, best.listening)
         self._move(TurnState.DONE)
-        rest = best.listening.complete(best.answer, is_own=is_own)
-        usage = [annotate(best.usage, self.spent)] if best.usage is not None else []
+        return [*self._show_rest(best), *self._last_events(best.usage, best.answer.reason)]
+
+    def _show_rest(self, best: Candidate) -> list[ReplyEvent]:
+        is_own = self._shown_by in (None, best.listening)
+        return best.listening.complete(best.answer, is_own=is_own)
+
+    def _last_events(self, usage: UsageReported | None, reason: str) -> Sequence[ReplyEvent]:
+        told = [annotate(usage, self.spent)] if usage is not None else []
         has_calls = bool(self._sent.calls) and not self._sent.open_call
-        reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
-        return [*rest, *usage, ReplyFinished(reason)]
+        return [*told, ReplyFinished("tool_calls" if has_calls and reason in _WHOLE else reason)]

@@ -2,7 +2,7 @@
 
 `fleet` runs all of them. `server` is one: a task of its own connects to it (`connecting`), takes
 its `definitions` and starts over when it is gone; `specification` says what it is, and what became
-of a call. `offer` decides which tools a request gets, `execution` runs what it calls, and
+of a call. `execution` decides which tools a request gets and runs what it calls, and
 `confirmations` are calls that wait for a person's yes before.
 
 `connecting`, `server` and `fleet` import the SDK of MCP, which takes longer than the rest of

@@ -53,26 +53,6 @@ UNREACHABLE = "Error: the tool server cannot be reached; the call was not made"
 WITHDRAWN = "Error: this tool is no longer offered; the call was not made"
 
 
-class Called(msgspec.Struct, frozen=True):
-    """One call that is over, for records and traces; its arguments and result stay out of it.
-
-    `begun` is a moment of the monotonic clock and `seconds` how long it took, after it had `waited`
-    for a person. `error` is a word or a code for what went wrong.
-    """
-
-    server: str
-    own_name: str
-    call_id: str
-    name: str
-    status: Status
-    begun: float = 0.0
-    seconds: float = 0.0
-    error: str | None = None
-    transport: str = ""
-    protocol: str = ""
-    waited: float = 0.0
-
-
 class Ended(msgspec.Struct, frozen=True):
     """How a call ended: the text for the model, the status, and a word for a failure."""
 

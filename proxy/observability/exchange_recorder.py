@@ -20,6 +20,7 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
+from proxy.guardrails.model_quirks import Quirks
 from proxy.inference.preparation import Policy, RequestPlan
 from proxy.observability.live_request import word_for
 from proxy.observability.record import RequestRecord
@@ -106,9 +107,14 @@ class ExchangeRecorder:
             id=record.id,
             at=record.begun_at,
             dialect=record.dialect,
-            model=_model(known),
+            model=_model(known, plan.policy.quirks),
             policy=_policy(plan.policy),
             request=_request(plan.request),
+            failed={
+                place: one.failed
+                for place, one in enumerate(plan.request.messages)
+                if one.failed is not None
+            },
             generations=tuple(
                 tuple([*head, "".join(texts)] for head, texts in each) for each in self._generations
             ),
@@ -187,15 +193,21 @@ class _RecordedBackend(BackendWrapper):
         self, question: Question, headers: Headers, sink: replies.EventSink | None = None
     ) -> ReplyEvents:
         self._recorder.begin()
+        has_ended = False
         try:
             # without the sink: a recording has to see all of the reply
             async with aclosing(self._backend.ask(question, headers)) as batches:
                 async for batch in batches:
                     for piece in filter(None, map(piece_of, batch)):
                         self._recorder.note(piece)
+                        has_ended = piece[0] in ENDINGS
                     yield batch
         except (BackendFailed, InvalidRequest) as error:
             self._recorder.note([FAILED, word_for(error)])
+            raise
+        except GeneratorExit:  # nobody wants to hear more of it
+            if not has_ended:
+                self._recorder.note(["finished", "stop"])
             raise
 
 
@@ -231,13 +243,14 @@ def _request(request: Request) -> JsonObject:
     return written
 
 
-def _model(known: KnownModel) -> RecordedModel:
+def _model(known: KnownModel, quirks: Quirks) -> RecordedModel:
     profile = known.overrides.profile
     return RecordedModel(
         **asdict(known.evidence),
         profile=profile.name if profile is not None else None,
         convention=known.overrides.convention,
         replay=known.overrides.replay,
+        opens_thoughts=quirks.opens_thoughts,
     )
 
 

@@ -19,9 +19,9 @@ from typing import Literal, NamedTuple, TextIO, TypeAlias
 
 import msgspec
 
-from proxy.facts import ReplyOutcome, context, cut, repairs, tools
+from proxy.facts import WORDS, ReplyOutcome, context, cut, repairs, tools
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
-from proxy.observability.sentences import DEPARTURES, OUTCOMES, escape, summarize
+from proxy.observability.sentences import escape, summarize
 
 LONGEST_VALUE = 256
 
@@ -141,12 +141,12 @@ def _outcome_part(record: RequestRecord) -> _StyledText:
         return _StyledText(f"error {record.status}", _RED)
     if record.outcome is None or record.outcome is ReplyOutcome.CLEAN:
         return _StyledText("ok", _GREEN)
-    return _StyledText(OUTCOMES[record.outcome.value][0], _COLOURS[record.outcome])
+    return _StyledText(WORDS.outcomes[record.outcome.value][0], _COLOURS[record.outcome])
 
 
 def _failure_text(record: RequestRecord) -> str:
     if record.left is not None:
-        return f"the client left {DEPARTURES[record.left]}"
+        return f"the client left {WORDS.departures[record.left]}"
     return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
 
 

@@ -260,8 +260,8 @@ class Metrics:
             if fact.is_new:
                 self._series.add(table.COMPACTIONS, (model, str(fact.tier)), 1)
         elif (counted := _COUNTED.get(type(fact))) is not None:
-            metric, field = counted
-            labels = (model, str(getattr(fact, field))) if field else (model,)
+            metric, fields = counted
+            labels = (model, *[str(getattr(fact, field)) for field in fields.split()])
             self._series.add(metric, labels, 1)
 
     def _count_tools(self, record: RequestRecord, model: str) -> None:
@@ -302,10 +302,11 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     return "accepted" if record.outcome is not None else "cancelled"
 
 
-# the metric of each fact that is counted, and the field of its label
+# the metric of each fact that is counted, and the fields of its labels
 _COUNTED: Mapping[type[Fact], tuple[Metric, str]] = {
     facts.BrokeOff: (table.BROKEN_OFF, ""),
     facts.Withheld: (table.WITHHELD, ""),
+    facts.ClosedOut: (table.CHECKS, "cause result"),
     facts.Rescued: (table.RESCUES, "syntax"),
     facts.Refused: (table.REFUSALS, "reason"),
     facts.RejectedReply: (table.REJECTIONS, "defect"),

@@ -12,14 +12,16 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidConfiguration
+from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.transcript import MOST_FAILURES
@@ -120,7 +122,7 @@ logger = logging.getLogger(__name__)
 SETTING = "recording.path"
 
 # a piece of a generation, e.g. ["text", "Hello"]; `api.taping` says which there are
-Piece: TypeAlias = list[str | int | None]
+Piece: TypeAlias = Annotated[list[str | int | None], msgspec.Meta(min_length=1)]
 
 
 class RecordedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,6 +135,7 @@ class RecordedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     profile: str | None = None
     convention: str | None = None
     replay: Replay | None = None
+    opens_thoughts: bool = False
 
 
 class RecordedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,6 +151,8 @@ class RecordedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     streams_calls: bool = True
     most_failures: int = MOST_FAILURES
     explains: bool = False
+    close_out: CloseOut = CloseOut.OFF
+    close_out_tries: int = 1
 
 
 class RecordedCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -206,7 +211,8 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One request from its arrival to its answer; whatever its dialect, `request` is in chat's.
 
-    Version 1 has no `run`.
+    Version 1 has no `run`. `failed` tells of marked results whether their tool failed, by their
+    places among the messages.
     """
 
     version: Literal[1, 2] = 2
@@ -216,6 +222,7 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     model: RecordedModel
     policy: RecordedPolicy
     request: Mapping[str, object]
+    failed: Mapping[int, bool] = msgspec.field(default_factory=dict)
     generations: tuple[tuple[Piece, ...], ...]
     run: RecordedRun | None = None
     answer: RecordedAnswer
@@ -285,7 +292,12 @@ def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
     """Read a recording line by line; raises `InvalidConfiguration` that names a wrong line."""
     try:
         with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(
+                iter(lambda: lines.readline(bounds.RECORDED_BYTES + 1), b""), 1
+            ):
+                if len(line) > bounds.RECORDED_BYTES:
+                    problem = f"line {number} has more than {bounds.RECORDED_BYTES} bytes"
+                    raise InvalidConfiguration(str(path), problem)
                 if line.strip():
                     yield _exchange(path, number, line)
     except OSError as error:
@@ -295,7 +307,7 @@ def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
 def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange:
     try:
         return msgspec.json.decode(line, type=RecordedExchange)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         found, _, where = str(error).partition(" - at `$.")
         place = where.rstrip("`") or "the line"
         problem = f"line {number} is not of a recording: {place}: {found}"

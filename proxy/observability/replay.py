@@ -7,7 +7,7 @@ generations is not recorded, but made again.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import count, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,6 +24,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import Fact, ToolRan, last_defect, outcome, repairs, tries
 from proxy.guardrails.model_quirks import Quirks
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.observability import recording
@@ -61,6 +62,12 @@ class ReplayedTurns:
         Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
         """
         request = decode_request(msgspec.json.encode(self._exchange.request))
+        failed = self._exchange.failed
+        marked = (
+            structs.replace(one, failed=failed.get(place, one.failed))
+            for place, one in enumerate(request.messages)
+        )
+        request = structs.replace(request, messages=tuple(marked) if failed else request.messages)
         run = self._exchange.run
         try:
             if run is None:
@@ -80,7 +87,7 @@ class ReplayedTurns:
 
     @property
     def unfinished(self) -> str:
-        state, run = self._turns[-1].state, self._run
+        state, run = self._turns[-1].state if self._turns else TurnState.ASKING, self._run
         is_over = run.stop is not None if run is not None else state is TurnState.DONE
         if is_over or self._unfinished:
             return self._unfinished
@@ -158,14 +165,21 @@ class ReplayedTurns:
             if question is None:
                 return
             self.asked.append(question)
-            for piece in before:
-                yield turn.receive(event_of(piece))
-            if last[0] != FAILED:
-                yield turn.receive(event_of(last))
-            elif events := turn.abandon():
+            is_failed = last[0] == FAILED
+            yield from _hear(turn, before if is_failed else pieces)
+            if is_failed:
+                if not (events := turn.abandon()):
+                    return
                 yield events
-            else:
-                return
+
+
+def _hear(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]:
+    for piece in pieces:
+        try:
+            yield turn.receive(event_of(piece))
+        except EnoughHeardError:
+            yield turn.receive(ReplyFinished("stop"))
+            return
 
 
 def lost_generations(exchange: RecordedExchange) -> int:
@@ -189,7 +203,8 @@ def _quirks(recorded: recording.RecordedModel, profiles: Sequence[Profile]) -> Q
     chosen = next((one for one in (*profiles, GENERIC) if one.name == recorded.profile), None)
     known = Evidence(**{one.name: getattr(recorded, one.name) for one in fields(Evidence)})
     overrides = Overrides(chosen, recorded.convention, recorded.replay)
-    return introduce("", known, profiles, overrides).quirks
+    quirks = introduce("", known, profiles, overrides).quirks
+    return replace(quirks, opens_thoughts=recorded.opens_thoughts)
 
 
 def _policy(recorded: recording.RecordedPolicy, quirks: Quirks) -> Policy:
@@ -230,8 +245,8 @@ def replay_file(path: Path, folder: Path | None) -> list[Replayed]:
     try:
         with closing(read_recording(path)) as exchanges:
             return [replay(exchange, profiles) for exchange in exchanges]
-    except ValueError as error:
-        raise InvalidConfiguration(str(path), str(error)) from error
+    except (ValueError, LookupError) as error:
+        raise InvalidConfiguration(str(path), f"makes no sense: {error}") from error
 
 
 def document(replayed: Sequence[Replayed]) -> JsonObject:

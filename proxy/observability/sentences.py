@@ -1,12 +1,11 @@
 """What happened to a request in words, for people: at length for a page, in a few for a line.
 
-Facts bring their own words (`proxy.facts`); the other words of closed lists have theirs here. Log
-lines, `temper top` and the page show the same ones. What clients and models wrote is made visible:
-it can neither forge a line nor steer a terminal.
+Log lines, `temper top` and the page show the same words, those of `proxy.facts`. What clients and
+models wrote is made visible: it can neither forge a line nor steer a terminal.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from json.encoder import encode_basestring_ascii
 
 import msgspec
@@ -14,67 +13,18 @@ import msgspec
 from proxy import facts
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
-from proxy.facts import Fact
+from proxy.facts import WORDS, Fact
 
 _MOST = 40  # sentences about one request
-
-# how an attempt was made
-ATTEMPTS: Mapping[str, str] = {
-    "as_asked": "Asked as the client did.",
-    "raw": "Asked again, past the backend's own parser.",
-    "nudged": "Asked again, with a hint of what was wrong.",
-    "constrained": "Asked again, held to valid calls by a grammar.",
-    "answer": "Asked again, held to the form of the answer by a grammar.",
-}
-# what kept an attempt from giving a reply
-ERRORS: Mapping[str, str] = {
-    "unavailable": "The backend could not be reached.",
-    "timed_out": "The backend took too long.",
-    "refused": "The backend refused the request.",
-    "nonsense": "The backend broke its own protocol.",
-    "context_overflow": "The prompt was longer than the window.",
-    "invalid_request": "The request could not be put to the backend.",
-    "loading": "The backend was still loading its model.",
-    "failed": "The attempt failed.",
-}
-# how a request ended, and what that means
-OUTCOMES: Mapping[str, tuple[str, str]] = {
-    "clean": ("clean", "Nothing had to be done."),
-    "repaired": ("repaired", "Repaired without asking the model again."),
-    "retried": ("retried", "The model was asked again, and then it was right."),
-    "exhausted": ("gave up", "No attempt was good; the client got what could be used."),
-    "failed": ("failed", "The client got an error."),
-    "left": ("client left", "The client left before the end, or was cancelled."),
-}
-# what a request is doing, by the words of `Stage`
-STAGES: Mapping[str, str] = {
-    "receiving": "receiving the request",
-    "loading": "waiting for the model to load",
-    "queued": "waiting for a slot",
-    "reading": "reading the prompt",
-    "asked_again": "asked again",
-    "running_tool": "running a tool",
-    "waiting_for_person": "waits for a person",
-    "streaming": "streaming",
-    "over": "over",
-}
-# when a client left, by the words of `Phase`
-DEPARTURES: Mapping[str, str] = {
-    "receiving": "while it was sending the request",
-    "queued": "while it waited for a slot",
-    "before_first_token": "before the first token",
-    "between_attempts": "while the model was asked again",
-    "streaming": "while the answer was streaming",
-}
 
 
 def page_words() -> str:
     """Return the words that the page takes from here, as a module of JavaScript."""
     tables: dict[str, JsonValue] = {
-        "OUTCOMES": {word: label for word, (label, _) in OUTCOMES.items()},
-        "OUTCOMES_EXPLAINED": {word: meaning for word, (_, meaning) in OUTCOMES.items()},
-        "PHASES": {**STAGES},
-        "LEFT": {**DEPARTURES},
+        "OUTCOMES": {word: label for word, (label, _) in WORDS.outcomes.items()},
+        "OUTCOMES_EXPLAINED": {word: meaning for word, (_, meaning) in WORDS.outcomes.items()},
+        "PHASES": {**WORDS.stages},
+        "LEFT": {**WORDS.departures},
     }
     return "".join(f"export const {name} = {json.dump_text(t)};\n" for name, t in tables.items())
 
@@ -101,13 +51,13 @@ def summarize(happened: Iterable[Fact]) -> str:
 
 
 def attempt_sentence(kind: str) -> str:
-    return ATTEMPTS.get(kind, f"Asked in another way ({cut(kind)}).")
+    return WORDS.attempts.get(kind, f"Asked in another way ({cut(kind)}).")
 
 
 def problem_sentence(defect: str | None, error: str | None) -> str:
     """Return what was wrong with an attempt, "" if nothing was."""
     if error is not None:
-        return ERRORS.get(error, ERRORS["failed"])
+        return WORDS.errors.get(error, WORDS.errors["failed"])
     return sentences([facts.RejectedReply(defect)])[0] if defect is not None else ""
 
 

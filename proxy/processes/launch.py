@@ -161,12 +161,14 @@ def check_model_file(model: Path) -> None:
 def model_file_problem(model: Path) -> str:
     """Return why `model` cannot be a model, "" if it can."""
     try:
+        if model.is_dir():
+            return "is a folder: name the .gguf file in it"
+        if model.exists() and not model.is_file():  # which may never end, or never begin
+            return "is no file: name a .gguf file"
         with model.open("rb") as file:
             magic = file.read(4)
     except FileNotFoundError:
         return "does not exist: check the path"
-    except IsADirectoryError:
-        return "is a folder: name the .gguf file in it"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     is_model = magic == b"GGUF"

@@ -2,16 +2,20 @@
 
 The server listens on loopback, on a port that the system chooses and the server tells, and wants
 a random key that only our child has been given: whoever insists on that key is our child. A server
-can also be had to download a model into its cache; it ends before it serves.
+can also be had to download a model into its cache; it ends before it serves. Why one did not start
+or ended is a sentence with a remedy; `failures.toml` has what llama.cpp writes in each case.
 """
 
 import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncGenerator, Coroutine
+import signal
+import tomllib
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from importlib.resources import files
 from pathlib import Path
 
 import httpx
@@ -20,7 +24,6 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.errors import LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes import launch
-from proxy.processes.failures import explain_failure
 from proxy.processes.process import LineListener, Process, RunningServer
 from proxy.processes.start_progress import StageListener, StartLog, StartProgress
 
@@ -185,3 +188,47 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
     if not complete.is_set():
         raise explain_failure(launch.NAME, process.tail)
     return Path(log.path)
+
+
+# what a start has complained of has been overcome when the server became ready
+_AT_THE_END = 20
+_COMPLAINTS = ("assert", "error", "terminate called", "fatal")
+
+
+def explain_failure(program: str, log_lines: tuple[str, ...]) -> LaunchFailed:
+    """Say why the server that wrote `log_lines` ended before it was ready."""
+    meaning, problem = _find_meaning(log_lines), "ended before it was ready without a word"
+    if log_lines:
+        problem = f"ended before it was ready; its last words: {_last_words(log_lines)}"
+    return LaunchFailed(program, meaning or problem, log_lines, is_lasting=meaning is not None)
+
+
+def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
+    """Say without its subject how a ready server ended; `exit_code` is negative for a signal."""
+    if (meaning := _find_meaning(log_lines[-_AT_THE_END:])) is not None:
+        return meaning
+    if exit_code == -signal.SIGKILL:
+        return "was killed (SIGKILL), by somebody or because the machine ran out of memory"
+    signals = {-one.value: one.name for one in signal.Signals}
+    unnamed = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
+    said = f"; its last words: {_last_words(log_lines)}" if log_lines else ""
+    return f"crashed ({signals.get(exit_code, unnamed)}){said}"
+
+
+def _find_meaning(log_lines: Sequence[str]) -> str | None:
+    text = (files("proxy.processes") / "failures.toml").read_text(encoding="utf-8")
+    for needle, meaning in tomllib.loads(text).items():
+        for line in log_lines:
+            _, found, said = line.lower().partition(needle.lower())
+            if found:
+                words = line[len(line) - len(said) :].strip(" :")
+                return str(meaning).replace("{said}", words)
+    return None
+
+
+def _last_words(log_lines: Sequence[str]) -> str:
+    """Find the violation: behind it a crashing program often lists where it was."""
+    for line in reversed(log_lines[-_AT_THE_END:]):
+        if any(word in line.lower() for word in _COMPLAINTS):
+            return line
+    return log_lines[-1]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from proxy import bounds
 from proxy.hardware.shape import ModelShape, shape_of
 
 Number: TypeAlias = bool | int | float
@@ -36,12 +37,14 @@ _KIND = struct.Struct("<I")
 _STRING, _LIST = 8, 9
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _MOST_READ = 4096  # more than any model has layers
-_MOST_SKIPPED = 1 << 24  # a broken count would keep us for hours
 
 
 def read_header(path: Path) -> dict[str, Value]:
     """Return the metadata by name; raises one of `UNREADABLE`."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    if not path.is_file():  # a pipe may never begin
+        raise ValueError("not a file")
+    size = min(path.stat().st_size, bounds.HEADER_BYTES)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
         return _FieldReader(data).header()
 
 
@@ -56,6 +59,8 @@ class _FieldReader:
         magic, version, _tensors, count = _START.unpack_from(self._data)
         if magic != _MAGIC or version not in _VERSIONS:
             raise ValueError("not a GGUF file of a known version")
+        if count > bounds.HEADER_FIELDS:
+            raise ValueError("more fields than a model has")
         self._at = _START.size
         return {self._string(): self._value() for _ in range(count)}
 
@@ -71,8 +76,6 @@ class _FieldReader:
     def _list(self, kind: int, count: int) -> Value:
         if kind != _STRING and count <= _MOST_READ:
             return self._numbers(kind, count)
-        if count > _MOST_SKIPPED:
-            raise ValueError("a list is longer than any vocabulary")
         if kind == _STRING:
             unpack, data, place = _LENGTH.unpack_from, self._data, self._at
             for _ in range(count):

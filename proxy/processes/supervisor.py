@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from proxy.errors import ExitedUnexpectedly, NeverBecameReady, ProcessFailed
-from proxy.processes.failures import explain_exit
+from proxy.processes.llama_server import explain_exit
 from proxy.processes.process import RunningServer, ServerAddress
 from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
 

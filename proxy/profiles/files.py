@@ -3,7 +3,6 @@
 The schema below is the only documentation of a field; what a profile is used for is not known here.
 """
 
-import tomllib
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
@@ -22,6 +21,7 @@ from pydantic import (
 )
 
 from proxy.errors import InvalidConfiguration
+from proxy.files import read_toml
 from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
@@ -65,6 +65,7 @@ class _Answers(_ProfileSection):
 
 class _ReasoningSection(_ProfileSection):
     replay: Replay = "full"  # the earlier thoughts it wants back; last: since the user spoke
+    opened: bool = False  # whether its chat template opens thoughts that replies only end
 
 
 class _TemplateSection(_ProfileSection):
@@ -139,13 +140,7 @@ def _read_all(files: Iterable[Traversable]) -> tuple[Profile, ...]:
 
 def _read(file: Traversable) -> Profile:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InvalidConfiguration(str(file), f"cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidConfiguration(str(file), f"is not valid TOML: {error}") from error
-    try:
-        read = _File.model_validate(document)
+        read = _File.model_validate(read_toml(file))
     except ValidationError as error:
         raise InvalidConfiguration(str(file), _describe(error)) from error
     if file.name != f"{read.name}.toml":
@@ -187,6 +182,7 @@ def _profile(read: _File) -> Profile:
         resets_state=read.state.resets,
         aliases=read.calls.aliases,
         offers_respond=read.answers.respond,
+        opens_thoughts=read.reasoning.opened,
     )
     return Profile(
         name=read.name,

@@ -1,11 +1,13 @@
 """What the settings come to for those who serve models: terms of requests, recognition, fitting."""
 
 import difflib
+from functools import partial
 
 from proxy.context.replay import Rules
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.temper_options import workflow_of
 from proxy.errors import InvalidConfiguration
+from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
@@ -14,7 +16,9 @@ from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.serving.context_fitting import ContextPolicy, FittingMode
 from proxy.serving.services import ServiceOptions
+from proxy.serving.tuned import Tuned, TunedSettings
 from proxy.settings import Settings
+from proxy.settings.sections import Guardrails
 from proxy.settings.sections import Profile as ProfileSettings
 from proxy.state.tried_models import TriedModels, cache_folder
 
@@ -54,6 +58,7 @@ def service_options_of(settings: Settings) -> ServiceOptions:
         patterns=tuple(settings.aliases.items()),
         parallel=settings.backend.parallel_requests or None,
         tried=TriedModels(cache_folder()),
+        tuned=TunedSettings(cache_folder(kind="tuned"), partial(tuned_changes, settings)),
     )
 
 
@@ -72,7 +77,20 @@ def policy_of(settings: Settings) -> Policy:
         streams_calls=guardrails.stream_calls,
         most_failures=guardrails.max_failed_rounds,
         without=frozenset(guardrails.without),
+        close_out=CloseOut(guardrails.close_out),
+        close_out_tries=guardrails.close_out_tries,
     )
+
+
+def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
+    """Return what tuned settings change of the policy: nothing that the operator has set.
+
+    Raises ValueError for what are no settings.
+    """
+    own = settings.guardrails.model_dump(exclude_unset=True)
+    merged = Guardrails.model_validate({**tuned, **own})
+    policy = policy_of(settings.model_copy(update={"guardrails": merged}))
+    return {name: getattr(policy, name) for name in tuned if name not in own}
 
 
 def workflows_of(settings: Settings) -> dict[str, Workflow]:

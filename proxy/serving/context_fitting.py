@@ -19,9 +19,8 @@ from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import Compaction, Fitted, Reported, leave_unchanged
 from proxy.context.message_sizes import MessageSizes, countable, remember
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
-from proxy.context.replay import Rules
+from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
-from proxy.context.strategies import Sliding, Tiered
 from proxy.context.tokens import TokenBook
 from proxy.conversation import replies
 from proxy.conversation.json import JsonValue

@@ -2,18 +2,18 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import BackendFailed, InvalidRequest, LaunchFailed, ProcessFailed
+from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.hardware import summary as memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import Prospect
 from proxy.processes.launch import check_model_file, find_program
-from proxy.profiles import summary
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel, Overrides
-from proxy.profiles.profile import Profile
+from proxy.profiles.profile import Profile, Sampling
 from proxy.profiles.recognition import Recognition
 from proxy.serving import opening
 from proxy.serving.assembly import overrides_of
@@ -37,13 +37,13 @@ class Listed:
     def summary(self) -> dict[str, str]:
         if self.known is None:
             return {"problem": self.problem}
-        told = summary.summary(self.known.recognition, self.known.quirks)
+        told = profile_summary(self.known.recognition, self.known.quirks)
         return told | (memory.summary(self.prospect) if self.prospect else {})
 
     def document(self) -> JsonObject:
         if self.known is None:
             return {"id": self.name, "problem": self.problem}
-        told = summary.document(self.known.recognition, self.known.quirks)
+        told = profile_document(self.known.recognition, self.known.quirks)
         fit: JsonObject = {"memory": memory.document(self.prospect)} if self.prospect else {}
         return {"id": self.name, **told, **fit}
 
@@ -121,3 +121,72 @@ def list_profiles(settings: Settings) -> tuple[Listed, ...]:
         )
         for profile in load_profiles(settings.profile.folder)
     )
+
+
+def profile_summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
+    """Describe a model line by line: a word, and what there is to say about it."""
+    profile = recognition.profile
+    first = ", ".join(quirks.syntaxes)
+    tried = f"{first}, then every other syntax" if first else "every syntax"
+    describer = f"in the prompt, as {quirks.convention}" if quirks.convention else ""
+    respond = "" if quirks.offers_respond else ", respond is not offered"
+    lines = {
+        "profile": f"{profile.name} ({profile.title}): {recognition.reason}",
+        "calls": f"{tried}; {'several' if quirks.calls_in_parallel else 'one'} at once",
+        "tools": f"described {describer or 'by the chat template'}",
+        "prose": f"{quirks.text_policy.value}{respond}",
+        "thoughts": f"replayed: {quirks.replay}",
+        "template": _template(quirks.template),
+        "sampling": _sampling(profile.sampling),
+        "launch": " ".join(profile.launch_flags),
+        "state": "cannot be rolled back" if quirks.resets_state else "",
+        "sources": " ".join(profile.sources),
+    }
+    return {word: line for word, line in lines.items() if line}
+
+
+def profile_document(recognition: Recognition, quirks: Quirks) -> JsonObject:
+    profile, template = recognition.profile, quirks.template
+    return {
+        "profile": profile.name,
+        "title": profile.title,
+        "reason": recognition.reason,
+        "syntaxes": [*quirks.syntaxes],
+        "parallel_calls": quirks.calls_in_parallel,
+        "tools_in_prompt": quirks.convention or None,
+        "text_policy": quirks.text_policy.value,
+        "offers_respond": quirks.offers_respond,
+        "replay": quirks.replay,
+        "resets_state": quirks.resets_state,
+        "aliases": {**quirks.aliases},
+        "template": {
+            "developer": template.has_developer,
+            "system": template.system,
+            "alternates": template.alternates,
+            "prefill": template.prefill,
+            "control_tokens": [*template.control_tokens],
+        },
+        "launch_flags": [*profile.launch_flags],
+        "sampling": _drop_unset(profile.sampling),
+        "sources": [*profile.sources],
+    }
+
+
+def _template(template: Template) -> str:
+    told = [f"system messages {template.system}"]
+    if template.alternates:
+        told.append("user and assistant in turns")
+    if not template.has_developer:
+        told.append("no role developer")
+    return ", ".join(told)
+
+
+def _drop_unset(sampling: Sampling) -> JsonObject:
+    return {name: value for name, value in asdict(sampling).items() if value not in (None, "")}
+
+
+def _sampling(sampling: Sampling) -> str:
+    values = [
+        f"{name} {value}" for name, value in _drop_unset(sampling).items() if name != "source"
+    ]
+    return f"{', '.join(values)} ({sampling.source})" if values else ""

@@ -13,6 +13,7 @@ from proxy.backends.client import Backend, Description
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
+from proxy.serving.tuned import TunedSettings
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class KnownModels:
     backend: Backend
     profiles: Sequence[Profile]
     overrides: Overrides = field(default_factory=Overrides)
+    tuned: TunedSettings = field(default_factory=TunedSettings)
     _: KW_ONLY
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _KnownEntry] = field(default_factory=dict)
@@ -92,8 +94,13 @@ class KnownModels:
             engine=described.engine,
             lacks=described.lacks,
             identity=described.identity or (*described.names, model)[0],
+            build=described.build,
         )
-        if entry is None or entry.known.recognition != known.recognition:
+        known = replace(known, tuned=await asyncio.to_thread(self.tuned.of, known))
+        before = None if entry is None else entry.known
+        if before and (before.recognition, before.build) == (known.recognition, known.build):
+            known = replace(known, habit=before.habit)
+        if before is None or before.recognition != known.recognition:
             profile, reason = known.recognition.profile, known.recognition.reason
             if profile.name == GENERIC.name:
                 logger.info("model %r: %s ('temper models' tells more)", model, reason)

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detection import (
     DetectedBackend,
@@ -20,6 +19,7 @@ from proxy.backends.detection import (
 )
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
+from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.backends.transport import BackendClient
 from proxy.errors import InvalidConfiguration

@@ -1,17 +1,19 @@
-"""From a request that was read to the turn that answers it: addressed, planned and fitted."""
+"""From a request that was read to the turns that answer it: addressed, planned and fitted."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import PassthroughRequest
+from proxy.context.prefix import PrefixBroken
+from proxy.conversation.replies import ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Workflow
@@ -26,6 +28,9 @@ from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.context_fitting import FittingMode
 from proxy.serving.services import Service, Services
+
+if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
+    from proxy.tool_rounds.run import Ask
 
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
@@ -97,8 +102,10 @@ class RequestPreparation:
         # where prose is asked for, as for a summary, no step can be due before it
         if not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
-        policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
-        terms = structs.replace(policy, quirks=known.quirks, workflow=rules)
+        policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
+        opens = known.habit.lasting > 0 and request.thinking.is_on is not False
+        quirks = replace(known.quirks, opens_thoughts=opens)
+        terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         plan = await _beside_others(request, partial(plan_request, request, terms))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if noted:
@@ -164,9 +171,9 @@ class RequestPreparation:
         assert question is not None  # noqa: S101 - every turn begins with one
         return await prepared.service.fitting.count(question, prepared.known, prepared.headers)
 
-    def _policy_for(self, sender: Sender, *, accepts_prose: bool) -> Policy:
-        """Let the headers of one request override what the operator set."""
-        policy = self.policy
+    def _policy_for(self, sender: Sender, known: KnownModel, *, accepts_prose: bool) -> Policy:
+        """Let the headers of one request override what the operator set, and what was earned."""
+        policy = structs.replace(self.policy, **known.tuned) if known.tuned else self.policy
         if wished := sender.headers.get(_TEXT_POLICY):
             policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
         elif accepts_prose:
@@ -174,6 +181,78 @@ class RequestPreparation:
         if wished := sender.headers.get(_MODE):
             policy = structs.replace(policy, mode=_chosen(Mode, wished, _MODE))
         return policy
+
+
+@dataclass(slots=True, kw_only=True)
+class RunTurns:
+    """Makes the turns of one answer: `parsed` is its first request, of whom `sender` says.
+
+    Each is prepared and fitted like a separate request. The headers of `upstream` travel to the
+    backend, which `workers` share.
+    """
+
+    preparation: RequestPreparation
+    parsed: ParsedRequest
+    sender: Sender
+    upstream: dict[str, str]
+    may_retry: MayRetry
+    workers: int = 1
+    turns: list[Turn] = field(default_factory=list)
+    prefix_broken: PrefixBroken | None = None
+    _prepared: PreparedRequest | None = None
+    _is_begun: bool = False
+    _is_last: bool = False
+    _is_seen: bool = False
+    _shortenings: int = 0
+
+    @property
+    def prepared(self) -> PreparedRequest:
+        assert self._prepared is not None  # noqa: S101 - it has begun
+        return self._prepared
+
+    async def begin_with(self, prepared: PreparedRequest) -> Turn:
+        """Make the first turn, of what somebody has prepared: a run begins with it as well."""
+        turn = await self._fit(prepared)
+        self._is_begun = True
+        return turn
+
+    async def prepare(self, request: Request) -> PreparedRequest:
+        parsed = replace(self.parsed, request=request)
+        return await self.preparation.prepare(parsed, self.sender, self.upstream)
+
+    async def begin(self, ask: "Ask") -> Turn:
+        self._is_last, self._shortenings, self._is_seen = ask.is_last, 0, False
+        if self._is_begun:
+            self._is_begun = False
+            return self.turns[-1]
+        return await self._fit(await self.prepare(ask.request))
+
+    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
+        """Make another turn of a prompt that proved too long; None if that is no help.
+
+        It is too late once something of the answer was shown.
+        """
+        if self._is_seen or self._shortenings == MOST_SHORTENINGS:
+            return None
+        self._shortenings += 1
+        turn = await self.preparation.shorter(
+            self.prepared, self.may_retry, overflow, is_last=self._is_last
+        )
+        if turn is not None:
+            self.turns[-1] = turn
+        return turn
+
+    def note(self, batch: Sequence[ReplyEvent]) -> None:
+        self._is_seen = self._is_seen or any(isinstance(one, TextDelta) for one in batch)
+
+    async def _fit(self, prepared: PreparedRequest) -> Turn:
+        self._prepared, service, known = prepared, prepared.service, prepared.known
+        service.resize(known, self.workers)
+        broken = service.fitting.watch_prefix(known.model, prepared.plan)
+        self.prefix_broken = self.prefix_broken or broken
+        turn = await self.preparation.turn(prepared, self.may_retry, is_last=self._is_last)
+        self.turns.append(turn)
+        return turn
 
 
 def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:

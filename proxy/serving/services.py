@@ -23,6 +23,7 @@ from proxy.profiles.profile import Profile
 from proxy.serving.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.serving.context_fitting import ContextPolicy, Fitting
 from proxy.serving.known_models import KnownModels
+from proxy.serving.tuned import TunedSettings, describe_tuned
 from proxy.state.tried_models import TriedModels
 
 
@@ -150,6 +151,8 @@ class Service:
         if tried is not None:
             account: JsonObject = {"tried_at": tried.tried_at, "server": tried.server}
             told["tried"] = {**account, **cast("JsonObject", tried.measured)}
+        if known.tuned:
+            told["tuned"] = describe_tuned(known.tuned)
         return told
 
 
@@ -263,7 +266,7 @@ class ServiceOptions:
     They are recognised by `profiles`, as far as no `overrides` of the operator say otherwise.
     `parallel` requests are put to a backend at once, as many as it has slots where that is None;
     `max_waiting` may wait. `patterns` give models further names, see `Services`;
-    `tried` is what was measured of models here.
+    `tried` is what was measured of models here, `tuned` what was earned for them.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -273,6 +276,7 @@ class ServiceOptions:
     parallel: int | None = None
     patterns: tuple[tuple[str, str], ...] = ()
     tried: TriedModels = field(default_factory=TriedModels)
+    tuned: TunedSettings = field(default_factory=TunedSettings)
 
     def service(
         self,
@@ -287,7 +291,7 @@ class ServiceOptions:
         """Serve the model of a backend under a name, or all that it has under their own."""
         return Service(
             backend,
-            KnownModels(backend, self.profiles, overrides or self.overrides),
+            KnownModels(backend, self.profiles, overrides or self.overrides, self.tuned),
             Fitting(backend, self.context),
             Admission(WaitingLine(self.max_waiting)),
             name,

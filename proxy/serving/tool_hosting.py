@@ -4,14 +4,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
+import msgspec
 from pydantic import SecretStr
 
 from proxy.dialects.front import Decoded
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import ToolSource
-from proxy.mcp.offer import OfferPolicy, ToolOffer
+from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
 from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
@@ -56,10 +56,7 @@ class ToolHosting:
             protocol=cut(protocol),
             tools=None if tools is None else len(tools),
             asking=None if tools is None else sum(one.needs_yes for one in tools),
-            calls=calls.calls,
-            failures=calls.failures,
-            refused=calls.refused,
-            failure=calls.failure,
+            **msgspec.structs.asdict(calls),
         )
 
     def tools_for(self, decoded: Decoded, owner: str) -> tuple[ServedTool, ...]:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from proxy import bounds
 from proxy.conversation import workflows
 from proxy.dialects.temper_options import WorkflowRules, workflow_of
 from proxy.errors import InvalidConfiguration
@@ -294,6 +295,6 @@ def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
 def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
     if len(problems) == 1:
         return problems[0]
-    lines = "".join(f"\n  {problem}" for problem in problems)
+    lines = "".join(f"\n  {problem}" for problem in problems[: bounds.PROBLEMS])
     told = f"{len(problems)} problems{lines}"
     return InvalidConfiguration("configuration", told, tuple(problems))

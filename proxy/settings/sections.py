@@ -188,6 +188,14 @@ class Guardrails(Section):
     max_failed_rounds: Count = setting(
         3, "rounds in a row of failing tool calls after which the model is told so", ge=1
     )
+    close_out: Literal["off", "structural", "always"] = setting(
+        "off",
+        "ask once more whether something is left to do, where a turn ends in text: off, structural "
+        "(behind a result that says that its call failed) or always (behind every use of tools)",
+    )
+    close_out_tries: Count = setting(
+        1, "times that is asked at one end; the second only where it is always", ge=1, le=2
+    )
     without: list[
         Literal["rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction"]
     ] = setting(

@@ -8,7 +8,6 @@ import difflib
 import logging
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +15,13 @@ from typing import TypeAlias
 
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
+from proxy import bounds
 from proxy.errors import InvalidConfiguration
+from proxy.files import read_text, read_toml
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "TEMPER_"
-# Windows' editors begin a file with a mark that is none of its text.
-TEXT = "utf-8-sig"
 
 # Kubernetes puts the addresses of a service called `temper` into the environment under names
 # like ours: TEMPER_SERVICE_HOST, TEMPER_PORT=tcp://10.0.0.1:80, TEMPER_PORT_80_TCP_ADDR.
@@ -83,14 +82,9 @@ Layer: TypeAlias = dict[str, Given]
 
 
 def file_layer(path: Path, names: Names) -> Layer:
-    try:
-        document = tomllib.loads(path.read_text(TEXT))
-    except OSError as error:
-        raise InvalidConfiguration(str(path), f"cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidConfiguration(str(path), f"is not valid TOML: {error}") from error
     return {
-        name: Given(value, str(path), is_template=True) for name, value in _flatten(document, names)
+        name: Given(value, str(path), is_template=True)
+        for name, value in _flatten(read_toml(path), names)
     }
 
 
@@ -99,7 +93,7 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
     try:
         # decodes JSON where a setting is a list or a table
         values = dict(_flatten(EnvSettingsSource(model)(), names))
-    except SettingsError:
+    except (SettingsError, RecursionError):
         values = {}
     for name_of_variable, text in os.environ.items():
         if text and name_of_variable.startswith(PREFIX):
@@ -129,6 +123,8 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
     """
     found: Layer = {}
     for name, given in layer.items():
+        if len(problems) == bounds.PROBLEMS:  # to look for what was meant takes its time
+            break
         try:
             secret = names.secret_of(name)
             if secret is None and not names.has(name):
@@ -245,9 +241,9 @@ def _expand(name: str, given: Given) -> Given:
 def _secret_from_file(name: str, given: Given) -> Given:
     path = Path(str(given.value))
     try:
-        secret = path.read_text(TEXT).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise given.problem(name, f"cannot read {path}: {type(error).__name__}") from error
+        secret = read_text(path).strip()
+    except InvalidConfiguration as error:
+        raise given.problem(name, f"{path} {error.problem}") from error
     if not secret:
         raise given.problem(name, f"{path} is empty")
     return Given(secret, given.origin)

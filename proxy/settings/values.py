@@ -17,6 +17,8 @@ from pydantic import (
     ValidationInfo,
 )
 
+from proxy import bounds
+
 Value = TypeVar("Value")
 
 
@@ -229,7 +231,15 @@ OneUrl = Annotated[str, AfterValidator(_usable_url), _BARE]
 Url = OrNone[OneUrl]
 ToolServerUrl = OrNone[Annotated[str, AfterValidator(_AT_MCP)]]  # a last slash counts there
 Collector = OrNone[Annotated[str, AfterValidator(_AT_COLLECTOR), _BARE]]
-File = OrNone[Annotated[Path, AfterValidator(Path.expanduser)]]
+
+
+def _usable_path(path: Path) -> Path:
+    if "\0" in str(path) or any(len(one.encode()) > bounds.NAME_BYTES for one in path.parts):
+        raise ValueError("should be a path that a file can have")
+    return path.expanduser()
+
+
+File = OrNone[Annotated[Path, AfterValidator(_usable_path)]]
 StateUrl = OrNone[Annotated[SecretStr, AfterValidator(_usable_state_url)]]
 Secrets = OrNone[Annotated[SecretStr, AfterValidator(_usable_secrets)]]
 Repository = OrNone[Annotated[str, AfterValidator(usable_repository)]]

@@ -2,9 +2,8 @@
 
 A place that fails never fails an answer.
 
-- `store`: the contract of a store that replicas share; `valkey` implements it; `sealing` encrypts
-  what is kept there
-- `claims`: who answers a keyed request, and who waits for that answer
+- `claims`: the contract of a store that replicas share; who answers a keyed request, and who waits
+  for that answer. `valkey` implements it; `sealing` encrypts what is kept there
 - `memory_responses`: responses to go on from, in this process
 - `shared_responses`: the same in a store that replicas share
 - `responses_file`: the same in a SQLite file; `responses_table` has its tables and queries

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
-from proxy.errors import InvalidConfiguration, TemperError
+from proxy.errors import InvalidConfiguration, StateUnavailable
 from proxy.state.memory_responses import Bounds
 from proxy.state.responses_table import SCHEMA, ResponsesTable
 
@@ -73,7 +73,7 @@ def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Con
         raise _unusable(path, f"cannot be opened: {error.strerror}") from error
     except sqlite3.OperationalError as error:  # locked, not to be written, no room
         raise _unusable(path, f"cannot be used: {error}") from error
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise _unusable(path, f"is damaged ({error}); remove it, or name another file") from error
     return connection
 
@@ -188,29 +188,32 @@ class ResponsesFile(ResponseStore):
     def forget(self, owner: str, response_id: str) -> bool:
         """Forget a response; reports whether there was one.
 
-        Raises `TemperError` if it cannot: nobody may take for gone what is still there.
+        Raises `StateUnavailable` if it cannot: nobody may take for gone what is still there.
         """
-        gone = self._read(lambda: self._table.forget(owner, response_id))
-        if gone is None:
-            raise TemperError
-        return gone
+        return self._ask(lambda: self._table.forget(owner, response_id))
 
     def _write(self, owner: str, response: StoredResponse) -> None:
         try:
             self._table.keep(owner, response)
         except sqlite3.Error as error:
-            self._lose(_REASONS.get(error.sqlite_errorcode & 0xFF, _OTHER), str(error))
+            self._lose(_reason(error), str(error))
         else:
             self._last_loss = ""
 
     def _read(self, read: Callable[[], Read]) -> Read | None:
-        try:
-            return self._thread.submit(read).result(_READING)
-        except sqlite3.Error as error:
-            logger.warning("%s cannot be used: %s", self._path, error)
-        except TimeoutError:
-            logger.warning("%s cannot be used: it takes too long", self._path)
+        with suppress(StateUnavailable):
+            return self._ask(read)
         return None
+
+    def _ask(self, asked: Callable[[], Read]) -> Read:
+        try:
+            return self._thread.submit(asked).result(_READING)
+        except sqlite3.Error as error:
+            reason, told = _reason(error), str(error)
+        except TimeoutError:
+            reason, told = _SLOW, "it takes too long"
+        logger.warning("%s cannot be used: %s", self._path, told)
+        raise StateUnavailable(f"The file of responses is {reason} (responses.path)")
 
     def _lose(self, reason: str, told: str) -> None:
         """Count a response that is not stored; the log tells it once, until one is stored again."""
@@ -218,3 +221,7 @@ class ResponsesFile(ResponseStore):
         if reason != self._last_loss:
             logger.warning("%s takes no responses (%s): answers are not stored", self._path, told)
         self._last_loss = reason
+
+
+def _reason(error: sqlite3.Error) -> str:
+    return _REASONS.get(error.sqlite_errorcode & 0xFF, _OTHER)

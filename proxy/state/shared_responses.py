@@ -17,9 +17,9 @@ import msgspec
 
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 from proxy.errors import StateUnavailable
+from proxy.state.claims import Store
 from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import NONCE_BYTES, Sealing
-from proxy.state.store import Store
 
 TOO_LARGE, UNSHARED = "too_large", "unshared"
 MOST_BYTES = 4 * 2**20  # of a response; what is larger would keep the others waiting
@@ -128,7 +128,7 @@ class SharedResponses(ResponseStore):
         told = await self._read("item", owner, item_id)
         if told is None:
             return None
-        chain = await self._chain(owner, told.decode())
+        chain = await self._chain(owner, told.decode(errors="replace"))
         items = chain[0].items if chain else ()
         return next((item for item in items if id_of(item) == item_id), None)
 

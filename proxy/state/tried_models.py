@@ -51,13 +51,13 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH] if text else ""
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
+def cache_folder(environment: Mapping[str, str] = os.environ, kind: str = "tried") -> Path | None:
     """Return where the files are, by the rules of XDG; None where there is no home."""
     named = environment.get("XDG_CACHE_HOME", "")
     if Path(named).is_absolute():
-        return Path(named, "temper", "tried")
+        return Path(named, "temper", kind)
     with suppress(RuntimeError):
-        return Path.home() / ".cache" / "temper" / "tried"
+        return Path.home() / ".cache" / "temper" / kind
     return None
 
 
@@ -108,6 +108,6 @@ def _read(file: Path) -> TriedModel | None:
         if file.stat().st_size > _LARGEST:
             return None
         found = msgspec.json.decode(file.read_bytes(), type=TriedModel)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
         return None
     return found if found.version == _VERSION else None

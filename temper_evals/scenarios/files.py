@@ -6,19 +6,26 @@ user, system        what is said; `limit` replies are allowed
 [expect]            calls (as a set), words (in the answer), no_calls
 """
 
-import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
+from proxy.files import read_toml
 from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
-from temper_evals.scenarios.worlds import CannedOutcome, CannedWorld, Setting, key_of, objection
+from temper_evals.scenarios.worlds import (
+    CannedOutcome,
+    CannedWorld,
+    Setting,
+    key_of,
+    objection,
+    validator_of,
+)
 
 
 class _Table(BaseModel):
@@ -140,13 +147,10 @@ def load_scenarios(folder: Path) -> list[FileScenario]:
 def load_scenario(path: Path) -> FileScenario:
     """Load a scenario; raises InvalidConfiguration, also if it could never end right."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-        own = OwnScenario.model_validate(document)
+        own = OwnScenario.model_validate(read_toml(path))
     except ValidationError as error:
         problem = _problem_of_form(error.errors(include_input=False)[0])
         raise InvalidConfiguration(str(path), problem) from error
-    except (OSError, ValueError) as error:
-        raise InvalidConfiguration(str(path), str(error)) from error
     found = FileScenario(path.stem, own)
     if problem := next(_problems(own, found.setting), ""):
         raise InvalidConfiguration(str(path), problem)
@@ -167,7 +171,9 @@ def _problem_of_form(error: ErrorDetails) -> str:
 def _problems(own: OwnScenario, setting: Setting) -> Iterator[str]:
     """Tell what is at odds: tools, their results, and what is expected of them."""
     names = [one.name for one in own.tool]
-    yield from (f"two tools are called {one!r}" for one in {*names} if names.count(one) > 1)
+    yield from (
+        f"two tools are called {one!r}" for one, times in Counter(names).items() if times > 1
+    )
     for tool in own.tool:
         yield from (f"tool {tool.name!r}: {problem}" for problem in _problems_of_tool(tool))
     if own.expect.no_calls and own.expect.calls:
@@ -183,11 +189,11 @@ def _problems(own: OwnScenario, setting: Setting) -> Iterator[str]:
 
 def _problems_of_tool(tool: OwnTool) -> Iterator[str]:
     try:
-        validator = jsonschema_rs.validator_for(tool.parameters)
+        validator = validator_of(tool.parameters)
     except ValueError as error:
         yield f"its schema is none: {str(error).partition(chr(10))[0]}"
         return
-    keys = [key_of(tool.name, one.arguments) for one in tool.result]
+    keys = set[str]()
     for number, one in enumerate(tool.result, 1):
         if (misfit := next(iter(validator.iter_errors(one.arguments)), None)) is not None:
             yield f"result {number}: its arguments do not fit the schema: {misfit.message}"
@@ -195,8 +201,9 @@ def _problems_of_tool(tool: OwnTool) -> Iterator[str]:
             yield f"result {number}: it returns something, and fails as well"
         if tool.changes and one.returns is not None:
             yield f"result {number}: a tool with `changes` returns a reference, and nothing else"
-        if keys[: number - 1].count(keys[number - 1]):
+        if (key := key_of(tool.name, one.arguments)) in keys:
             yield f"result {number}: there is one for these arguments already"
+        keys.add(key)
 
 
 def _tools(own: OwnScenario) -> tuple[JsonObject, ...]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NoReturn
 
 import jsonschema_rs
 
@@ -109,7 +110,16 @@ def objection(tools: tuple[JsonObject, ...], name: str, arguments: JsonObject) -
 
 @lru_cache(maxsize=512)
 def _validator(schema: str) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(schema)
+    return validator_of(schema)
+
+
+def validator_of(schema: JsonObject | str) -> jsonschema_rs.Validator:
+    """Compile a schema, without fetching what it refers to; raises ValueError."""
+    return jsonschema_rs.validator_for(schema, retriever=_refuse)
+
+
+def _refuse(address: str) -> NoReturn:
+    raise ValueError(f"{address} is not fetched")
 
 
 def error_text(problem: str) -> str:

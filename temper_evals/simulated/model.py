@@ -4,8 +4,8 @@ Luck depends on the case, the step and how often the model has tried it, and on 
 a model is told changes its chance by the structure of the messages, never by their wording.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import jsonschema_rs
 
@@ -17,11 +17,19 @@ from temper_evals.scenarios.suite import HELD_OUT
 from temper_evals.scenarios.worlds import schema_of, tool_name
 from temper_evals.simulated import renderings
 from temper_evals.simulated.draws import draws_of, uniform
-from temper_evals.simulated.profiles import OF_FORM, OF_PROSE, Flaw, ModelProfile, Reaction
+from temper_evals.simulated.profiles import (
+    OF_FORM,
+    OF_PROSE,
+    UNSEEN,
+    Flaw,
+    ModelProfile,
+    Reaction,
+)
 from temper_evals.simulated.request import SimulatedRequest, text_parameter
 
 _OTHER = "I do not know how to go on: a part of the conversation is missing."
 _UNCALLED = ("none", "ask")
+_OTHER_ENDS = ("info", "v2", "details", "lookup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,37 +114,43 @@ def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Fla
 def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
     """Decide what is wrong with a reply: by the luck of the first, and of each correction."""
     first = _draw_flaw(moment, possible, 0)
-    if moment.at.after_failure and first is None:
-        first = _gives_up(moment)
     if moment.at.tries == 0 or first is None:
         return first if moment.at.tries == 0 else _draw_flaw(moment, possible, moment.at.tries)
     if first is Flaw.WRONG_VALUE and moment.is_constrained:
         return first
-    chance = moment.chance(_reaction(moment.seen))
-    return None if moment.luck("correction") < chance else first
+    return None if _is_corrected(moment) else first
+
+
+def _is_corrected(moment: _Moment) -> bool:
+    """Decide whether being told is enough."""
+    return moment.luck("correction") < moment.chance(_reaction(moment.seen))
 
 
 def _draw_flaw(moment: _Moment, possible: list[Flaw], tries: int) -> Flaw | None:
-    luck = moment.luck("flaw", tries)
+    luck, rates = moment.luck("flaw", tries), _rates(moment)
     for flaw in possible:
-        luck -= moment.profile.rates.get(flaw, 0.0)
+        luck -= rates.get(flaw, 0.0)
         if luck < 0:
             return None if _is_prevented(flaw, moment) else flaw
     return None
+
+
+def _rates(moment: _Moment) -> Mapping[Flaw, float]:
+    """Return the rates of a reply: behind a failed tool, at least those of real models."""
+    rates = moment.profile.rates
+    if not (moment.at.after_failure and rates.get(Flaw.EARLY_STOP)):
+        return rates
+    stops = moment.chance(Reaction.GIVES_UP) - rates.get(Flaw.PROSE_LATER, 0.0)
+    fails = moment.chance(Reaction.FAILS_AGAIN)
+    fails -= sum(rates.get(one, 0.0) for one in (*OF_FORM, Flaw.WRONG_VALUE))
+    least = {Flaw.EARLY_STOP: stops, Flaw.REPEATED: fails}
+    return {**rates, **{one: max(rates.get(one, 0.0), rate) for one, rate in least.items()}}
 
 
 def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
     """Return whether the engine lets no reply be wrong in this way; others stay as likely."""
     is_held = flaw in OF_FORM and moment.profile.holds_form
     return is_held or (flaw in OF_PROSE and moment.seen.forces_call)
-
-
-def _gives_up(moment: _Moment) -> Flaw | None:
-    """Decide whether the failure of a tool is the end of it; a model without flaws goes on."""
-    if not moment.profile.rates.get(Flaw.EARLY_STOP):
-        return None
-    has_recovered = moment.luck("failed tool", 0) < moment.chance(Reaction.FAILED_TOOL)
-    return None if has_recovered or moment.seen.forces_call else Flaw.EARLY_STOP
 
 
 def _reaction(seen: SimulatedRequest) -> Reaction:
@@ -174,6 +188,8 @@ def _write_flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -
     draw = draws_of(*moment.key, "rendering")
     call = calls[0]
     if flaw in OF_PROSE:
+        if word := moment.seen.closing_word:
+            return WrittenReply(word, flaw=flaw)
         kind = "early" if flaw is Flaw.EARLY_STOP else "prose"
         return _say(moment, renderings.prose(kind, call, draw, held_out=moment.is_held_out), flaw)
     if flaw is Flaw.FOREIGN:
@@ -217,20 +233,57 @@ def _repeat_call(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenRepl
 
 def _write_answer(moment: _Moment, text: str) -> WrittenReply:
     """Write a reply in which an answer is due."""
-    task, at = moment.seen.task, moment.at
     if moment.seen.forces_call:
         return _call_needlessly(moment)
-    rate = moment.profile.rates.get(Flaw.NEEDLESS_CALL, 0.0)
-    if task.family in _UNCALLED and at.progress == 0 and moment.luck("needless", 0) < rate:
-        helps = moment.chance(Reaction.ANSWER_TOOL_RESTRAINT)
-        if moment.seen.answer_tool is None or moment.luck("restraint", 0) >= helps:
-            return _call_needlessly(moment)
-    quoted = task.expected.quoted
+    if _is_needless(moment) or _over_acts(moment):
+        return _shape_needless(moment)
+    if word := moment.seen.closing_word:
+        return WrittenReply(word)
+    quoted = moment.seen.task.expected.quoted
     if quoted is not None and moment.luck("quoted") < moment.profile.rates.get(Flaw.QUOTED, 0.0):
         draw = draws_of(*moment.key, "rendering")
         form = renderings.foreign((quoted,), draw, held_out=moment.is_held_out)
         return _say(moment, f"{text}\n\n{form}", Flaw.QUOTED)
     return _say(moment, text, None)
+
+
+def _is_needless(moment: _Moment) -> bool:
+    """Decide whether a model calls a tool where it should answer or ask at once."""
+    rate = moment.profile.rates.get(Flaw.NEEDLESS_CALL, 0.0)
+    is_open = moment.seen.task.family in _UNCALLED and moment.at.progress == 0
+    if not is_open or moment.luck("needless", 0) >= rate:
+        return False
+    if moment.at.tries > 0 and _is_corrected(moment):
+        return False
+    helps = moment.chance(Reaction.ANSWER_TOOL_RESTRAINT)
+    return moment.seen.answer_tool is None or moment.luck("restraint", 0) >= helps
+
+
+def _over_acts(moment: _Moment) -> bool:
+    """Decide whether a model that has answered acts again, because it is asked to go on."""
+    errs = not moment.profile.rates.keys() <= UNSEEN
+    is_asked = moment.at.tries > 0 and moment.seen.messages[-1].get("role") == "user"
+    return errs and is_asked and moment.luck("over-acting") < moment.chance(Reaction.OVER_ACTING)
+
+
+def _shape_needless(moment: _Moment) -> WrittenReply:
+    """Call a tool though none is due: a valid call, or in one of the shapes of real ones."""
+    made = _call_needlessly(moment)
+    if not made.calls:
+        return made
+    (name, text), luck = made.calls[0], moment.luck("needless shape", 0)
+    arguments = _parse_schema(text)
+    known = arguments if isinstance(arguments, dict) else {}
+    draw = draws_of(*moment.key, "rendering")
+    if (luck := luck - moment.chance(Reaction.NEEDLESS_INVENTED)) < 0:
+        return replace(made, calls=((f"{name}_{draw.choice(_OTHER_ENDS)}", text),))
+    if (luck := luck - moment.chance(Reaction.NEEDLESS_ARGUMENTS)) < 0:
+        return replace(made, calls=((name, json.dump_text({"value": [*known.values()]})),))
+    if luck < moment.chance(Reaction.NEEDLESS_TEXT):
+        call = PlannedCall(name, known)
+        form = renderings.foreign((call,), draw, held_out=moment.is_held_out)
+        return WrittenReply(form, flaw=Flaw.NEEDLESS_CALL)
+    return made
 
 
 def _call_needlessly(moment: _Moment) -> WrittenReply:

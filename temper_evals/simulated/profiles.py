@@ -42,10 +42,19 @@ class Reaction(Enum):
     UNCHANGED = "unchanged"
     GENERIC = "generic"
     SPECIFIC = "specific"
-    FAILED_TOOL = "failed_tool"
+    GIVES_UP = "gives_up"
+    FAILS_AGAIN = "fails_again"
+    OVER_ACTING = "over_acting"
     CONSTRAINED_ERROR = "constrained_error"
     ANSWER_TOOL = "answer_tool"
     ANSWER_TOOL_RESTRAINT = "answer_tool_restraint"
+    NEEDLESS_INVENTED = "needless_invented"
+    NEEDLESS_ARGUMENTS = "needless_arguments"
+    NEEDLESS_TEXT = "needless_text"
+
+
+# The levels of these are a dimension of the grid; all others are swept one by one.
+CORRECTIONS = frozenset({Reaction.UNCHANGED, Reaction.GENERIC, Reaction.SPECIFIC})
 
 
 class Level(Enum):
@@ -58,20 +67,25 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of the grid: the levels of the rates, of correction, and of constrained errors."""
+    """A cell of the grid: the levels of the rates, of correction, and of constrained errors.
+
+    `swept` is one further reaction and its chance, where that is what the cell is about.
+    """
 
     rates: Level = Level.MID
     correction: Level = Level.MID
     constraint: Level = Level.MID
+    swept: tuple[Reaction, float] | None = None
 
     @property
     def name(self) -> str:
-        """The three levels, such as `mid-low-high`."""
+        """The three levels, such as `mid-low-high`; or what is swept, such as `gives_up=0.18`."""
+        if self.swept is not None:
+            return f"{self.swept[0].value}={self.swept[1]:g}"
         return f"{self.rates.value}-{self.correction.value}-{self.constraint.value}"
 
 
 MID = Cell()
-GRID = tuple(Cell(a, b, c) for a in Level for b in Level for c in Level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +108,8 @@ class ModelProfile:
 
 def folder() -> Traversable:
     """Return where the data lies: in an installed package, or beside it in a checkout."""
-    package = resources.files("proxy")
-    installed = package / "evals" / "config"
+    package = resources.files("temper_evals")
+    installed = package / "config"
     return installed if installed.is_dir() else package / ".." / "config" / "evals"
 
 
@@ -122,6 +136,16 @@ def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
     )
 
 
+def grid() -> tuple[Cell, ...]:
+    """Return every cell: 27 of levels, and one for each chance that is swept by itself."""
+    swept = [
+        Cell(swept=(Reaction(key), float(chance)))
+        for key, table in _tables(_document("reactions.toml"))
+        for chance in _numbers(table.get("swept"))
+    ]
+    return (*(Cell(a, b, c) for a in Level for b in Level for c in Level), *swept)
+
+
 def sources_of(name: str) -> dict[str, str]:
     """Return every source that a profile names, with what it stands for."""
     sources = _document(f"profiles/{name}.toml").get("sources", {})
@@ -129,12 +153,12 @@ def sources_of(name: str) -> dict[str, str]:
 
 
 def _reactions(cell: Cell) -> dict[Reaction, float]:
-    levels = dict.fromkeys(Reaction, cell.correction)
+    levels = dict.fromkeys(Reaction, Level.MID) | dict.fromkeys(CORRECTIONS, cell.correction)
     levels[Reaction.CONSTRAINED_ERROR] = cell.constraint
-    levels[Reaction.ANSWER_TOOL] = levels[Reaction.ANSWER_TOOL_RESTRAINT] = Level.MID
     found = _document("reactions.toml")
     tables = {Reaction(key): table for key, table in _tables(found)}
-    return {one: _share(tables[one], level.value) for one, level in levels.items()}
+    chances = {one: _share(tables[one], level.value) for one, level in levels.items()}
+    return chances if cell.swept is None else chances | dict([cell.swept])
 
 
 @cache
@@ -145,6 +169,11 @@ def _document(name: str) -> dict[str, object]:
 def _tables(value: object) -> list[tuple[str, dict[str, object]]]:
     tables = value if isinstance(value, dict) else {}
     return [(key, one) for key, one in tables.items() if isinstance(one, dict)]
+
+
+def _numbers(value: object) -> list[int | float]:
+    listed = value if isinstance(value, list) else []
+    return [one for one in listed if isinstance(one, int | float)]
 
 
 def _share(table: dict[str, object], level: str) -> float:

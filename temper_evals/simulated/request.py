@@ -9,6 +9,8 @@ from temper_evals.scenarios.suite import task_named
 from temper_evals.scenarios.task import PlannedTask
 from temper_evals.scenarios.worlds import function_of, tool_name
 
+# "answer only DONE": an instruction as models know it, whoever writes it
+_ONLY_WORD = re.compile(r"\banswer only ([A-Z]+)\b")
 _CASE = re.compile(r"\[case ([a-z_]+-\d+)/(\d+)\]")
 
 
@@ -37,6 +39,13 @@ class SimulatedRequest:
             if tool_name(tool) not in known and text_parameter(tool):
                 return tool
         return None
+
+    @property
+    def closing_word(self) -> str:
+        """The word that the last message wants of a model that has nothing left to do; or ""."""
+        last = self.messages[-1]
+        found = _ONLY_WORD.search(_text(last)) if last.get("role") == "user" else None
+        return found[1] if found else ""
 
     @property
     def forces_call(self) -> bool:

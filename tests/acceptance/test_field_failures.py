@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.profiles.files import load_profiles
 from tests.corpus.cases import STRING
 from tests.fakes import spoken
 from tests.fakes.front import Front, temper
-from tests.fakes.languages import EVERYWHERE, Chat, as_object, ask, objects_in
+from tests.fakes.languages import EVERYWHERE, PATHS, Chat, as_object, ask, objects_in, post
 
 pytestmark = pytest.mark.anyio
 
@@ -260,6 +262,63 @@ async def test_what_was_seen_is_read_in_every_language(row: Row, front: Front) -
         assert len(front.backend.questions) == len(row.replies)
 
 
+SPEED = "[calculate_final_speed(time=5)]"
+BESIDE = {
+    "a fence, then an explanation": (
+        f"```python\n        {SPEED}\n        ```\n\n            This line of code uses the "
+        "`calculate_final_speed` function to calculate the final speed after 5 seconds."
+    ),
+    "a line, then an explanation": f"{SPEED}\n\nThis will return the final speed after 5 seconds.",
+    "a line, then code": (
+        f' {SPEED}\n\n            """\n\n#tests/test_functions.py\nimport pytest\n'
+        "from speed import calculate_final_speed\n\ndef test_speed():\n"
+        "    assert calculate_final_speed(5) == 49\n"
+    ),
+    "a line, then a chat that it makes up": (
+        f"{SPEED}\n\nUser: Thank you. And after 10 seconds?\nAssistant: It is twice as fast then."
+    ),
+}
+
+
+@pytest.mark.parametrize("said", BESIDE.values(), ids=BESIDE)
+async def test_s13_a_valid_call_beside_words_is_asked_about_and_not_repeated(
+    said: str, front: Front
+) -> None:
+    """As deepseek-coder and gemma-7b write them."""
+    call: Call = ("calculate_final_speed", {"time": 5})
+    for language, stream in EVERYWHERE:
+        front.backend.play(*Row("", (said, call_of(call))).scripts)
+        got = await ask(front, language, CHAT, stream=stream)
+        assert (got.status, got.error, got.called, got.text) == (200, "", (call,), "")
+        _, question = front.backend.questions
+        assert SPEED not in json.dump_text(question.fields["messages"])
+
+
+NEEDS = "To answer this question, I would need more specific information{} and the season."
+ASKING = {
+    "a question, then a call": NEEDS.format(" such as the name of the league")
+    + " Could you tell me which one you mean?\n{}",
+    "what it needs, then a call": NEEDS.format(" such as the name of the league") + "\n{}",
+    "a call amid the question": NEEDS.format("") + " The function {}\nrequires them to work.",
+}
+EMPTY = (
+    '<tool_call>\n{"arguments": {"location": "", "unit": ""}, "name": "get_weather"}\n</tool_call>'
+)
+
+
+@pytest.mark.parametrize("said", ASKING.values(), ids=ASKING)
+async def test_s16_a_question_beside_a_call_without_values_is_the_answer(
+    said: str, front: Front
+) -> None:
+    """As Hermes 2 Pro asks for what it lacks."""
+    for language, stream in EVERYWHERE:
+        front.backend.play(*Row("", (said.format(EMPTY),)).scripts)
+        got = await ask(front, language, CHAT, stream=stream)
+        assert (got.status, got.error, got.called) == (200, "", ())
+        assert got.text.split() == said.format("").split()
+        assert len(front.backend.questions) == 1
+
+
 CUT = '<tool_call>{"name": "get_weather", "arguments": {"loc'
 WRONG = '<tool_call>{"name": "get_weather", "arguments": {"town": "Paris"}}</tool_call>'
 UNKNOWN = 'commentary to=functions.get_weather json{"location": "Paris"}'
@@ -309,3 +368,52 @@ async def test_tools_of_a_namespace_are_called_by_their_own_names(
         "files",
         '{"filepath": "/a"}',
     )
+
+
+UNOPENED = "The user greets me.\nI greet back.\n</think>\n\nHello there."
+SPLIT = "Hello there."
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_s10_thoughts_without_a_beginning_are_shown_once_at_most(
+    language: str, stream: bool
+) -> None:
+    """As in opencode#27540: the reply teaches what becomes of the next one."""
+    async with temper() as front:
+        shown = []
+        for said in (UNOPENED, UNOPENED, f"I look.\n</think>{TOLD}", SPLIT):
+            front.backend.play(*Row("", (said,)).scripts)
+            shown.append(await ask(front, language, CHAT, stream=stream))
+    assert [one.text.strip() for one in shown] == [UNOPENED, SPLIT, "", SPLIT]
+    assert [one.called for one in shown] == [(), (), (PARIS,), ()]
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_s10_thoughts_that_the_template_opens_are_never_shown(
+    language: str, stream: bool
+) -> None:
+    path, write = PATHS[language]
+    asked: JsonObject = {"model": "deepseek-r1-distill-qwen-7b", "stream": stream, **write(CHAT)}
+    async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
+        front.backend.play(*Row("", (UNOPENED,)).scripts)
+        assert (await post(front, path, asked)).text == SPLIT
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_s10_nothing_is_held_of_thoughts_that_the_engine_splits_off(
+    language: str, stream: bool
+) -> None:
+    native = spoken.START + spoken.delta({"reasoning_content": "I greet back."})
+    async with temper() as front:
+        front.backend.play(spoken.says(UNOPENED), native + spoken.text(SPLIT) + spoken.end())
+        await ask(front, language, CHAT, stream=stream)
+        assert (await ask(front, language, CHAT, stream=stream)).text == SPLIT
+
+
+async def test_s10_nothing_is_held_where_the_client_wants_no_thoughts() -> None:
+    asked: JsonObject = {"model": "m", **CHAT.chat()}
+    async with temper() as front:
+        front.backend.play(spoken.says(UNOPENED), spoken.says(UNOPENED))
+        await post(front, PATHS["chat"][0], asked)
+        got = await post(front, PATHS["chat"][0], {**asked, "reasoning_effort": "none"})
+    assert got.text == UNOPENED

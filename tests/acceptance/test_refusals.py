@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.http_backend import HttpBackend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
+from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue

@@ -11,7 +11,7 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import ToolCall
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
+from proxy.guardrails.tool_prompts.history import CONVENTIONS
 from proxy.processes.process import RunningServer
 from proxy.profiles.known_model import Overrides
 from temper_evals.demo.scripted_model import build_scripted_model

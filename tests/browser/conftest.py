@@ -100,6 +100,7 @@ def open_page(browser: "Browser") -> Iterator[Open]:
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if scheme == "dark" else "light",
+                locale="en-US",  # without one some builds name a language that is none
             )
             stack.callback(context.close)
             context.set_default_timeout(PATIENCE_SECONDS * 1000)

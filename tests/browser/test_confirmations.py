@@ -25,9 +25,8 @@ from proxy.conversation.replies import (
 from proxy.errors import TemperError
 from proxy.mcp.confirmations import Decision, Requester
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import ToolSource
+from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
 from proxy.mcp.fleet import open_fleet
-from proxy.mcp.offer import OfferPolicy, ToolOffer
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.serving.tool_hosting import ToolHosting
@@ -35,6 +34,7 @@ from tests.browser.conftest import Open
 from tests.browser.test_page import HOSTILE
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.sockets import listening
+from tests.fakes.tool_server import NAMES
 from tests.fakes.tool_servers import PATIENCE, FakeSource, program, served
 from tests.patience import PATIENCE_SECONDS
 
@@ -180,7 +180,7 @@ def test_a_call_is_allowed_and_another_one_refused(
     asked = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
     seen, late = open_page(asked.url), open_page(asked.url)
     page, question = seen.page, seen.page.locator(".question")
-    page.locator(".tool-server", has_text="14 (1 needs a yes)").wait_for()
+    page.locator(".tool-server", has_text=f"{len(NAMES)} (1 needs a yes)").wait_for()
     with asked.chatting():
         question.locator("h2", has_text="May fake.echo be called?").wait_for()
         assert question.locator("pre").inner_text() == '{\n  "text": "Paris"\n}'

@@ -52,7 +52,7 @@ def test_every_command_is_rendered_or_was_not_run() -> None:
 
 
 def test_the_metrics_of_the_guide_exist() -> None:
-    known = re.findall(r'"(temper_\w+)",', read("proxy/observability/metric_table.py"))
+    known = re.findall(r'"(temper_\w+)"', read("proxy/observability/metrics.toml"))
     adapted = str(files()["rules.yaml"]["rules"])
     named = {*re.findall(r"\btemper_\w+", GUIDE)}
     assert "'as': 'temper_requests_in_flight'" in adapted

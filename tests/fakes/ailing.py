@@ -13,7 +13,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.checks import examine
 from proxy.doctor.clients import Client
-from proxy.doctor.finding import Finding
+from proxy.doctor.target import Finding
 from proxy.settings import Settings
 from tests.fakes import spoken
 from tests.fakes.sockets import listening

@@ -171,7 +171,8 @@ class Found:
     def add_item(self, item: JsonObject) -> None:
         if item["type"] == "function_call":
             self.calls.append((item["name"], f"{item['arguments']}"))
-        for part in objects_in(item.get("content")):
+        said = item.get("content") if item["type"] == "message" else None
+        for part in objects_in(said):
             self.text += f"{part.get('text') or ''}"
 
 

@@ -96,6 +96,11 @@ ROWS = (
             "as many messages, items, parts, blocks, calls or tools as a body holds",
             "linear work for each of them; a large body is read in a thread",
         ),
+        (
+            "F83",
+            "too many feeds of the dashboard at once, or read by pages of other sites",
+            "as many as are allowed, counted when they are let in; 403",
+        ),
     ),
     *_rows(
         "Tool calls under attack",
@@ -133,6 +138,15 @@ ROWS = (
         ("F57", "1,000 idle streams, masses of requests", "memory stays flat"),
         ("F58", "clock jump", "only monotonic clocks"),
         ("F59", "end at every await", "nothing is left"),
+    ),
+    *_rows(
+        "Files",
+        (
+            "F82",
+            "files that never end, are nested or large beyond sense, or are no files",
+            "one sentence, before anything is made of them",
+        ),
+        ("F84", "a disk that is full when a response is to be deleted", "503 with the reason"),
     ),
     *_rows(
         "Tool servers",

@@ -7,8 +7,8 @@ import pytest
 
 from proxy.api.assembly import server_options_of
 from proxy.api.observing import secrets_of
-from proxy.doctor.finding import Examined, fail
 from proxy.doctor.report import write_bundle
+from proxy.doctor.target import Examined, fail
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, load_settings
 

@@ -1,21 +1,29 @@
-"""F36 to F38: odd paths, a door that is open to the world, and web pages that knock."""
+"""F36 to F38, F83: odd paths, a door that is open to the world, and web pages that knock."""
+
+import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
+from proxy.api.watching import MOST_WATCHERS
 from proxy.errors import InvalidConfiguration
+from proxy.observability.board import Board
+from proxy.observability.observers import Observers
 from proxy.settings import load_settings
 from tests.fakes.front import CHAT, temper
 from tests.fakes.spoken import says
 from tests.faults.asked import chats
 from tests.faults.fronts import before, is_refusal
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 PATHS = pytest.mark.fault("F36")
 KEYS = pytest.mark.fault("F37")
 PAGES = pytest.mark.fault("F38")
+FEEDS = pytest.mark.fault("F83")
 
 KEY = "the-key-of-the-server"
 LOCKED = ServerOptions(access=Access({"us": KEY}))
@@ -114,3 +122,23 @@ async def test_no_page_is_given_leave(subject: str) -> None:
     for response in (asked, told):
         assert response.headers.get("access-control-allow-origin") not in ("*", EVIL)
         assert "access-control-allow-credentials" not in response.headers
+
+
+@FEEDS
+async def test_of_many_feeds_at_once_no_more_than_the_bound_are_let_in() -> None:
+    async with temper(observers=Observers(board=Board())) as front, AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(PATIENCE_SECONDS))
+        opening = [front.client.stream("GET", "/ui/api/events") for _ in range(3 * MOST_WATCHERS)]
+        answers = await asyncio.gather(*map(stack.enter_async_context, opening))
+        status = [answer.status_code for answer in answers]
+        assert status.count(200) == MOST_WATCHERS
+        assert status.count(503) == len(status) - MOST_WATCHERS
+
+
+@FEEDS
+@pytest.mark.parametrize("path", ["/ui/api/events", "/ui/api/state", "/ui/api/requests/a-1"])
+async def test_a_page_of_another_site_reads_nothing_of_the_dashboard(path: str) -> None:
+    async with temper(observers=Observers(board=Board())) as front:
+        headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+        response = await front.client.get(path, headers=headers)
+    assert response.status_code == 403

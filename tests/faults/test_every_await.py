@@ -19,7 +19,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.inference.preparation import Policy
 from proxy.inference.retry_budget import FLOOR, RetryBudget
-from proxy.mcp.offer import OfferPolicy, ToolOffer
+from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import Ended
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.tool_hosting import ToolHosting

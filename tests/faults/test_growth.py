@@ -23,7 +23,7 @@ from proxy.dialects.openai_chat.encode import encode_question
 from proxy.dialects.openai_chat.front import ChatFront
 from proxy.dialects.openai_responses.front import ResponsesFront
 from proxy.errors import CallBrokeOff
-from proxy.guardrails.reasoning import RepeatsItselfError
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.preparation import Policy, begin, plan_request
 from tests.examples import share
 from tests.fakes.playbook import Playbook, make_request
@@ -100,7 +100,7 @@ def test_twice_of_a_request_is_twice_the_work(part: str) -> None:
 
 def hear(reply: Reply) -> None:
     book = Playbook.of(make_request(stream=True), Policy(attempts=1)).ask()
-    with suppress(CallBrokeOff, RepeatsItselfError):  # which are as good an end as any
+    with suppress(CallBrokeOff, EnoughHeardError):  # which are as good an end as any
         book.receive(*reply)
 
 

@@ -19,8 +19,8 @@ from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.mcp.execution import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.fleet import ToolServerFleet, open_fleet
-from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.specification import LOST, CallLimits, ServerSpec
 from proxy.processes.process import MOST_LINES
 from proxy.profiles.files import load_profiles

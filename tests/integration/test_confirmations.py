@@ -15,8 +15,8 @@ from proxy.api.edge import Access
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.fleet import open_fleet
-from proxy.mcp.offer import OfferPolicy, ToolOffer
 from proxy.mcp.specification import CallLimits
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers

@@ -11,7 +11,7 @@ from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
 from proxy.inference.preparation import Policy
-from proxy.mcp.offer import OfferPolicy, ToolOffer
+from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import LOST, Ended
 from proxy.observability.observers import Observers
 from proxy.observability.recording import (

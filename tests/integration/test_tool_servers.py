@@ -11,7 +11,7 @@ from proxy.api.edge import Access
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
+from proxy.mcp.execution import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.specification import LOST, CallLimits, Ended
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers

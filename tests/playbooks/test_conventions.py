@@ -16,7 +16,7 @@ from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.facts import Asked, Dropped, RejectedReply, ReplyOutcome, Rescued, outcome
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS, find_convention
+from proxy.guardrails.tool_prompts.history import CONVENTIONS, find_convention
 from proxy.inference.preparation import Policy
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write

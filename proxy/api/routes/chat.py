@@ -24,13 +24,17 @@ from proxy.api.request_reader import (
 from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.dialects.front import Decoded, Front, Sender
 from proxy.dialects.wanted_tools import take_wanted
-from proxy.errors import ContextOverflow, TemperError
+from proxy.errors import TemperError
 from proxy.inference.retry_budget import RetryBudget, RetryTicket
-from proxy.inference.turn import Turn
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
-from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
+from proxy.serving.request_preparation import (
+    ParsedRequest,
+    PreparedRequest,
+    RequestPreparation,
+    RunTurns,
+)
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.mcp.definitions import ServedTool
@@ -126,22 +130,26 @@ class Chat:
         self, parsed: ParsedRequest, prepared: PreparedRequest, context: RequestContext
     ) -> AnswerSource:
         """Fit the conversation into the window, and prepare the source of the answer."""
-        preparation, service, known = self.preparation, prepared.service, prepared.known
-        may_retry, load = context.ticket.may_retry, self.observers.load(service.title)
+        service, known, live = prepared.service, prepared.known, context.live
         backend = service.fitting.learning_backend(known.model, known.window)
         if context.recorder is not None:
             backend = context.recorder.wrap(backend)
-        service.resize(known, self.process_count)
-        live = context.live
-        live.prefix_broken = service.fitting.watch_prefix(known.model, prepared.plan)
-
-        async def shorter(overflow: ContextOverflow) -> Turn | None:
-            return await preparation.shorter(prepared, may_retry, overflow)
-
-        turn = await preparation.turn(prepared, may_retry)
+        turns = RunTurns(
+            preparation=self.preparation,
+            parsed=parsed,
+            sender=context.sender,
+            upstream=context.upstream,
+            may_retry=context.ticket.may_retry,
+            workers=self.process_count,
+        )
+        try:
+            turn = await turns.begin_with(prepared)
+        finally:
+            live.prefix_broken = turns.prefix_broken
         slot = partial(service.admission.slot, client_key(context.sender, context.connection.scope))
         room = (known.window or 0) * (known.slots or 1)
-        terms = SlotTerms(backend, slot, known.window, room, load, shorter)
+        load = self.observers.load(service.title)
+        terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter)
         if self.tools is None or not context.owned:
             answering, upstream = prepared.answering, prepared.headers
             return SingleTurn(
@@ -149,17 +157,7 @@ class Chat:
             )
         # nothing of it is imported where no tool server is configured
         from proxy.api.tool_run import ToolRun
-        from proxy.serving.run_turns import RunTurns
 
-        turns = RunTurns(
-            preparation=preparation,
-            parsed=parsed,
-            sender=context.sender,
-            upstream=context.upstream,
-            may_retry=may_retry,
-            workers=self.process_count,
-        )
-        turns.go_on_with(prepared, turn)
         return ToolRun(
             turns, terms, live, self.tools, owned=context.owned, recorder=context.recorder
         )

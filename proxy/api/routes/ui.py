@@ -1,23 +1,27 @@
-"""`/ui`: the dashboard's page, its files, and what they ask for.
+"""Pages for browsers: `/` leads to all there is, `/docs` lists the routes, `/ui` is the dashboard.
 
-The page holds no data and needs no key; everything else needs an operator's key. Browsers cache
-nothing of it, other pages cannot read it, and it loads only vendored files.
+`/docs` needs no script and nothing from another server. The page of `/ui` holds no data and needs
+no key; everything else of it needs an operator's key. Browsers cache nothing of it, other pages
+cannot read it, and it loads only vendored files.
 """
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from string import Template
 from urllib.parse import urlsplit
 
 import msgspec
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, FastAPI
 from sse_starlette import EventSourceResponse
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from proxy import version
 from proxy.api.errors import dashboard_problem, error_response
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.api.watching import Watching
@@ -29,6 +33,7 @@ from proxy.observability.rows import OVER, Row
 from proxy.observability.sentences import page_words
 from proxy.profiles.profile import Profile
 
+ROOT_PATH = "/"
 _PAGE = "/ui"
 _ASSETS = "/ui/assets/"
 _PING_SECONDS = 15
@@ -50,6 +55,8 @@ _POLICY = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types lit-html"
 )
+_DOCUMENTATION_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+_DASHBOARD_LINE = "  /ui                    the dashboard, for a browser\n"
 
 
 class _CallDecision(msgspec.Struct, forbid_unknown_fields=True):
@@ -264,3 +271,33 @@ def _refusal(request: Request, code: str) -> Response:
     response = error_response(dashboard_problem(code), request.scope)
     response.headers.update(_DATA)
     return response
+
+
+def overview_router(app: FastAPI, *, has_dashboard: bool) -> APIRouter:
+    """Make `/`, which leads browsers to the dashboard, and `/docs` of an application."""
+    router = APIRouter()
+
+    @router.get(ROOT_PATH, include_in_schema=False)
+    async def show(request: Request) -> Response:
+        if has_dashboard and "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse("ui", 307, {"cache-control": "no-store"})
+        dashboard = _DASHBOARD_LINE if has_dashboard else ""
+        text = _template("root.txt").substitute(version=version(), dashboard=dashboard)
+        return PlainTextResponse(text)
+
+    @router.get("/docs", include_in_schema=False)
+    async def show_routes() -> HTMLResponse:
+        rows = "\n".join(
+            f"<tr><td>{method.upper()}<td><code>{escape(path)}</code><td>"
+            + escape((it.get("description") or it.get("summary") or "").partition("\n")[0])
+            for path, operations in sorted(app.openapi()["paths"].items())
+            for method, it in operations.items()
+        )
+        text = _template("docs.html").substitute(what=escape(app.description), rows=rows)
+        return HTMLResponse(text, headers=_DOCUMENTATION_POLICY)
+
+    return router
+
+
+def _template(name: str) -> Template:
+    return Template((files("proxy.api") / "assets" / name).read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 In reading order: `table` lists every name of the language and its handling, `schema` says what a
 request looks like on the wire, `decode` writes it in the language of backends, with the help of
-`history` (its messages), `blocks` (their content) and `tools`. `encode` writes the blocks of an
-answer as a stream or as a whole, and errors. `models` lists models, and `front` puts all of it
-together.
+`history` (its messages and their blocks) and `tools`. `encode` writes the blocks of an answer as a
+stream or as a whole, and errors. `models` lists models, and `front` puts all of it together.
 """

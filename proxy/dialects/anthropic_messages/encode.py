@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     PromptProgress,
     ReplyEvent,
@@ -126,7 +126,6 @@ class MessageOptions:
 
     @property
     def edits(self) -> JsonObject:
-        """What is told about the editing of the context."""
         return {"context_management": {"applied_edits": []}} if self.reports_edits else {}
 
 
@@ -140,7 +139,6 @@ class _AnswerEncoder:
         self._reason = "stop"
 
     def _steps(self, event: ReplyEvent) -> list[BlockStep]:
-        """Take note of an event; returns what it says about blocks."""
         match event:
             case UsageReported():
                 self._reported = event
@@ -249,7 +247,7 @@ class MessageBuilder(_AnswerEncoder):
 
     def __init__(self, terms: MessageOptions) -> None:
         super().__init__(terms)
-        self._content: list[JsonValue] = []
+        self._content: list[bytes] = []
         self._block: JsonObject = {}
         self._texts: list[str] = []
 
@@ -258,27 +256,30 @@ class MessageBuilder(_AnswerEncoder):
             match step:
                 case BlockStarted():
                     self._block, self._texts = _empty_block(step), []
-                    self._content.append(self._block)
                 case BlockDelta(text):
                     self._texts.append(text)
                 case BlockStopped(signature):
-                    self._complete("".join(self._texts), signature)
+                    self._content.append(self._whole_block("".join(self._texts), signature))
 
     def build(self) -> bytes:
         self.add(ReplyFinished(self._reason))
-        message = {**self._terms.message(), "content": self._content, **self._end()}
-        usage = usage_at_end(self._reported)
-        return json.dump({**message, "usage": usage, **self._terms.edits})
+        message = {**self._terms.message(), "content": [], **self._end()}
+        message |= {"usage": usage_at_end(self._reported), **self._terms.edits}
+        members = {name: json.dump(value) for name, value in message.items()}
+        return json.join_object({**members, "content": json.join_array(self._content)})
 
-    def _complete(self, text: str, signature: str) -> None:
+    def _whole_block(self, text: str, signature: str) -> bytes:
+        """Write a block; the input of a call stays as the model spelled it."""
         kind = f"{self._block['type']}"
-        if kind != "tool_use":
-            self._block[kind] = text
-        else:
-            read = parse_object(text)
-            self._block["input"] = {"unparsable": text} if read is None else read
+        written = json.dump(text)
+        if kind == "tool_use":
+            kind = "input"
+            is_object = parse_object(text) is not None
+            written = text.encode() if is_object else json.dump({"unparsable": text})
         if signature:
             self._block["signature"] = signature
+        members = {name: json.dump(value) for name, value in self._block.items()}
+        return json.join_object({**members, kind: written})
 
 
 def _empty_block(started: BlockStarted) -> JsonObject:

@@ -15,8 +15,7 @@ from proxy.dialects.anthropic_messages.schema import MessagesRequest
 from proxy.dialects.anthropic_messages.table import TOOLS, family_of
 from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.raw_json import Node
-from proxy.dialects.tool_names import check_name, check_new, check_offered
-from proxy.dialects.wire_schema import NO_PARAMETERS
+from proxy.dialects.wire_schema import NO_PARAMETERS, check_name, check_new, check_offered
 from proxy.errors import InvalidRequest
 
 _PLACE = "tool"  # where a tool stands while it is read on its own
@@ -56,7 +55,6 @@ class ToolSet:
             self._offered[name] = None
 
     def define(self, node: Node) -> None:
-        """Offer a tool that the history describes."""
         tool, _ = _describe(node)
         if tool is not None:
             self._known[tool.name] = tool
@@ -67,7 +65,6 @@ class ToolSet:
 
     @property
     def offered(self) -> tuple[Tool, ...]:
-        """The tools that the model may use, in their order."""
         return tuple(self._known[name] for name in self._offered)
 
 

@@ -19,8 +19,14 @@ from proxy.dialects.openai_chat.thinking import thinking_in
 from proxy.dialects.openai_chat.tool_rounds import expand
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.temper_options import workflow_in
-from proxy.dialects.tool_names import check_name, check_new, check_offered
-from proxy.dialects.wire_schema import NO_PARAMETERS, check, schema_or_any
+from proxy.dialects.wire_schema import (
+    NO_PARAMETERS,
+    check,
+    check_name,
+    check_new,
+    check_offered,
+    schema_or_any,
+)
 from proxy.errors import InvalidRequest
 
 

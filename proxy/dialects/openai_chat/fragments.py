@@ -100,7 +100,6 @@ class Runs:
 
 
 def _single(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
-    """Read a text that begins at `start`."""
     end = data.find(pattern.closing, start)
     try:
         text = _read_text(b'"' + data[start:end] + b'"') if end >= 0 else None
@@ -110,7 +109,6 @@ def _single(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
 
 
 def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
-    """Read the texts of which the first begins at `start`."""
     sample, opening, closing, mark = pattern
     pieces = _apart(data[start:], closing, opening, mark)
     if pieces is None:

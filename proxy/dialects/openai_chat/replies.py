@@ -66,7 +66,6 @@ class _ArrivingCall:
         return may_be and parse_object("".join(self.held)) is not None
 
     def start(self) -> list[CallEvent]:
-        """Announce the call, with what was held."""
         started = ToolCallStarted(self.index, self.id or None, self.name)
         held = "".join(self.held)
         return [started, ToolCallArgumentsDelta(self.index, held)] if held else [started]
@@ -164,7 +163,6 @@ class ChunkDecoder:
         return parts
 
     def feed_all(self, payloads: Iterable[bytes], parts: list[ReplyPart]) -> None:
-        """Append what the data of several events says."""
         for payload in payloads:
             if self._is_ended:
                 return
@@ -176,7 +174,6 @@ class ChunkDecoder:
                 self._take(chunk, parts)
 
     def _feed_any(self, data: str) -> list[ReplyPart]:
-        """Read a chunk of any form, or what is none."""
         data = data.strip()
         if not data:
             return []

@@ -24,7 +24,6 @@ _NO_EFFORT = "none"
 
 
 def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
-    """Read what the fields of a chat request say of thoughts."""
     if fields.keys().isdisjoint((EFFORT, VARIABLES, BUDGET)):
         return UNSAID
     effort = _value(fields, EFFORT)
@@ -33,9 +32,7 @@ def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
     if is_on is None and effort == _NO_EFFORT:
         is_on = False
     return ThinkingOptions(
-        is_on,
-        effort if isinstance(effort, str) and effort != _NO_EFFORT else "",
-        as_whole(budget),
+        is_on, effort if isinstance(effort, str) and effort != _NO_EFFORT else "", as_whole(budget)
     )
 
 
@@ -62,7 +59,6 @@ def thinking_fields(
 
 
 def _find_switch(variables: JsonObject) -> bool | None:
-    """Return how a client has set the switch, None where it has not."""
     told = (variables.get(name) for name in SWITCHES)
     return next((value for value in told if isinstance(value, bool)), None)
 

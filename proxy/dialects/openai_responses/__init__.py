@@ -1,10 +1,10 @@
 """The Responses language, spoken by clients only.
 
-- `front`: what the edge sees of it
+- `front`: what the edge sees of it, and the answer as a stream
 - `table`: what happens to each field, item and tool
 - `schema`, `decode`: the fields of a request
-- `items`, `contents`: the conversation
+- `items`: the conversation
 - `tools`, `client_tools`: what the model may call, and as what calls come back
-- `response`, `output`, `stream`: the answer, whole and as a stream
-- `store`, `retrieval`: responses that are kept
+- `response`, `output`: the answer, whole
+- `store`: responses that are kept, and what is answered about them
 """

@@ -58,7 +58,6 @@ class AnswerTerms(msgspec.Struct, frozen=True):
 
     @property
     def previous_id(self) -> str | None:
-        """The response that this one goes on from."""
         found = json.parse(self.echo["previous_response_id"])
         return found if isinstance(found, str) else None
 

@@ -25,22 +25,19 @@ Script: TypeAlias = Literal["latin", "cyrillic", "arabic", "devanagari", "han", 
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """One language. A sentence announces if it has a cue and nothing that bars it."""
+    """One language; `config/announcements/english.toml` says what each field is for.
+
+    A sentence announces if it has a cue and nothing that bars it.
+    """
 
     language: str
     script: Script
-    # "I will", "let me": a cue together with one of `acts` behind it. Between the two may stand
-    # any of `fillers`, and up to `gap` words of any kind where the verb comes last.
     openings: str = ""
     fillers: str = ""
     gap: int = 0
     acts: str = ""
-    # The first person of verbs of acting, with a subject (or fillers) before it or behind it.
     subjects: str = ""
     verbs: str = ""
-    # Cues by themselves: anywhere; where the sentence begins (behind any of `leads`), and there
-    # only if it ends in an ellipsis; where it ends (before any of `particles`), as a stem and a
-    # suffix or whole; and as the whole sentence.
     forms: str = ""
     starts: str = ""
     trailing: str = ""
@@ -50,9 +47,6 @@ class Cues:
     endings: str = ""
     wholes: str = ""
     particles: str = ""
-    # What makes it an answer: anywhere; what asks the user for something, shortly before it too;
-    # before the cue; directly before or behind it; within the `gap`; and, for `starts` that may be
-    # the subject of a sentence, the verbs which show that they are.
     bars: str = ""
     requests: str = ""
     bars_before: str = ""
@@ -60,19 +54,12 @@ class Cues:
     bars_after: str = ""
     bars_inside: str = ""
     finites: str = ""
-    # Words behind which a clause of its own begins: `finites` there mean nothing.
     clauses: str = ""
-    # Words like "now" at the very end. They, and a colon there, make an act of any verb behind an
-    # opening but `sayings`; behind a comma `starts` count with one of them only.
     urgencies: str = ""
     sayings: str = ""
-    # How a sentence begins that only reports what comes after the act; the one before it is judged.
     afterthoughts: str = ""
-    # What says of a call beside it that it is only shown: anywhere in the sentence, and behind the
-    # call or before the colon that introduces it.
     quotes: str = ""
     reports: str = ""
-    # Whether words are separated by spaces.
     is_spaced: bool = True
 
 

@@ -6,9 +6,8 @@ Gemma writes it anyway; `plain_json` reads it. The later ones write `call:NAME{k
 """
 
 import re
-from collections.abc import Sequence
 
-from proxy.conversation.tools import ToolCall, WrittenCall
+from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.rows import FENCE, read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_arguments
@@ -17,34 +16,23 @@ from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style
 from proxy.guardrails.tool_prompts import fragments
 
-_MARKS = ("``",)  # of more than two in a row none is left as it is
-
-
-class GemmaConvention(fragments.CallingConvention):
-    """JSON objects in one code block."""
-
-    name = "gemma"
-    syntaxes = ("fenced_json", "bare_json", "python_reply")
-    marks = _MARKS
-    separator = ",\n"
-
-    def explain(self, listed: str) -> str:
-        return (
-            f"You can call these functions:\n[\n{listed}\n]\n\n"
-            "To call one or several of them, end your reply with a JSON code block, "
-            "one object for each call:\n"
-            f'{FENCE}json\n{{"name": "FUNCTION", "parameters": {{"PARAMETER": "VALUE"}}}}\n'
-            f"{FENCE}\n"
-            "You get the results in tool_output code blocks."
-        )
-
-    def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        written = "\n".join(fragments.write_call(call, _MARKS, "parameters") for call in calls)
-        return fragments.append_calls(text, f"{FENCE}json\n{written}\n{FENCE}")
-
-    def write_result(self, name: str, call_id: str, text: str) -> str:
-        return f"{FENCE}tool_output\n{fragments.write_result(name, text, _MARKS)}\n{FENCE}"
-
+GEMMA_CONVENTION = fragments.CallingConvention(
+    name="gemma",
+    syntaxes=("fenced_json", "bare_json", "python_reply"),
+    marks=("``",),  # of more than two in a row none is left as it is
+    between_tools=",\n",
+    instructions=(
+        "You can call these functions:\n[\n%s\n]\n\n"
+        "To call one or several of them, end your reply with a JSON code block, "
+        "one object for each call:\n"
+        f'{FENCE}json\n{{"name": "FUNCTION", "parameters": {{"PARAMETER": "VALUE"}}}}\n'
+        f"{FENCE}\n"
+        "You get the results in tool_output code blocks."
+    ),
+    call='{"name": %(quoted)s, "parameters": %(arguments)s}',
+    calls=f"{FENCE}json\n%s\n{FENCE}",
+    result=f'{FENCE}tool_output\n{{"name": %(quoted)s, "content": %(content)s}}\n{FENCE}',
+)
 
 _NAME = re.compile(r"[\w.:/\\-]+")
 _CALL = "call:"

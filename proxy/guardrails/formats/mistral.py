@@ -5,10 +5,8 @@ swallows the mark because it is a control token, a list is still a call and a ba
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from proxy.conversation import json
-from proxy.conversation.tools import ToolCall
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import (
@@ -19,43 +17,26 @@ from proxy.guardrails.rescue.syntaxes.pythonic import (
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.tool_prompts import fragments
 
-_MARKS = (
-    *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]"),
-    *("[/TOOL_RESULTS]", "[INST]", "[/INST]"),
+MISTRAL_CONVENTION = fragments.CallingConvention(
+    name="mistral",
+    syntaxes=("mistral", "bare_json"),
+    marks=(
+        *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]"),
+        *("[/TOOL_RESULTS]", "[INST]", "[/INST]"),
+    ),
+    between_tools=", ",
+    between_calls=", ",
+    instructions=(
+        "[AVAILABLE_TOOLS][%s][/AVAILABLE_TOOLS]\n\n"
+        "To call one or several of these tools, write [TOOL_CALLS] and a JSON list, "
+        "and nothing behind it:\n"
+        '[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]\n'
+        "You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS]."
+    ),
+    call='{"name": %(quoted)s, "arguments": %(arguments)s%(id)s}',
+    calls="[TOOL_CALLS][%s]",
+    result='[TOOL_RESULTS]{"name": %(quoted)s, "content": %(content)s%(id)s}[/TOOL_RESULTS]',
 )
-
-
-class MistralConvention(fragments.CallingConvention):
-    """Lists of JSON objects behind marks in brackets; calls and results share an id."""
-
-    name = "mistral"
-    syntaxes = ("mistral", "bare_json")
-    marks = _MARKS
-    separator = ", "
-
-    def explain(self, listed: str) -> str:
-        return (
-            f"[AVAILABLE_TOOLS][{listed}][/AVAILABLE_TOOLS]\n\n"
-            "To call one or several of these tools, write [TOOL_CALLS] and a JSON list, "
-            "and nothing behind it:\n"
-            '[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]\n'
-            "You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS]."
-        )
-
-    def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        written = ", ".join(_with_id(fragments.write_call(call, _MARKS), call.id) for call in calls)
-        return fragments.append_calls(text, f"[TOOL_CALLS][{written}]")
-
-    def write_result(self, name: str, call_id: str, text: str) -> str:
-        result = _with_id(fragments.write_result(name, text, _MARKS), call_id, "call_id")
-        return f"[TOOL_RESULTS]{result}[/TOOL_RESULTS]"
-
-
-def _with_id(written: str, call_id: str, key: str = "id") -> str:
-    if not call_id:
-        return written
-    return f'{written[:-1]}, "{key}": {fragments.escape(json.dump_text(call_id), _MARKS)}}}'
-
 
 ARGUMENTS = "[ARGS]"
 _NAME = re.compile(r"[\w./:\\-]+", re.ASCII)

@@ -145,7 +145,6 @@ def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
 
 
 def _heal_result(message: Message, waiting: _Waiting, facts: list[Fact]) -> Message:
-    """Return a result as it can stay: an orphan is said by the user."""
     name = "" if message.tool_call_id else _name_in(message)
     call = waiting.call_for(message, name)
     if call is None:

@@ -2,42 +2,20 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice, takewhile
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.examples import words_around_calls
 from proxy.guardrails.rescue.provenance import Origin
 
 _WORD = re.compile(r"[^\W_]+")
-# What syntaxes of calls put between a name, the members and their values, besides marks.
-_LABELS = frozenset(
-    (
-        *("arguments", "args", "arg", "argument", "parameter", "parameters", "param", "kwargs"),
-        *("input", "name", "function", "functions", "tool", "tools", "call", "calls", "invoke"),
-        *("type", "key", "string", "number", "boolean", "value", "begin", "end", "start", "sep"),
-        *("prefix", "suffix", "section", "action", "plugin", "content", "recipient", "channel"),
-        *("commentary", "constrain", "message", "json", "msg", "to", "open", "close", "request"),
-        *("requests", "assistant", "from", "plamo", "ifm", "longcat", "dots", "minimax", "seed"),
-        *("DSML", "ARGS", "TOOL", "CALLS", "CALL", "NAME", "BEGIN", "END", "ARG"),
-        *("Action", "Input"),
-        *("ACTION", "START", "toolcall", "TOOLCALL", "use", "x1", "python", "tag", "code", "id"),
-        *"0123456789",
-    )
-)
 _MOST_WORDS = 40
 _MOST_PLACES = 200  # in one text
 _SIGHT = 1_000  # to each side of a name
 _MOST_TEXT = 500_000  # more of one text fits into no window
-# Near a quotation they say that it is not to be done.
-_FORBIDS = re.compile(
-    r"""\b(?:must\snot|mustn.t|never|do\snot|don.t|not\sallowed|forbidden|prohibited|refuse|avoid
-    |nicht|niemals|verboten|jamais|interdit|ne\s[^.]{1,40}\spas|no\s(?:debe|se|hay)|nunca|prohibido
-    |non\s|vietato|não|proibido|niet|nooit|verboden|nie\swolno|nigdy|zabron|нельзя|никогда|запрещ
-    |не\s|đừng|cấm|không\sđược|asla|yasak)
-    |不要|不得|禁止|切勿|请勿|しないで|いけません|마세요|금지|안\s?됩니다|(?<!\w)لا\s|ممنوع|मत\s|मना""",
-    re.IGNORECASE | re.VERBOSE,
-)
 _NEAR = 100
 
 
@@ -97,7 +75,7 @@ def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
 
 def _is_repeated(call: WrittenCall, texts: Sequence[str]) -> bool:
     words = [*_words(call.arguments)]
-    known, wanted = {*words, *_LABELS}, {*words[:_MOST_WORDS]}
+    known, wanted = {*words, *words_around_calls().labels}, {*words[:_MOST_WORDS]}
     return bool(words) and any(
         wanted <= _words_around(known, text, name)
         for text in texts
@@ -113,10 +91,15 @@ def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set
     return {word for side in sides for word in takewhile(known.__contains__, side)}
 
 
+@cache
+def _forbids() -> re.Pattern[str]:
+    return re.compile(words_around_calls().forbids, re.IGNORECASE | re.VERBOSE)
+
+
 def _is_forbidden(name: str, text: str) -> bool:
     places = islice(re.finditer(re.escape(name), text[:_MOST_TEXT]), _MOST_PLACES)
     around = (text[max(one.start() - _NEAR, 0) : one.end() + _NEAR] for one in places)
-    return any(map(_FORBIDS.search, around))
+    return any(map(_forbids().search, around))
 
 
 def _words(value: JsonValue) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The marks around calls: what calls begin and end with, and control tokens that leak into text.
+"""The marks around calls, which `marks.toml` lists: what calls begin and end with, what leaks.
 
 A value whose own end is missing, or doubtful, may run into the next call. It is no value then.
 """
@@ -6,21 +6,34 @@ A value whose own end is missing, or doubtful, may run into the next call. It is
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
 import re
+from importlib.resources import files
+
+import msgspec
 
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 
-# The words in the tags of calls and of what stands around them: no argument is named like them.
-TAGS = frozenset(
-    (
-        *("tool", "tool_call", "tool_calls", "tool_use", "TOOL_CALL", "TOOLCALL", "toolcall"),
-        *("function", "functions", "function_call", "function_calls", "functioncall"),
-        "function_invocation",
-        *("functionname", "invoke", "longcat_tool_call", "dots_function_call"),
-        "start_function_call",
-        *("parameter", "param", "arg_key", "arg_value", "tool_sep"),
-    )
-)
+
+class _KnownMarks(msgspec.Struct, frozen=True):
+    """What `marks.toml` has, and says of it."""
+
+    tags: frozenset[str]
+    special_tokens: frozenset[str]
+    stray_closers: frozenset[str]
+    thought_ends: frozenset[str]
+    control_beginnings: tuple[str, ...]
+    invented_results: dict[str, str]
+
+
+_FILE = files("proxy.guardrails.rescue") / "marks.toml"
+_KNOWN = msgspec.toml.decode(_FILE.read_bytes(), type=_KnownMarks)
+TAGS = _KNOWN.tags
+SPECIAL_TOKENS = _KNOWN.special_tokens
+STRAY_CLOSERS = _KNOWN.stray_closers
+THOUGHT_ENDS = _KNOWN.thought_ends
+CONTROL_BEGINNINGS = _KNOWN.control_beginnings
+LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
+INVENTED_RESULTS = {begin: Literals((end,)) for begin, end in _KNOWN.invented_results.items()}
 _WORDS = "|".join(sorted(TAGS, key=len, reverse=True))
 _ENVELOPE = r"\{\s*[\"'](?:name|tool|tool_name|function|function_name|action|tool_calls)[\"']\s*:"
 _MARK = re.compile(
@@ -48,83 +61,9 @@ def holds_call(text: str) -> bool:
     return _CALL.search(text) is not None
 
 
-# Control tokens that end a reply or a turn, or introduce a call, and leak into the text.
-SPECIAL_TOKENS = frozenset(
-    (
-        *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end|>"),
-        *("<s>", "</s>", "<bos>", "<eos>", "<|eot|>", "<|eom|>", "<|call|>", "<|return|>"),
-        *("<turn|>", "<|turn>", "<end_of_turn>", "<|role_end|>", "<｜end▁of▁sentence｜>"),
-        *("<|start|>assistant", "<|channel|>commentary", "<|channel|>analysis"),
-        *("<|tool_calls_section_begin|>", "<｜tool▁calls▁begin｜>", "<|tool▁calls▁begin|>"),
-        *("<|tool_call_section_begin|>", "<|END_OF_TURN_TOKEN|>", "<|im_start|>assistant"),
-        *("<|start_header_id|>assistant<|end_header_id|>", "<start_of_turn>model"),
-        *("<|turn>model", "<|assistant|>", "<｜Assistant｜>"),
-        *("<ifm|tool_calls>", "<|plamo:begin_tool_requests:plamo|>"),
-        *("<|plamo:begin_tool_request:plamo|>", "<|open|>tools<|sep|>", "<|stop|>"),
-        *("<|channel|> commentary", "<|channel|> analysis", "<|start|> assistant"),
-        *("<｜tool▁calls｜>", "<|tool▁calls|>", "<|from|>assistant"),
-        *("<|message_model|>", "<|content_model_end_sampling|>"),
-    )
-)
-# Closing marks that models write once too often, or without the opening one.
-STRAY_CLOSERS = frozenset(
-    (
-        *("</tool_call>", "</tool_calls>", "</function>", "</function_call>", "</think>"),
-        *("</function_calls>", "</seed:tool_call>", "</minimax:tool_call>", "</invoke>"),
-        *("<|/tool_calls|>", "</TOOLCALL>", "</toolcall>", "[/TOOL_CALL]", "</tool_use>"),
-        *("</atem:function_calls>", "<|tool_call|>", "<|/tool_call|>", "<|tool_call:end|>"),
-        *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "</｜DSML｜ calls>"),
-        *("<|tool_calls_section_end|>", "<｜tool▁calls▁end｜>", "<｜tool_calls_end｜>"),
-        *("<|tool_call_section_end|>", "<|tool▁calls▁end|>", "<|tool▁call▁end|>"),
-        *("<｜tool_call_end｜>", "<|tool_call_end|>", "<tool_call|>", "<end_function_call>"),
-        *("</ifm|tool_calls>", "</ifm|tool_call>", "</longcat_tool_call>", "<|END_ACTION|>"),
-        *("<|plamo:end_tool_request:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
-        *("<|plamo:end_tool_arguments:plamo|>", "<|end_message|>", "<|close|>tools<|sep|>"),
-        *("<|close|>message<|sep|>", "<|python_end|>", "<|action_end|>", "[/TOOL_CALLS]"),
-        *("</dots_function_call>", "</function_invocation>", "<|tool:end|>"),
-        *("]<]minimax[>[</tool_call>", "<|tools_suffix|>", "<｜tool▁call▁end｜>"),
-    )
-)
-# Marks behind thoughts. Where no thoughts were begun, the prompt had begun them.
-THOUGHT_ENDS = frozenset(
-    (
-        *("</think>", "</thinking>", "</thought>", "</reasoning>", "</seed:think>", "</mm:think>"),
-        *(
-            "</longcat_think>",
-            "</ifm|think>",
-            "<|think:end|>",
-            "[/THINK]",
-            "◁/think▷",
-            "<|END_THINKING|>",
-        ),
-        *("</ifm|think_fast>", "</ifm|think_faster>"),
-        *("<|plamo:end_think:plamo|>", "<|close|>think<|sep|>", "<channel|>"),
-    )
-)
-# How control tokens begin: nobody can write them into a sentence by accident.
-CONTROL_BEGINNINGS = (
-    *("<|", "<｜", "[TOOL_CALLS]", "]<]", "to=functions", " to=functions", "<ifm|"),
-    *("<tool_call:", "<tool_calls:", "<dots_function_call>"),
-    *("<minimax:tool_call>", "<seed:tool_call>", "<longcat_tool_call>", "<start_function_call>"),
-)
-LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
 # A control token that no family here is known to write, or half a fence, alone at the end.
 _TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
 _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")
-# What models write when they invent the result of their own call, with its end.
-INVENTED_RESULTS = {
-    "<tool_response>": Literals(("</tool_response>",)),
-    "<|tool_response>": Literals(("<tool_response|>",)),
-    "<tool_result>": Literals(("</tool_result>",)),
-    "<tool_output>": Literals(("</tool_output>",)),
-    "<function_results>": Literals(("</function_results>",)),
-    "<function_response>": Literals(("</function_response>",)),
-    "[TOOL_RESULTS]": Literals(("[/TOOL_RESULTS]",)),
-    "<｜tool▁outputs▁begin｜>": Literals(("<｜tool▁outputs▁end｜>",)),
-    "<｜tool▁output▁begin｜>": Literals(("<｜tool▁output▁end｜>",)),
-    "<start_function_response>": Literals(("<end_function_response>",)),
-    "<|START_TOOL_RESULT|>": Literals(("<|END_TOOL_RESULT|>",)),
-}
 
 
 def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:

@@ -5,6 +5,8 @@
 import re
 from collections.abc import Mapping
 
+from proxy.guardrails.rescue.examples import words_around_calls
+
 _MARKUP = re.compile(
     r"""`[^`\n]*`
     |</?(?P<element>[A-Za-z][\w.-]*)(?:\s[^<>]*)?/?>
@@ -18,17 +20,6 @@ _MARKUP = re.compile(
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 _SIGNS = re.compile(r"[<\\#\[“”«»„「」『』‹›]|\"{3}|'{3}|/\*|^[-=._*+]{4}", re.MULTILINE)
-# In these stands what is shown; in others it may be meant.
-_SHOWING = frozenset(
-    (
-        *("blockquote", "q", "pre", "code", "samp", "kbd", "tt", "xmp", "listing", "plaintext"),
-        *("textarea", "details", "summary", "example", "examples", "sample", "quote", "quotation"),
-        *("citation", "cite", "snippet", "script", "style", "template", "log", "logs"),
-        *("document", "doc", "file", "context", "aside", "note", "del", "s", "strike", "comment"),
-        *("figure", "figcaption", "nowiki", "noscript", "verbatim", "excerpt", "literal"),
-        "transcript",
-    )
-)
 # What is about calls or thoughts encloses calls that are meant.
 _OWN = re.compile(r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE)
 _CLOSING = {
@@ -117,4 +108,6 @@ class Markup:
 
 
 def _is_layout(closer: str) -> bool:
-    return closer[0] == "\n" or (closer[:2] == "</" and closer[2:] not in _SHOWING)
+    return closer[0] == "\n" or (
+        closer[:2] == "</" and closer[2:] not in words_around_calls().showing
+    )

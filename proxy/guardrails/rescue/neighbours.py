@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_name
+from proxy.guardrails.rescue.examples import words_around_calls
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS, STRAY_CLOSERS, THOUGHT_ENDS
 from proxy.guardrails.rescue.modes import Beginning
@@ -126,29 +127,6 @@ _JOINT = re.compile(r"(?:[,;&+]\s*)?(?:and\s+)?(?:then\s+)?")
 _LINE = re.compile(r"[,;&+\s]*[^\n]*")
 # Punctuation behind a call that belongs to a sentence around it.
 _CONTINUES = frozenset(".,;:!?)]}|/\\=<>\"'”»`")
-# Of what a call can be the subject.
-_VERBS = frozenset(
-    (
-        *("are", "was", "were", "be", "been", "am", "would", "will", "can", "could", "may"),
-        *("must", "should", "shall", "cannot", "had", "have", "did", "do", "got", "made", "might"),
-        *("meant", "mean", "failed", "worked", "returned", "gave", "looked", "asked", "called"),
-        *("ist", "sind", "wird", "est", "sont", "es", "son", "jest"),
-    )
-)
-# With what a sentence goes on behind a call that is only mentioned in it.
-_CONJUNCTIONS = frozenset(
-    (
-        *("or", "nor", "vs", "versus", "instead", "rather", "not", "but", "because", "if", "when"),
-        *("which", "that", "who", "where", "while", "so", "since", "unless", "whose", "like"),
-        *("in", "of", "for", "with", "without", "to", "from", "at", "by", "on", "into"),
-        *("call", "mark", "tell", "ask", "look", "return", "give", "make", "get", "show"),
-        *("oder", "ou", "o", "lub"),
-    )
-)
-# Words that end like the third person of a verb and are none.
-_OTHER_WORDS = frozenset(("this", "thus", "yes", "always", "perhaps", "less", "results", "thanks"))
-
-
 # How a line goes on behind a call: `open` where the words do not tell.
 Sequel: TypeAlias = Literal["apart", "words", "open"]
 
@@ -189,7 +167,11 @@ class Ahead:
         It has to be more than a tag, and the words no part of a sentence with it.
         """
         word = self._word or ""
-        continues = self.text[0] in _CONTINUES or _is_verb(word) or word in _CONJUNCTIONS
+        continues = (
+            self.text[0] in _CONTINUES
+            or _is_verb(word)
+            or word in words_around_calls().conjunctions
+        )
         is_more = "{" in found.source or found.source.count("</") > 1
         is_more = is_more or all(call.arguments for call in found.calls)
         return beginning.begins_reply and is_more and not continues
@@ -219,5 +201,6 @@ class Ahead:
 
 def _is_verb(word: str) -> bool:
     """Return whether a call may be the subject of a word; the third person ends in an s."""
-    is_third_person = word.endswith("s") and len(word) > 1 and word not in _OTHER_WORDS
-    return is_third_person or word in _VERBS
+    known = words_around_calls()
+    is_third_person = word.endswith("s") and len(word) > 1 and word not in known.other_words
+    return is_third_person or word in known.verbs

@@ -19,10 +19,14 @@ from proxy.guardrails.rescue.syntaxes.argument_pairs import (
     SUFFIXED_PAIRS,
     SUFFIXED_PAIRS_AT_START,
 )
-from proxy.guardrails.rescue.syntaxes.line_blocks import LINE_BLOCKS
 from proxy.guardrails.rescue.syntaxes.marked_json import APERTUS, FAMILIES, TOOLS_TAG
 from proxy.guardrails.rescue.syntaxes.plain_json import BARE_JSON, UNOPENED_JSON, fenced_json
-from proxy.guardrails.rescue.syntaxes.pythonic import MARKED_PYTHON, PYTHON_LIST, PYTHON_REPLY
+from proxy.guardrails.rescue.syntaxes.pythonic import (
+    LINE_BLOCKS,
+    MARKED_PYTHON,
+    PYTHON_LIST,
+    PYTHON_REPLY,
+)
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 _ENDS = Literals(("<|eot|>", "<|eom|>", "<|end|>", "<|start|>", "<|return|>"))

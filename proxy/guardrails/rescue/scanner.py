@@ -31,9 +31,9 @@ from proxy.guardrails.rescue.modes import (
     Mode,
     OpeningAttempt,
     SkippingInventedResult,
+    openings_of,
 )
 from proxy.guardrails.rescue.neighbours import SIGHT, Ahead
-from proxy.guardrails.rescue.openings import openings_of
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax

@@ -162,7 +162,8 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
     properties = parameters.get("properties") if isinstance(parameters, dict) else None
     if not isinstance(parameters, dict) or not isinstance(properties, dict):
         return None
-    is_open = bool(parameters.get("additionalProperties")) or "patternProperties" in parameters
+    is_open = parameters.get("additionalProperties", False) is not False
+    is_open = is_open or "patternProperties" in parameters
     match list(arguments.items()):
         case [(name, dict() as inner)] if inner and name not in properties and not is_open:
             return inner if inner.keys() <= properties.keys() else None

@@ -68,7 +68,7 @@ def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
     is_wrong = any(one.instance_path or not isinstance(one.kind, Kind.Required) for one in errors)
     if is_wrong or not isinstance(whole, dict) or name not in whole:
         return None
-    return Settled(whole[name], is_changed=True)
+    return Settled(whole[name], is_changed=bool(coercion.paths))
 
 
 def pin_members(tool: Tool, members: Mapping[str, JsonValue]) -> Tool:

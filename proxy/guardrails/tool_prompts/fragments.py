@@ -9,6 +9,7 @@ history in the same form, so that they serve as examples. Whatever it writes
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.conversation import json
@@ -50,24 +51,56 @@ def write_tools(tools: Sequence[Tool], marks: Iterable[str], separator: str = "\
     return separator.join(escape(tool.source.decode(), marks) for tool in tools)
 
 
-class CallingConvention(Convention, Protocol):
+@dataclass(slots=True, eq=False)
+class CallingConvention(Convention):
     """One that has no form for answers: the synthetic tool, shown last, stands for them.
 
-    No name, argument or result may hold one of the `marks`.
+    No name, argument or result may hold one of the `marks`. The `instructions` stand around the
+    tools, `calls` around all calls of a message; a `call` and a `result` are made of the `name`, as
+    it is and `quoted`, the `id` as a further member if there is one, `arguments` and `content`.
     """
 
+    name: str
+    syntaxes: tuple[str, ...]
     marks: tuple[str, ...]
-    separator: str = "\n"
+    instructions: str
+    call: str
+    result: str
+    calls: str = "%s"
+    between_tools: str = "\n"
+    between_calls: str = "\n"
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         shown = tools if respond is None else (*tools, respond)
-        told = self.explain(write_tools(shown, self.marks, self.separator))
+        told = self.instructions % write_tools(shown, self.marks, self.between_tools)
         if respond is None:
             return told
         return f"{told} Every reply is a call: to answer the user, call {respond.name}."
 
-    def explain(self, listed: str) -> str:
-        """Write the instructions around the tools that are listed."""
+    def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
+        written = self.calls % self.between_calls.join(map(self._write_call, calls))
+        return f"{text}\n\n{written}" if text.strip() else written
+
+    def write_result(self, name: str, call_id: str, text: str) -> str:
+        return self.result % {
+            "quoted": self._quote(name),
+            "content": write_content(text, self.marks),
+            "id": self._write_id("call_id", call_id),
+        }
+
+    def _write_call(self, call: ToolCall) -> str:
+        return self.call % {
+            "name": call.name,
+            "quoted": self._quote(call.name),
+            "arguments": write_arguments(call, self.marks),
+            "id": self._write_id("id", call.id),
+        }
+
+    def _write_id(self, member: str, call_id: str) -> str:
+        return f', "{member}": {self._quote(call_id)}' if call_id else ""
+
+    def _quote(self, text: str) -> str:
+        return escape(json.dump_text(text), self.marks)
 
 
 def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
@@ -78,12 +111,6 @@ def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
     return escape(json.dump_text(kept), marks)
 
 
-def write_call(call: ToolCall, marks: Iterable[str], key: str = "arguments") -> str:
-    """Write a call as an object with its name and, under `key`, its arguments."""
-    name = escape(json.dump_text(call.name), marks)
-    return f'{{"name": {name}, "{key}": {write_arguments(call, marks)}}}'
-
-
 def write_content(result: str, marks: Iterable[str]) -> str:
     """Write a result as JSON: as it is if it is an object or a list, else as a string."""
     try:
@@ -91,12 +118,3 @@ def write_content(result: str, marks: Iterable[str]) -> str:
     except ValueError:
         is_structure = False
     return escape(result.strip() if is_structure else json.dump_text(result), marks)
-
-
-def write_result(name: str, result: str, marks: Iterable[str]) -> str:
-    name = escape(json.dump_text(name), marks)
-    return f'{{"name": {name}, "content": {write_content(result, marks)}}}'
-
-
-def append_calls(text: str, calls: str) -> str:
-    return f"{text}\n\n{calls}" if text.strip() else calls

@@ -11,8 +11,13 @@ from itertools import groupby
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.guardrails import contents
+from proxy.guardrails.formats.gemma import GEMMA_CONVENTION
+from proxy.guardrails.formats.hermes import HERMES_CONVENTION
+from proxy.guardrails.formats.json_contract import JsonContractConvention
+from proxy.guardrails.formats.mistral import MISTRAL_CONVENTION
+from proxy.guardrails.formats.react import ReActConvention
 from proxy.guardrails.model_quirks import Template
-from proxy.guardrails.tool_prompts.fragments import Convention
+from proxy.guardrails.tool_prompts.fragments import CallingConvention, Convention
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
@@ -98,3 +103,33 @@ def _merge_turns(messages: Iterable[Message]) -> list[Message]:
 def _merge(messages: Sequence[Message], separator: str) -> Message:
     """Join messages at once: one after the other would cost the square of their number."""
     return contents.join_messages(messages, separator) if len(messages) > 1 else messages[0]
+
+
+# Llama 3.1's for tools of one's own; it is read as Qwen3-Coder's.
+LLAMA3_CONVENTION = CallingConvention(
+    name="llama3",
+    syntaxes=("qwen_coder", "llama3", "bare_json"),
+    marks=("<function=", "</function>", "<function_response>", "</function_response>"),
+    instructions=(
+        "You can call these functions:\n%s\n\n"
+        "To call one, write a line in this form, the arguments as a JSON object, "
+        "and one line more for each further call:\n"
+        '<function=NAME>{"PARAMETER": "VALUE"}</function>\n'
+        "You get the results between <function_response> tags."
+    ),
+    call="<function=%(name)s>%(arguments)s</function>",
+    result=('<function_response>{"name": %(quoted)s, "content": %(content)s}</function_response>'),
+)
+CONVENTIONS: tuple[Convention, ...] = (
+    HERMES_CONVENTION,
+    MISTRAL_CONVENTION,
+    GEMMA_CONVENTION,
+    LLAMA3_CONVENTION,
+    ReActConvention(),
+    JsonContractConvention(),
+)
+
+
+def find_convention(name: str) -> Convention:
+    """Return the convention of this name; an unknown one raises KeyError."""
+    return {one.name: one for one in CONVENTIONS}[name]

@@ -1,46 +1,26 @@
-"""The words that the marks of calls are made of, and values that only stand for one.
-
-A word that is not listed makes the text around it prose.
-"""
+"""The words that the marks of calls are made of, in `words.toml`, and values that stand for one."""
 
 import re
+from importlib.resources import files
+
+import msgspec
 
 from proxy.conversation.possessive import possessive
 
-# One of these in a mark says that it is about a call.
-_OF_CALLS = frozenset(
-    (
-        *("tool", "tools", "toolcall", "toolcalls", "call", "calls", "calling", "function"),
-        *("functions", "func", "fn", "functioncall", "invoke", "invoking", "invocation", "action"),
-        *("commentary", "assistantcommentary", "recipient", "plugin"),
-    )
-)
-# A reply that begins with a word and no mark begins with one of these, or with a name.
-_FIRST = frozenset(
-    (
-        *("tool", "tools", "toolcall", "call", "calls", "calling", "function", "functions"),
-        *("functioncall", "action", "commentary", "assistant", "assistantcommentary", "to"),
-    )
-)
-# One of these in a tag does.
-_OF_ARGUMENTS = frozenset(
-    (
-        *("arg", "args", "argument", "arguments", "kwargs", "param", "params", "parameter"),
-        "parameters",
-    )
-)
-_OF_VALUES = frozenset(("value", "values", "val"))
-_WORDS = frozenset(
-    (
-        *_OF_CALLS,
-        *_OF_ARGUMENTS,
-        *_OF_VALUES,
-        *("input", "inputs", "key", "keys", "name", "id", "index", "type", "to", "channel"),
-        *("message", "content", "constrain", "json", "assistant", "start", "begin", "end"),
-        *("section", "sep", "use", "with", "request", "exec", "execute", "executing"),
-        *("execution", "code", "object", "block", "payload", "method", "using"),
-    )
-)
+
+class _Words(msgspec.Struct, frozen=True):
+    """What `words.toml` has, and says of it."""
+
+    of_calls: frozenset[str]
+    first: frozenset[str]
+    of_arguments: frozenset[str]
+    of_values: frozenset[str]
+    others: frozenset[str]
+
+
+_FILE = files("proxy.guardrails.unparsed_calls") / "words.toml"
+_KNOWN = msgspec.toml.decode(_FILE.read_bytes(), type=_Words)
+_WORDS = _KNOWN.of_calls | _KNOWN.of_arguments | _KNOWN.of_values | _KNOWN.others
 _LITERALS = frozenset(("true", "false", "null", "none"))
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PARTS = re.compile(possessive(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*"))
@@ -65,7 +45,7 @@ def is_marker(written: str) -> bool:
 
 def is_first_marker(written: str) -> bool:
     """Return whether a marker may be the first word of a reply, with no other mark before it."""
-    return is_marker(written) and _parts(written)[0] in _FIRST
+    return is_marker(written) and _parts(written)[0] in _KNOWN.first
 
 
 def begins_marker(written: str, *, is_first: bool) -> bool:
@@ -74,24 +54,26 @@ def begins_marker(written: str, *, is_first: bool) -> bool:
     if _BEGINNING.fullmatch(written) is None or not parts:
         return not written
     *before, last = parts
-    known = _FIRST if is_first and not before else _WORDS
+    known = _KNOWN.first if is_first and not before else _WORDS
     return _WORDS.issuperset(before) and any(word.startswith(last) for word in known)
 
 
 def is_about_calls(written: str, *, is_tag: bool = False) -> bool:
     parts = _parts(written)
-    return not _OF_CALLS.isdisjoint(parts) or (is_tag and not _OF_ARGUMENTS.isdisjoint(parts))
+    return not _KNOWN.of_calls.isdisjoint(parts) or (
+        is_tag and not _KNOWN.of_arguments.isdisjoint(parts)
+    )
 
 
 def is_name_of_key(written: str) -> bool:
     """Return whether what is assigned to this in a tag is a key, as to `parameter`."""
     parts = _parts(written)
-    return not (_OF_ARGUMENTS | {"name", "key"}).isdisjoint(parts)
+    return not (_KNOWN.of_arguments | {"name", "key"}).isdisjoint(parts)
 
 
 def holds_value(written: str) -> bool:
     """Return whether what this mark introduces is a value, as does `arg_value`."""
-    return not _OF_VALUES.isdisjoint(_parts(written))
+    return not _KNOWN.of_values.isdisjoint(_parts(written))
 
 
 def is_literal(written: str) -> bool:

@@ -322,6 +322,19 @@ async def test_what_was_asked_for_again_is_told_before_what_came_of_it_and_count
     assert (usage.requests, usage.prompt_tokens) == (3, 33)
 
 
+async def test_an_end_behind_a_failed_tool_may_go_on_and_the_last_text_is_the_answer() -> None:
+    wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
+    replies = (BROKEN_CALLED, wrong, says("Which city?"), WEATHER_CALLED, FINE)
+    async with scripted(*replies, guardrails={"close_out": "structural"}) as (model, backend):
+        async with Agent(model, [broken, get_weather]).stream("How is Paris?") as run:
+            seen = [event async for event in run]
+        result = run.result
+    assert (result.stop, result.text) == (Stop.ANSWERED, "It is fine.")
+    assert [len(one.outcomes) for one in result.rounds] == [1, 1]
+    assert result.usage.requests == len(backend.questions) == 5
+    assert sum(type(event).__name__ == "AskedAgain" for event in seen) == 1
+
+
 OTHER = Model("http://127.0.0.1:9")
 
 

@@ -8,20 +8,23 @@ from proxy.agents.agent import Agent
 from proxy.agents.model import Model
 from proxy.agents.running import JoinedTools, Task
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.errors import InvalidRequest
+from proxy.errors import BackendTimedOut, ContextOverflow, InvalidRequest
 from proxy.tool_rounds.executor import RoundContext, Status
 from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
 from proxy.tools.execution import Limits
 from proxy.tools.function import tool
 from proxy.tools.toolset import Toolset
-from tests.fakes.agents import scripted
+from temper import BackendFailed
+from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.playbook import CLOCK, make_tool
 from tests.fakes.rounds import called
-from tests.fakes.spoken import START, call_delta, end, says
+from tests.fakes.scripted_backend import Ending, Script, refuses
+from tests.fakes.spoken import START, call_delta, end, says, text
 from tests.fakes.turns import ScriptedTools
 
 FIRST = (make_tool("add", {}), make_tool("show", {}))
@@ -161,3 +164,78 @@ def test_an_output_is_the_schema_of_the_answer() -> None:
 def test_parameters_that_are_none_of_a_request_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="max_tokens"):
         task_of(parameters={"max_tokens": "many"}).request()
+
+
+pytestmark = pytest.mark.anyio
+
+TOO_LONG: JsonObject = {
+    "code": 400,
+    "message": "the request exceeds the available context size",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 9_000,
+    "n_ctx": 3_000,
+}
+
+
+async def test_a_turn_that_takes_too_long_is_given_up() -> None:
+    never = Script((START, text("It is"), Ending.NEVER))
+    patience: dict[str, object] = {"kind": "llama-server", "deadline_seconds": 1}
+    async with scripted(never, backend=patience) as (model, backend):
+        with pytest.raises(BackendTimedOut, match="did not finish within 1 s"):
+            await Agent(model).run("Hi")
+        await backend.questions[0].left.wait()
+
+
+async def test_a_prompt_that_proves_too_long_is_shortened() -> None:
+    said: list[JsonObject] = [
+        {"role": role, "content": f"{number} " * 300}
+        for number in range(12)
+        for role in ("user", "assistant")
+    ]
+    async with scripted(refuses(400, TOO_LONG), says("Fine.")) as (model, backend):
+        talk = Conversation.of(said)
+        result = await Agent(model, [get_weather]).run("And now?", conversation=talk)
+    assert result.stop is Stop.ANSWERED
+    first, second = (len(question.body) for question in backend.questions)
+    assert second < first / 2
+    assert len(talk) == 26
+
+
+async def test_a_prompt_that_cannot_be_shortened_is_an_error() -> None:
+    async with scripted(*[refuses(400, TOO_LONG)] * 9) as (model, _):
+        with pytest.raises((ContextOverflow, BackendFailed)):
+            await Agent(model, [get_weather]).run("Hi")
+
+
+async def test_tools_run_while_nobody_waits_for_a_slot() -> None:
+    served: list[int] = []
+    async with scripted(WEATHER_CALLED, says("Fine.")) as (model, _):
+        line = model.opened.preparation.services.find("").admission.line
+
+        def get_weather(city: str) -> str:
+            """Tell the weather."""
+            served.append(line.served)
+            return city
+
+        await Agent(model, [get_weather]).run("How is Paris?")
+        assert (served, line.served) == ([0], 0)
+
+
+async def test_several_runs_take_turns_at_the_slots_there_are() -> None:
+    one_slot: dict[str, object] = {"kind": "llama-server", "parallel_requests": 1}
+    scripts = [WEATHER_CALLED] * 3 + [says("Fine.")] * 3
+    async with scripted(*scripts, backend=one_slot) as (model, backend):
+        line = model.opened.preparation.services.find("").admission.line
+        busiest = 0
+
+        async def get_weather(city: str) -> str:
+            """Tell the weather."""
+            nonlocal busiest
+            busiest = max(busiest, line.served)
+            return city
+
+        agent = Agent(model, [get_weather])
+        results = await asyncio.gather(*(agent.run("How is Paris?") for _ in range(3)))
+    assert [result.stop for result in results] == [Stop.ANSWERED] * 3
+    assert [len(question.messages) for question in backend.questions] == [1, 1, 1, 3, 3, 3]
+    assert busiest <= 1

@@ -14,7 +14,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Asked, Compacted, ReplyOutcome
 from proxy.mcp.confirmations import Requester
-from proxy.mcp.offer import OfferPolicy, ToolOffer
+from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.observability.board import Board
 from proxy.observability.history import CountsBySpan
 from proxy.observability.live_request import BoardLink, LiveRequest

@@ -419,7 +419,13 @@ def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixt
     }
     server.running = {"models": [{"name": "m:latest", "context_length": 4096}]}
     known = Description(
-        ("m",), "qwen3", window=4096, takes_tools=True, identity="m:latest", engine="Ollama"
+        ("m",),
+        "qwen3",
+        window=4096,
+        takes_tools=True,
+        identity="m:latest",
+        engine="Ollama",
+        build="0.33.0",
     )
     with caplog.at_level(logging.WARNING):
         assert [described(server), described(server)] == [known, known]
@@ -430,7 +436,7 @@ def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixt
 def test_a_window_that_is_not_known_yet_is_asked_for_again() -> None:
     server = Server()
     known = Description(("m",), is_provisional=True, takes_tools=True, identity="m:latest")
-    assert described(server) == dataclasses.replace(known, engine="Ollama")
+    assert described(server) == dataclasses.replace(known, engine="Ollama", build="0.33.0")
     server.shown = {}
     assert described(server).takes_tools is None
 

@@ -175,6 +175,25 @@ def test_what_another_member_could_do_no_better_is_not_asked_again(error: Temper
     assert servers.asked == [1, 0]
 
 
+@pytest.mark.parametrize("error", [DOWN, LOADING])
+def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failure(
+    error: TemperError,
+) -> None:
+    servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)
+    pin, spare = servers.pool.pin(), replace(question(), may_fail=True)
+
+    async def scene() -> None:
+        await replied(pin)
+        for _ in range(2):
+            with pytest.raises(BackendUnavailable):
+                await replied(pin, spare)
+
+    asyncio.run(scene())
+    assert servers.asked == [3, 0]
+    assert all(member.breaker.state(0) == "closed" for member in servers.order())
+    assert all(member.running == 0 for member in servers.order())
+
+
 def test_what_has_begun_is_not_begun_again() -> None:
     servers = FakeServers([[ReplyStarted("1"), DOWN]], [HI])
 

@@ -218,6 +218,20 @@ def test_models_that_were_tried_are_listed(tmp_path: Path, monkeypatch: pytest.M
     assert (listed["id"], listed["failed"]) == ("tiny", [])
 
 
+def test_settings_that_were_earned_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "temper" / "tuned"
+    folder.mkdir(parents=True)
+    written = '[keys]\nmodel = "qwen"\n[guardrails]\ntext_policy = "respond"\n'
+    (folder / "qwen.toml").write_text(written, encoding="utf-8")
+    told = f"tuned for qwen: text_policy = respond ({folder / 'qwen.toml'})"
+    assert told in temper("models", "--tried").stdout
+    assert f"# below all of this, {told}" in temper("config").stdout
+    assert told not in temper("config", "--defaults").stdout
+
+
 def test_the_doctor_needs_something_to_examine() -> None:
     result = temper("doctor", "--look-at", URL)
     assert result.exit_code == 1

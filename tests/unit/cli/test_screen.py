@@ -7,7 +7,7 @@ from rich.console import Console
 from proxy import facts
 from proxy.api.feed_events import Batch, Cards, Pending, Sums, ToolCards
 from proxy.cli.screen import Screen, duration
-from proxy.facts import ReplyOutcome
+from proxy.facts import WORDS, ReplyOutcome
 from proxy.observability.history import Counts, CountsBySpan
 from proxy.observability.record import (
     WAITING,
@@ -17,7 +17,6 @@ from proxy.observability.record import (
     ToolRecord,
 )
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard, row_of
-from proxy.observability.sentences import STAGES
 from tests.fakes.feed import CARD, STATE
 
 RECORD = RequestRecord(
@@ -109,7 +108,7 @@ def test_foreign_words_are_no_markup() -> None:
 
 
 def test_every_stage_has_its_words() -> None:
-    assert STAGES.keys() == {OVER, *(stage.value for stage in RequestStage)}
+    assert WORDS.stages.keys() == {OVER, *(stage.value for stage in RequestStage)}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from proxy.context.budget import Window
 from proxy.context.compaction import Fitted, Reported, leave_unchanged
-from proxy.context.strategies import Tiered
+from proxy.context.replay import Tiered
 from proxy.conversation.messages import Message, user_message
 from proxy.facts import Compacted
 from tests.unit.context.conversations import RULES, Pieces, step, words

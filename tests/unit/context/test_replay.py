@@ -1,12 +1,39 @@
 from dataclasses import replace
+from itertools import pairwise
+from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
 
-from proxy.context.replay import HistoryReplay, Rules
+from proxy.context.budget import LEAST_ANSWER, Window
+from proxy.context.compaction import Fitted
+from proxy.context.replay import HistoryReplay, Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache, head_and_tail, with_content
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
-from tests.unit.context.conversations import FIXED, KEPT_TOOL, RULES, Pieces, step, words
+from proxy.errors import ContextOverflow
+from proxy.facts import Compacted
+from proxy.guardrails.history_repair.history import heal_messages
+from tests.examples import examples
+from tests.fakes.arrivals import is_linear
+from tests.fakes.histories import history
+from tests.unit.context.conversations import (
+    FIXED,
+    KEPT_TOOL,
+    MATERIALS,
+    RULES,
+    TOKENIZERS,
+    Pieces,
+    Tokenized,
+    agent_run,
+    has_failed,
+    raw_history,
+    step,
+    system_message,
+    words,
+)
 
 QUESTION = user_message("Find it.")
 
@@ -173,3 +200,363 @@ def test_what_would_not_become_shorter_stays_as_it_is() -> None:
     assert walked.cuts.trims.keys() <= {8, 10, 12}
     assert walked.size < Pieces().prompt(messages)
     assert walked.settle() is False
+
+
+COUNTS = Pieces()
+WRITTEN = TextCache()
+MANY = settings(
+    max_examples=max(examples(1_000), settings.default.max_examples if settings.default else 0),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+LONG_TAPES = st.integers(0, 2**32).map(lambda seed: Random(seed).randbytes(seed % 160))
+TAPES = st.one_of(st.binary(max_size=100), LONG_TAPES, LONG_TAPES)
+SLOTS = st.sampled_from([1_200, 1_800, 3_000, 6_000, 12_000])
+
+
+def tiered(slot: int) -> Tiered:
+    return Tiered(COUNTS, Window(slot), RULES)
+
+
+def healed(tape: bytes) -> tuple[Message, ...]:
+    return heal_messages(history(*raw_history(tape)))[0]
+
+
+def fit(messages: tuple[Message, ...], slot: int) -> tuple[Fitted, Compacted]:
+    fitted = tiered(slot).fit(messages, (), None)
+    assert fitted.compacted is not None
+    return fitted, fitted.compacted
+
+
+def sources(messages: tuple[Message, ...]) -> list[bytes]:
+    return [message.source for message in messages]
+
+
+def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
+    """List what must go out as it came."""
+    users = [one for one in messages if one.role == "user"]
+    spared = [one for one in messages if one.role in ("system", "developer")]
+    spared += [*users[:1], *users[-1:]]
+    groups: list[list[Message]] = []
+    waiting: dict[str, list[list[Message]]] = {}
+    for message in messages:
+        if message.calls:
+            groups.append([message])
+            waiting.update((call.id, []) for call in message.calls)
+            for call in message.calls:
+                waiting[call.id].append(groups[-1])
+        elif message.role == "tool":
+            waiting[message.tool_call_id or ""].pop(0).append(message)
+    for group in groups[-RULES.recent :]:
+        spared += group if tier < 3 else group[:1]
+    for group in groups:
+        spared += group if any(call.name == KEPT_TOOL for call in group[0].calls) else ()
+    return spared
+
+
+@MANY
+@given(TAPES, SLOTS)
+def test_whatever_the_history_the_promises_hold(tape: bytes, slot: int) -> None:
+    messages = healed(tape)
+    try:
+        fitted, compacted = fit(messages, slot)
+    except ContextOverflow:
+        return
+    sent = fitted.messages
+    room = Window(slot).budget(None).room
+    most = max(room, slot - LEAST_ANSWER)
+    assert COUNTS.prompt(sent) == compacted.sent <= most
+    assert compacted.client == COUNTS.prompt(messages)
+    assert heal_messages(sent)[1] == ()  # no result without call, no call without result
+    if compacted.client <= RULES.high * room:
+        assert sent is messages
+    kept = {id(message) for message in sent}
+    assert all(id(message) in kept for message in exempt(messages, compacted.tier))
+    places = {id(message): place for place, message in enumerate(messages)}
+    order = [places[id(message)] for message in sent if id(message) in places]
+    assert order == sorted(order)
+    again, _ = fit(tuple(map(structs.replace, messages)), slot)
+    assert sources(again.messages) == sources(sent)
+
+
+@MANY
+@given(TAPES, SLOTS, st.integers(0, 100))
+def test_more_messages_only_add_to_a_prompt_until_the_next_cut(
+    tape: bytes, slot: int, share: int
+) -> None:
+    messages = healed(tape)
+    replies = [place for place, one in enumerate(messages) if one.role == "assistant"]
+    cut = replies[share * (len(replies) - 1) // 100] if replies else len(messages)
+    before, after = messages[:cut], messages[cut:]
+    try:
+        (first, compacted), (second, later) = fit(before, slot), fit(messages, slot)
+    except ContextOverflow:
+        return
+    if later.epoch == compacted.epoch:
+        assert sources(second.messages) == sources(first.messages + after)
+    room = Window(slot).budget(None).room
+    stopping, direct = (HistoryReplay(RULES, COUNTS, room, FIXED, texts=WRITTEN) for _ in range(2))
+    for message in before:
+        stopping.add(message)
+    stopping.settle()
+    for message in after:
+        stopping.add(message)
+    for message in messages:
+        direct.add(message)
+    stopping.settle()
+    direct.settle()
+    assert (stopping.cuts, stopping.size) == (direct.cuts, direct.size)
+
+
+def reuse(
+    strategy: Tiered | Sliding, requests: list[tuple[Message, ...]], counts: Pieces = COUNTS
+) -> tuple[float, int]:
+    """Return which share of all prompts stood in the one before, and how often one did not go on.
+
+    Counted by whole messages.
+    """
+    before: tuple[Message, ...] = ()
+    total = reused = breaks = 0
+    for request in requests:
+        sent = strategy.fit(request, (), None).messages
+        pairs = enumerate(zip(before, sent, strict=False))
+        same = next((at for at, (one, other) in pairs if one.source != other.source), len(before))
+        breaks += same < len(before)
+        total += counts.prompt(sent)
+        reused += counts.prompt(sent[:same]) if before else 0
+        before = sent
+    return reused / total, breaks
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_an_agents_run_keeps_the_cache_of_its_backend(seed: int) -> None:
+    requests = agent_run(50, seed)
+    window = Window(19_051)  # 14,000 tokens of it for the prompt
+    room = window.budget(None).room
+    assert 30 <= sum(COUNTS.prompt(request) > room for request in requests) <= 40
+    share, breaks = reuse(Tiered(COUNTS, window, RULES), requests)
+    sliding, _ = reuse(Sliding(COUNTS, window), requests)
+    assert share >= 0.85
+    assert breaks <= 8
+    assert share >= sliding + 0.25
+
+
+HEAD = (system_message("Be brief."), user_message("Find it."))
+
+
+def run_of(count: int, length: int = 100, failure: str = "") -> tuple[Message, ...]:
+    steps = (step(number, length, failure) for number in range(count))
+    return HEAD + tuple(message for one in steps for message in one)
+
+
+def test_below_the_high_watermark_the_same_objects_come_back() -> None:
+    messages = run_of(9)
+    fitted, compacted = fit(messages, 3_000)
+    assert fitted.messages is messages
+    size = COUNTS.prompt(messages)
+    assert compacted == Compacted(0, 0, 0, 0, size, size, 3_000)
+
+
+def test_old_results_are_cleared_first_and_calls_stay() -> None:
+    messages = run_of(16, 200)
+    fitted, compacted = fit(messages, 5_000)
+    assert compacted.tier == 1
+    assert compacted.folded == 0
+    assert 0 < compacted.cleared <= 13
+    assert fitted.messages[2::2] == messages[2::2]
+    assert fitted.messages[-6:] == messages[-6:]
+    assert fitted.messages[3].text.startswith("[cut, ")
+    assert "look path:src/part_0" in fitted.messages[3].text
+
+
+def test_failures_outlast_successes() -> None:
+    messages = HEAD + step(0, 200, "Error: ") + run_of(15, 200)[2:]
+    fitted, compacted = fit(messages, 5_000)
+    assert compacted.cleared
+    assert fitted.messages[3] is messages[3]
+    failed, compacted = fit(run_of(8, 1_000, "Error: "), 11_050)
+    assert (compacted.tier, compacted.epoch) == (1, 1)
+    assert failed.messages[3].text.startswith("[cut, ")
+
+
+def test_when_stubs_are_not_enough_old_steps_fold_into_a_digest() -> None:
+    messages = run_of(60)
+    fitted, compacted = fit(messages, 3_000)
+    assert compacted.tier == 2
+    assert compacted.folded
+    note = fitted.messages[2]
+    assert note.role == "user"
+    assert "steps before these are left out" in note.text
+    assert "- look path:src/part_" in note.text
+    assert compacted.epoch > 1
+
+
+def test_an_earlier_question_folds_once_there_is_a_later_one() -> None:
+    question = user_message("Now the other one, please, and tell me more of it.")
+    chat = HEAD + run_of(20)[2:] + (question,) + run_of(40)[2:]
+    sent = fit(chat, 3_000)[0].messages
+    assert sent[2].text.startswith("[Note: earlier steps")
+    assert question in sent[3:]
+    later = (*chat, user_message("And now?"), *run_of(40)[2:])
+    fitted, _ = fit(later, 3_000)
+    assert not any(one is question for one in fitted.messages)
+
+
+def test_a_result_that_is_too_long_by_itself_loses_its_middle() -> None:
+    messages = HEAD + step(0, 9_000)
+    fitted, compacted = fit(messages, 3_000)
+    assert compacted.tier == 3
+    assert "the middle of" in fitted.messages[3].text
+    assert fitted.messages[3].text[:40] == messages[3].text[:40]
+    assert fitted.messages[3].text[-40:] == messages[3].text[-40:]
+    later, compacted = fit(messages + run_of(12)[2:], 3_000)
+    assert later.messages[3].text.startswith("[cut, ")
+    assert compacted.tier == 1
+
+
+def test_what_cannot_be_shortened_is_refused_with_both_numbers() -> None:
+    messages = (*HEAD, user_message(words(4_000)))
+    with pytest.raises(ContextOverflow) as caught:
+        fit(messages, 3_000)
+    assert caught.value.prompt_tokens == COUNTS.prompt(messages)
+    assert caught.value.window == 3_000
+
+
+def test_what_uses_up_the_room_of_the_answer_says_so() -> None:
+    messages = (*HEAD, user_message(words(2_200)))
+    fitted, compacted = fit(messages, 3_000)
+    assert fitted.messages is messages
+    assert compacted.answer == 3_000 - COUNTS.prompt(messages) > LEAST_ANSWER
+    assert fit(run_of(9), 3_000)[1].answer is None
+
+
+def test_a_request_knows_whether_it_made_the_last_cut() -> None:
+    made = [fit(run_of(count), 3_000)[1] for count in range(3, 40)]
+    for before, now in pairwise(made):
+        assert now.is_new == (now.epoch > before.epoch)
+    assert any(one.is_new for one in made)
+
+
+FACTS = [
+    (line, value)
+    for number in range(5)
+    for line, value in (
+        (f"id: ord-{number}417", f"ord-{number}417"),
+        (f"path: /srv/data/{number}/list.csv", f"/srv/data/{number}/list.csv"),
+        (f'{{"orderId": "a7f-{number}", "url": "https://shop.test"}}', f"a7f-{number}"),
+        (f"connection error code E10{number}2", f"E10{number}2"),
+    )
+]
+
+
+def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
+    planted: tuple[Message, ...] = HEAD
+    for number, (line, _) in enumerate(FACTS):
+        called, found = step(number, 60)
+        text = f"{words(150)}\n{line}\n{words(150)}"
+        result = tool_result(found.tool_call_id or "", text)
+        planted += (called, result)
+    failures = [f"E77{number} in /srv/logs/{number}.log" for number in range(20, 26)]
+    for number, failure in enumerate(failures, 20):
+        planted += step(number, 60, f"Error: {failure}\n")
+    planted += run_of(40, 20)[-6:]
+    fitted, compacted = fit(planted, 7_300)
+    assert compacted.tier == 1
+    assert compacted.cleared >= 16
+    cleared = [value for _, value in FACTS[: compacted.cleared]]
+    sent = "\n".join(message.text for message in fitted.messages)
+    assert sum(value in sent for value in cleared) >= 0.9 * len(cleared)
+    assert all(failure in sent for failure in failures)
+    assert [one.calls for one in fitted.messages] == [one.calls for one in planted]
+
+
+def test_the_work_is_linear_in_the_history() -> None:
+    strategy = replace(tiered(19_051), rules=replace(RULES, has_failed=has_failed))
+
+    def work(text: str) -> Fitted:
+        return strategy.fit(run_of(len(text)), (), None)
+
+    assert is_linear(work, lambda size: "x" * size, 400)
+
+
+def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
+    """Return what is left if everything is given up that may be."""
+    spared = {id(one): counts.of(one) for one in exempt(messages, 3)}
+    results = RULES.recent * (128 + counts.of(user_message("the middle of it is left out " * 3)))
+    return FIXED + sum(spared.values()) + results + room // 4
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.sampled_from(sorted(TOKENIZERS)),
+    st.lists(st.sampled_from(sorted(MATERIALS)), min_size=1, max_size=3),
+    st.integers(0, 2**16),
+    st.sampled_from([2_400, 6_000, 14_336]),
+)
+def test_the_window_holds_whatever_a_token_is(
+    tokenizer: str, materials: list[str], seed: int, slot: int
+) -> None:
+    counts = Tokenized(TOKENIZERS[tokenizer])
+    random = Random(seed)
+    strategy = Tiered(counts, Window(slot), RULES)
+    messages: tuple[Message, ...] = HEAD
+    budget = Window(slot).budget(None)
+    for number in range(12):
+        called, found = step(number, 0)
+        text = MATERIALS[random.choice(materials)] * random.randint(1, 40)
+        messages += (called, tool_result(found.tool_call_id or "", text))
+        try:
+            fitted = strategy.fit(messages, (), None)
+        except ContextOverflow:
+            assert least(counts, messages, budget.room) > budget.room
+            continue
+        assert fitted.compacted is not None
+        assert counts.prompt(fitted.messages) == fitted.compacted.sent <= budget.most
+        if fitted.compacted.sent > budget.room:
+            assert least(counts, messages, budget.room) > budget.room
+
+
+@pytest.mark.parametrize("tokenizer", sorted(TOKENIZERS))
+@pytest.mark.parametrize("material", sorted(MATERIALS))
+def test_cuts_are_rare_whatever_a_token_is(tokenizer: str, material: str) -> None:
+    counts = Tokenized(TOKENIZERS[tokenizer])
+    line = MATERIALS[material]
+    per_line = counts.of(user_message(line)) - counts.overhead
+    requests: list[tuple[Message, ...]] = [HEAD]
+    for number, tokens in enumerate(Random(7).choices(range(150, 900), k=50)):
+        called, found = step(number, 0)
+        told = f"record {number} of PAY-{number}417\n{line * (tokens // per_line)}"
+        result = tool_result(found.tool_call_id or "", told)
+        requests.append((*requests[-1], called, result))
+    share, breaks = reuse(Tiered(counts, Window(14_336), RULES), requests, counts)
+    assert share >= 0.85
+    assert 1 <= breaks <= 8
+
+
+SLIDING = Sliding(Pieces(), Window(3_000))
+STEPS = tuple(message for number in range(30) for message in step(number, 100))
+
+
+def test_what_fits_is_left_alone() -> None:
+    messages = HEAD + STEPS[:10]
+    fitted = SLIDING.fit(messages, (), None)
+    assert fitted.messages is messages
+    size = Pieces().prompt(messages)
+    assert fitted.compacted == Compacted(0, 0, 0, 0, size, size, 3_000)
+
+
+def test_the_oldest_steps_are_dropped_and_questions_stay() -> None:
+    question = user_message("And now?")
+    fitted = SLIDING.fit((*HEAD, question, *STEPS), (), None)
+    left = len(fitted.messages) - 3
+    assert fitted.messages == (*HEAD, question, *STEPS[-left:])
+    assert fitted.compacted is not None
+    assert fitted.compacted.sent == Pieces().prompt(fitted.messages) <= 1_962
+    assert fitted.compacted.folded == 30 - left // 2
+
+
+def test_the_last_step_is_never_dropped() -> None:
+    with pytest.raises(ContextOverflow):
+        SLIDING.fit((*HEAD, *STEPS, *step(30, 3_000)), (), None)
+    with pytest.raises(ContextOverflow):
+        SLIDING.fit((user_message(words(3_000)),), (), None)

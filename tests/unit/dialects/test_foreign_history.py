@@ -127,7 +127,9 @@ class TestAHistory:
     ) -> None:
         history = ForeignHistory()
         history.add_result(None, result, is_error=True)
-        assert history.messages()[0].text == written
+        history.add_result(None, result)
+        failed, other = history.messages()
+        assert (failed.text, failed.failed, other.failed) == (written, True, None)
 
 
 class TestATool:

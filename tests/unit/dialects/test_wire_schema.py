@@ -1,6 +1,15 @@
+import pytest
 from pydantic import BaseModel
 
-from proxy.dialects.wire_schema import TEXT, object_schema, request_schema
+from proxy.dialects.wire_schema import (
+    TEXT,
+    check_name,
+    check_new,
+    check_offered,
+    object_schema,
+    request_schema,
+)
+from proxy.errors import InvalidRequest
 
 
 class Part(BaseModel):
@@ -31,3 +40,24 @@ def test_the_parts_of_a_request_have_names_of_its_language() -> None:
         assert isinstance(parts, dict)
         assert list(parts) == [f"{prefix}Part"]
         assert f"'#/components/schemas/{prefix}Part'" in str(schema)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\n", "a\u200b"])
+def test_a_name_can_be_seen(name: str) -> None:
+    check_name("look", "tools.0.name")
+    with pytest.raises(InvalidRequest) as refused:
+        check_name(name, "tools.0.name")
+    assert refused.value.param == "tools.0.name"
+
+
+def test_two_tools_have_two_names() -> None:
+    check_new("look", ["find"], "name")
+    with pytest.raises(InvalidRequest, match="Two tools are named 'find'"):
+        check_new("find", ["find"], "name")
+
+
+@pytest.mark.parametrize(("offered", "known"), [(["look", "find"], "look, find"), ([], "none")])
+def test_only_what_is_offered_can_be_chosen(offered: list[str], known: str) -> None:
+    check_offered("look", ["look"], "tool_choice")
+    with pytest.raises(InvalidRequest, match=f"no tool 'read' among the offered ones: {known}."):
+        check_offered("read", offered, "tool_choice")

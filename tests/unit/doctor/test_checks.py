@@ -14,8 +14,7 @@ from proxy.doctor.checks import (
     memory,
     reachability,
 )
-from proxy.doctor.finding import Examined, Severity
-from proxy.doctor.target import Target
+from proxy.doctor.target import Examined, Severity, Target
 from proxy.errors import InvalidConfiguration
 from proxy.hardware.fit import Device, Memory
 from proxy.mcp.specification import ServerSpec

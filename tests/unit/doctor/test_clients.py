@@ -9,8 +9,7 @@ import pytest
 from proxy.cli.app import CLIENTS as OFFERED
 from proxy.conversation.json import JsonObject
 from proxy.doctor.clients import CLIENTS
-from proxy.doctor.finding import Finding, Severity
-from proxy.doctor.target import Target
+from proxy.doctor.target import Finding, Severity, Target
 from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.doctor.finding import Severity
+from proxy.doctor.target import Severity
 from tests.fakes.ailing import Ailment, examined
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.doctor.finding import Examined, fail, ok, skip, warn
 from proxy.doctor.report import (
     build_tried_document,
     build_tried_model,
@@ -21,7 +20,7 @@ from proxy.doctor.report import (
     summary,
     write_bundle,
 )
-from proxy.doctor.target import Target
+from proxy.doctor.target import Examined, Target, fail, ok, skip, warn
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import GENERIC
 from proxy.profiles.known_model import KnownModel

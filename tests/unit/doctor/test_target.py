@@ -1,6 +1,6 @@
 import httpx
 
-from proxy.doctor.target import ServerAnswer, count, member
+from proxy.doctor.target import ServerAnswer, count, fail, member, ok, skip, warn
 
 DOCUMENT = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3, "odd": True}}
 
@@ -27,3 +27,15 @@ def test_an_error_speaks_for_itself_or_has_only_its_status() -> None:
     assert reached({"error": {"message": "no"}}).error_message == "no"
     assert reached({"error": "no"}).error_message == "no"
     assert reached({}).error_message == "status 500"
+
+
+def test_what_is_not_fine_comes_with_a_remedy() -> None:
+    assert (ok("a").status, ok("a").remedy) == ("ok", "")
+    assert (warn("a", "b").status, warn("a", "b").remedy) == ("warn", "b")
+    assert (fail("a", "b").status, fail("a", "b").remedy) == ("fail", "b")
+    assert skip("a").status == "skipped"
+
+
+def test_figures_add_up() -> None:
+    found = ok("a", window=1, calls="at once")
+    assert (found.said, found.measured) == ("a", {"window": 1, "calls": "at once"})

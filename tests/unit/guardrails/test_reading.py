@@ -10,7 +10,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolUse, WrittenCall
-from proxy.facts import Dropped, Refused, Rescued
+from proxy.facts import Dropped, EndedThoughts, Refused, Rescued
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import (
     BrokenCall,
@@ -19,7 +19,7 @@ from proxy.guardrails.reading import (
     ReplyReader,
     RespondText,
 )
-from proxy.guardrails.reasoning import RepeatsItselfError
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
@@ -178,7 +178,7 @@ def test_who_repeats_itself_is_not_listened_to() -> None:
     reader = ReplyReader(OFFER)
     for _ in range(4):
         reader.read(TextDelta(f"{CALL}\n"))
-    with pytest.raises(RepeatsItselfError):
+    with pytest.raises(EnoughHeardError):
         reader.read(TextDelta(CALL))
     assert len(reader.finish("stop")[1].calls) == 1
 
@@ -388,7 +388,7 @@ def test_all_calls_at_the_end_of_the_reasoning_count() -> None:
 def test_calls_that_unopened_thoughts_go_on_behind_were_only_considered() -> None:
     _, reply = read(TextDelta(f"{CALL}\nNo.\n</think>\n"))
     assert reply.calls == ()
-    assert reply.facts == (Refused("in_thoughts"),)
+    assert reply.facts == (Refused("in_thoughts"), EndedThoughts())
 
 
 def test_a_call_that_breaks_and_ends_in_unopened_thoughts_botches_nothing() -> None:
@@ -402,7 +402,7 @@ def test_a_call_that_breaks_without_an_end_botches_what_follows_the_thoughts() -
     _, reply = read(TextDelta(f"So {broken} then.\n</think>\n{CALL}"))
     assert reply.is_botched
     assert reply.calls == ()
-    assert reply.facts == (Refused("broken"), Refused("nested"))
+    assert reply.facts == (Refused("broken"), Refused("nested"), EndedThoughts())
 
 
 def test_no_call_behind_a_broken_one_is_part_of_the_reply() -> None:
@@ -441,3 +441,36 @@ def test_words_behind_a_call_take_it_back() -> None:
     assert reply.text == f"Here.\n{CALL}\nThat was an example."
     assert reply.facts == (Refused("quoted"),)
     assert read(TextDelta(f"{CALL}\nThat was an example."))[1].doubted
+
+
+OPENED = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, opens_thoughts=True)
+
+
+def test_thoughts_that_the_prompt_had_opened_are_none_of_the_answer() -> None:
+    heard, reply = read(TextDelta("I look.\n</think>\nIt is "), TextDelta("noon."), offer=OPENED)
+    assert heard == [ReasoningDelta("I look."), Prose("It is noon.")]
+    assert (reply.text, reply.facts) == ("It is noon.", (EndedThoughts(),))
+
+
+def test_what_ends_in_thoughts_that_were_shown_is_noted() -> None:
+    heard, reply = read(TextDelta("I look.\n</think>\nIt is noon."))
+    assert text_of(heard) == reply.text == "I look.\n</think>\nIt is noon."
+    assert reply.facts == (EndedThoughts(),)
+    _, reply = read(TextDelta("First <think>.\n</think>\nIt is noon."))
+    assert reply.facts == ()
+
+
+def test_nothing_is_held_of_a_model_whose_thoughts_come_apart() -> None:
+    reader = ReplyReader(OPENED)
+    reader.read(ReasoningDelta("I look."))
+    assert reader.read(TextDelta("It is noon.")) == [Prose("It is noon.")]
+
+
+def test_a_call_that_the_backend_recognised_ends_what_may_have_been_thoughts() -> None:
+    reader = ReplyReader(OPENED)
+    assert reader.read(TextDelta("I look.")) == []
+    assert reader.read(ToolCallStarted(0, "a", "get_time")) == [Prose("I look.")]
+    reader = ReplyReader(OPENED)
+    assert reader.read(TextDelta("I look.\n</think>")) == []
+    assert reader.read(ToolCallStarted(0, "a", "get_time")) == [ReasoningDelta("I look.")]
+    assert reader.finish("tool_calls")[1].text == ""

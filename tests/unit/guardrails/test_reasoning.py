@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.guardrails.reasoning import ReasoningSplitter, Spoken, split_thoughts, split_unopened
+from proxy.guardrails.reasoning import (
+    ReasoningSplitter,
+    Spoken,
+    ThoughtHabit,
+    split_thoughts,
+    split_unopened,
+)
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.scanner import find_calls
@@ -320,3 +326,85 @@ def test_a_whole_reply_is_split_as_one_that_arrives(reply: str, reasoning: str, 
 @pytest.mark.parametrize("unit", ["</think> a ", " ", "\n ", "<think>", "</think>"])
 def test_the_search_for_an_end_is_linear(unit: str) -> None:
     assert is_linear(split_unopened, lambda size: "a" + unit * size + " </think> b", 5_000)
+
+
+OPENED = [
+    ("I should answer.\n</think>\n\nFour.", "I should answer.", "Four."),
+    ("\n I should.</think>Four.", "I should.", "Four."),
+    ("Write `</think>`, so:\n</think>\nFour.", "Write `</think>`, so:", "Four."),
+    ("I should.</think>", "I should.", ""),
+    ("I should.</think>\n<think>More.</think>Four.", "I should.\n\nMore.", "Four."),
+    ("<think>I should.</think>Four.</think>", "I should.", "Four.</think>"),
+    ("Four.", "", "Four."),
+    ("First <think>, then\n</think>\nFour.", "", "First <think>, then\n</think>\nFour."),
+    (" \n ", "", " \n "),
+    (" <thin", "", " <thin"),
+]
+
+
+@pytest.mark.parametrize(("reply", "thoughts", "text"), OPENED)
+def test_what_the_prompt_may_have_opened_ends_with_its_mark(
+    reply: str, thoughts: str, text: str
+) -> None:
+    for chunks in chunkings(reply):
+        splitter = ReasoningSplitter(is_opened=True)
+        spoken = [event for chunk in chunks for event in splitter.feed(chunk)]
+        assert joined(spoken + splitter.finish()) == (thoughts, text), chunks
+
+
+def test_what_may_be_thoughts_is_held_until_their_end_is_certain() -> None:
+    splitter = ReasoningSplitter(is_opened=True)
+    assert splitter.feed("I should.") + splitter.feed("</think>") == []
+    assert splitter.feed("Four") == [ReasoningDelta("I should."), TextDelta("Four")]
+    assert splitter.feed(" or five.") == [TextDelta(" or five.")]
+    assert splitter.has_ended
+
+
+def test_what_may_be_thoughts_is_not_held_for_ever() -> None:
+    splitter = ReasoningSplitter(is_opened=True)
+    long = "a" * 2**17
+    assert splitter.feed(long) == []
+    assert splitter.feed("b") == [TextDelta(f"{long}b")]
+    assert splitter.feed("</think>c") == [TextDelta("</think>c")]
+    assert not splitter.has_ended
+    splitter = ReasoningSplitter(is_opened=True)
+    talk = "It says `</think>`. "
+    spoken = [event for _ in range(200) for event in splitter.feed(talk)]
+    assert joined(spoken) == ("", talk * 200)
+    assert len(spoken) == 101  # all of the first hundred at once
+
+
+def test_a_call_settles_what_may_have_been_thoughts() -> None:
+    splitter = ReasoningSplitter(is_opened=True)
+    assert splitter.feed("I look.\n</think>") == []
+    assert splitter.settle() == [ReasoningDelta("I look.")]
+    splitter = ReasoningSplitter(is_opened=True)
+    assert splitter.feed("I look.") == []
+    assert splitter.settle() + splitter.feed(" There.") == [
+        TextDelta("I look."),
+        TextDelta(" There."),
+    ]
+    assert ReasoningSplitter(is_opened=True).settle() == []
+
+
+def test_one_reply_shows_a_habit_and_three_without_it_end_it() -> None:
+    habit = ThoughtHabit()
+    habit.note(is_shown=False)
+    assert habit.lasting == 0
+    habit.note(is_shown=True)
+    expected = []
+    for _ in range(4):
+        expected.append(habit.lasting > 0)
+        habit.note(is_shown=False)
+    assert expected == [True, True, True, False]
+
+
+@pytest.mark.parametrize("piece", ["a b ", "It says `</think>`. ", "<"])
+def test_what_may_be_thoughts_is_held_in_linear_time(piece: str) -> None:
+    def hold(text: str) -> None:
+        splitter = ReasoningSplitter(is_opened=True)
+        for start in range(0, len(text), 3):
+            splitter.feed(text[start : start + 3])
+        splitter.finish()
+
+    assert is_linear(hold, lambda size: piece * (size // len(piece)), 50_000)

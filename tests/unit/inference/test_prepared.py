@@ -7,7 +7,7 @@ from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import FIRST, Attempt
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
+from proxy.guardrails.tool_prompts.history import CONVENTIONS
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
 

@@ -13,6 +13,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, RespondText
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
@@ -21,6 +22,7 @@ from proxy.inference.text_gate import (
     ContinuationGate,
     FirstReplyGate,
     LookaheadGate,
+    UnseenGate,
     hold_possible_calls,
     is_content,
 )
@@ -296,3 +298,13 @@ def test_the_work_is_linear(text: Callable[[int], str]) -> None:
             release.show(Prose(written[start : start + 4]))
 
     assert is_linear(show, text, 20_000)
+
+
+def test_nothing_is_shown_of_a_reply_that_only_counts_as_a_call() -> None:
+    gate = UnseenGate(SentAnswer())
+    assert gate.show(ReasoningDelta("hm")) == []
+    assert gate.show(Prose("DO")) == []
+    assert gate.show(BrokenCall("<tool_call>" * 100)) == []
+    assert gate.complete(Accepted("DONE", (PARIS,)), is_own=False) == []
+    with pytest.raises(EnoughHeardError):
+        gate.show(Prose("NE, as everything that was asked for is there"))

@@ -27,6 +27,7 @@ BOUNDED = {
     "reason",
     "server",
     "result",
+    "cause",
     "client",
     "dialect",
     "operation",

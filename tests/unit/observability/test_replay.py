@@ -8,6 +8,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import InvalidConfiguration
+from proxy.guardrails.offer import TextPolicy
 from proxy.observability.recording import (
     Piece,
     RecordedAnswer,
@@ -96,6 +97,7 @@ def test_a_run_whose_model_says_nothing_more_has_no_end() -> None:
 def test_a_run_without_rounds_asks_nothing() -> None:
     turns, events = played(run_of(generations=()))
     assert (events, turns.asked, turns.following) == ([], [], None)
+    assert replay(run_of(generations=()), PROFILES).changes[0].now == "asks again"
 
 
 def test_generations_of_prompts_that_proved_too_long_are_lost_in_any_round() -> None:
@@ -118,6 +120,14 @@ def changes(recorded: RecordedExchange) -> dict[str, tuple[str, str]]:
 
 def test_what_is_judged_as_it_was_is_the_same() -> None:
     assert replay(exchange(), PROFILES) == Replayed("r", "m")
+
+
+def test_thoughts_that_were_split_off_are_split_off_again() -> None:
+    said = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
+    said = structs.replace(said, policy=structs.replace(said.policy, text_policy=TextPolicy.AUTO))
+    knows = structs.replace(said.model, opens_thoughts=True)
+    assert "text" in changes(said)
+    assert changes(structs.replace(said, model=knows)) == {}
 
 
 def test_a_call_that_was_not_found_then_is_found_now() -> None:
@@ -197,6 +207,8 @@ def test_what_never_came_to_its_end_cannot_be_compared() -> None:
         (["text", "no end"],),
         (["finished", "stop"], ["finished", "stop"]),
         (["odd"], ["finished", "stop"]),
+        ([], ["finished", "stop"]),
+        ([],),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(pieces: tuple[Piece, ...], tmp_path: Path) -> None:

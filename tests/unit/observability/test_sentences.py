@@ -9,14 +9,12 @@ from proxy import facts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import TemperError
-from proxy.facts import DEFECTS, Fact
+from proxy.facts import WORDS, Fact
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.retry import AttemptKind
 from proxy.guardrails.verdict import Defect
 from proxy.observability.live_request import word_for
 from proxy.observability.sentences import (
-    ATTEMPTS,
-    ERRORS,
     attempt_sentence,
     cut,
     escape,
@@ -70,6 +68,10 @@ TOLD: tuple[tuple[Fact, str], ...] = (
         facts.Refused(Reason.IN_SENTENCE),
         "Text that looked like a call was left alone (in sentence).",
     ),
+    (
+        facts.EndedThoughts(),
+        "The reply ended thoughts that it had not begun; in later ones they are split off.",
+    ),
     (facts.Unchecked("look", "no schema"), "look could not be checked: no schema."),
     (
         facts.Omitted("web_search"),
@@ -83,6 +85,10 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     ),
     (facts.RoundsExceeded(9), "After 9 rounds of tool calls an answer was asked for."),
     (facts.Withheld(), "It was not asked again: too many others were being asked again."),
+    (
+        facts.ClosedOut("failed_result", "called"),
+        "Behind a failed call it was asked whether something was left to do: calls were added.",
+    ),
     (
         facts.BrokeOff("look"),
         "A call of look broke off after the client had seen its beginning.",
@@ -127,6 +133,7 @@ def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
         ((facts.FailuresNoticed(3),), "3 rounds of failing tools noticed"),
         ((facts.RoundsExceeded(50),), "an answer asked for after 50 rounds of tools"),
         ((facts.Withheld(),), "no retry, as too many run already"),
+        ((facts.ClosedOut("always", "done"),), "asked what is left behind the answer: nothing was"),
         ((facts.BrokeOff("f"),), "a call of f broke off"),
         ((facts.LadderEnded("prose"),), "no further attempt allowed"),
         ((facts.WindowFilled(512),), "the window is full"),
@@ -159,11 +166,11 @@ def test_every_kind_of_fact_has_its_words() -> None:
 
 
 def test_every_rung_defect_and_error_has_its_words() -> None:
-    assert ATTEMPTS.keys() == {*get_args(AttemptKind)}
-    assert DEFECTS.keys() == {one.value for one in Defect}
-    assert word_for(TemperError()) in ERRORS
-    told = (one for one, _ in DEFECTS.values())
-    every = (*ATTEMPTS.values(), *told, *ERRORS.values())
+    assert WORDS.attempts.keys() == {*get_args(AttemptKind)}
+    assert WORDS.defects.keys() == {one.value for one in Defect}
+    assert word_for(TemperError()) in WORDS.errors
+    told = (one for one, _ in WORDS.defects.values())
+    every = (*WORDS.attempts.values(), *told, *WORDS.errors.values())
     assert all(re.fullmatch(r"[A-Z].+\.", one) for one in every)
     assert attempt_sentence("nudged") == "Asked again, with a hint of what was wrong."
     assert attempt_sentence("new") == "Asked in another way (new)."

@@ -12,7 +12,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
-from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
+from proxy.guardrails.tool_prompts.history import CONVENTIONS
 from proxy.profiles import files
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling

@@ -1,9 +1,18 @@
+import time
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
-from proxy.guardrails.model_quirks import Quirks
-from proxy.profiles.known_model import KnownModel, Overrides, introduce
+from proxy.guardrails.model_quirks import Quirks, Template
+from proxy.profiles.known_model import (
+    KnownModel,
+    Overrides,
+    introduce,
+    quirks_for,
+    renders_tools,
+    template_quirks,
+)
 from proxy.profiles.profile import GENERIC, Matching, Profile
 from proxy.profiles.recognition import Evidence, Recognition
 
@@ -53,3 +62,150 @@ def test_a_client_may_use_tools_thoughts_and_senses(
         "m", Recognition(GENERIC, "none"), GENERIC.quirks, evidence=evidence, senses=("vision",)
     )
     assert known.capabilities == capabilities
+
+
+ANYWHERE: Final = "anywhere"
+FIRST: Final = "first"
+NOWHERE: Final = "nowhere"
+ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
+
+GEMMA2 = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}{% for message in messages %}{% if (message['role'] == 'user') != "
+    f"(loop.index0 % 2 == 0) %}}{{{{ raise_exception('{ALTERNATE}') }}}}{{% endif %}}"
+)
+GEMMA3 = (
+    "{%- if messages[0]['role'] == 'system' -%}{%- set first_user_prefix = "
+    f'messages[0]["content"] -%}}{{%- endif -%}}{{{{ raise_exception("{ALTERNATE}") }}}}'
+)
+MISTRAL_7B = (
+    f"{{{{ raise_exception('{ALTERNATE}') }}}}{{% if message['role'] == 'user' %}}[INST]"
+    "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}"
+)
+MISTRAL_SMALL = (
+    "{%- if messages[0]['role'] == 'system' %}{%- endif %}"
+    '{{- raise_exception("After the optional system message, conversation roles must alternate '
+    'user/assistant/user/assistant/...") }}{{- raise_exception("Only user and assistant roles are '
+    'supported, with the exception of an initial optional system message!") }}'
+)
+DEVSTRAL = (
+    "{%- if messages[0]['role'] == 'system' %}{%- endif %}{{- raise_exception('After the optional "
+    "system message, conversation roles must alternate user and assistant roles except for tool "
+    "calls and results.') }}{{- raise_exception('Only user, assistant and tool roles are "
+    "supported, got ' + message['role'] + '.') }}"
+)
+QWEN35 = (
+    "{%- if tools %}{%- endif %}{%- if not loop.first %}{{- raise_exception('System message must "
+    "be at the beginning.') }}{%- endif %}{%- else %}"
+    "{{- raise_exception('Unexpected message role.') }}"
+)
+GPT_OSS = '{%- if messages[0].role == "developer" or messages[0].role == "system" %}'
+CHATML = "{% for message in messages %}{{ '<|im_start|>' + message.role }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("text", "believed", "read"),
+    [
+        (GEMMA2, Template(), Template(False, NOWHERE, alternates=True)),
+        (GEMMA3, Template(), Template(False, FIRST, alternates=True)),
+        (MISTRAL_7B, Template(), Template(False, NOWHERE, alternates=True)),
+        (MISTRAL_SMALL, Template(), Template(False, FIRST, alternates=True)),
+        (DEVSTRAL, Template(), Template(False, FIRST, alternates=True)),
+        (QWEN35, Template(), Template(False, FIRST)),
+        (GPT_OSS, Template(False, FIRST), Template(True, FIRST)),
+        (CHATML, Template(), Template()),
+        (CHATML, Template(False, FIRST), Template(False, FIRST)),
+        (CHATML, Template(False, NOWHERE, alternates=True), Template(False, FIRST)),
+        ("{{ raise_exception('Unknown role: ' + role) }}", Template(), Template(False, ANYWHERE)),
+        ("{# raise_exception('System role not supported') #}", Template(), Template()),
+        ("System role not supported: roles must alternate", Template(), Template()),
+    ],
+)
+def test_what_a_template_refuses_is_read_from_it(
+    text: str, believed: Template, read: Template
+) -> None:
+    assert template_quirks(text, believed) == read
+
+
+def test_control_tokens_stay_those_of_the_profile() -> None:
+    tokens = ("<start_of_turn>",)
+    assert template_quirks(GEMMA2, Template(control_tokens=tokens)).control_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "renders"),
+    [
+        ("{%- if tools %}{{- '# Tools' }}{%- endif %}", True),
+        ("{%- if not tools is defined %}{%- set tools = none %}{%- endif %}", True),
+        ("{{- render_tool_namespace('functions', tools) }}", True),
+        ("You may use tools.{{ messages }}", False),
+        ("{{ 'You have no tools, it\\'s said' + content }}", False),
+        ("{{ \"no tools'\" }}{% if message['tools'] is not none %}{% endif %}", False),
+        ("{% for tool in message.tools %}{% endfor %}", False),
+        ("{% if xml_tools %}{% endif %}", False),
+        ("{# if tools #}{% if message['tool_calls'] %}{% endif %}", False),
+        ("", False),
+    ],
+)
+def test_a_template_describes_tools_if_its_code_mentions_them(text: str, renders: bool) -> None:
+    assert renders_tools(text) is renders
+
+
+def convention(profile: Profile, template: str) -> str:
+    return quirks_for(profile, template).convention
+
+
+def test_a_template_without_tools_calls_for_the_fallback_convention() -> None:
+    assert convention(Profile("a", "A", Quirks()), CHATML) == "hermes"
+    assert convention(Profile("a", "A", Quirks(), fallback_convention="json"), CHATML) == "json"
+
+
+def test_a_template_without_tools_leaves_a_convention_as_it_is() -> None:
+    profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
+    assert convention(profile, GEMMA3) == "gemma"
+
+
+def test_a_template_that_describes_tools_is_left_to_do_so() -> None:
+    assert convention(Profile("a", "A", Quirks()), QWEN35) == ""
+    assert convention(Profile("a", "A", Quirks(convention="json")), QWEN35) == ""
+
+
+def test_an_unknown_template_decides_nothing() -> None:
+    quirks = Quirks(convention="gemma", template=Template(False, NOWHERE, alternates=True))
+    assert quirks_for(Profile("a", "A", quirks), "") is quirks
+    assert quirks_for(Profile("a", "A", Quirks()), "").convention == ""
+
+
+def test_a_backend_that_says_so_itself_is_believed_more_than_a_template() -> None:
+    profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
+    assert quirks_for(profile, CHATML, takes_tools=True).convention == ""
+    assert quirks_for(profile, "", takes_tools=True).convention == ""
+    assert quirks_for(profile, QWEN35, takes_tools=False).convention == "gemma"
+    assert quirks_for(Profile("a", "A", Quirks()), "", takes_tools=False).convention == "hermes"
+
+
+def test_everything_else_stays_that_of_the_profile() -> None:
+    quirks = Quirks(syntaxes=("hermes",), resets_state=True)
+    corrected = quirks_for(Profile("a", "A", quirks), QWEN35)
+    assert corrected == Quirks(
+        syntaxes=("hermes",), resets_state=True, template=Template(False, FIRST)
+    )
+
+
+@pytest.mark.parametrize(
+    "unit", ["{#", "{%", "{{ raise_exception('only ", "{{'\\'", '{{"', "only "]
+)
+def test_reading_takes_time_in_proportion_to_the_text(unit: str) -> None:
+    def fastest(length: int) -> float:
+        half = unit * (length // len(unit) // 2)
+        text = f"{{{{{half}}}}}{half}"
+        times: list[float] = []
+        for _ in range(5):
+            started = time.process_time()
+            for _ in range(3):
+                renders_tools(text)
+                template_quirks(text, Template())
+            times.append(time.process_time() - started)
+        return min(times)
+
+    assert any(fastest(80_000) < 2.5 * fastest(40_000) for _ in range(5))

@@ -2,6 +2,7 @@ import pytest
 
 from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidConfiguration
+from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides
@@ -47,6 +48,13 @@ def test_what_an_operator_decided_about_guardrails_becomes_a_policy() -> None:
     policy = policy_of(load_settings(flags={"guardrails": given}))
     assert (policy.mode, policy.attempts, policy.is_strict) == (Mode.OBSERVE, 2, True)
     assert (policy.most_rounds, policy.text_policy) == (9, None)
+
+
+@pytest.mark.parametrize("written", [one.value for one in CloseOut])
+def test_the_operator_decides_which_ends_are_asked_about(written: str) -> None:
+    given = {"close_out": written, "close_out_tries": 2}
+    policy = policy_of(load_settings(flags={"guardrails": given}))
+    assert (policy.close_out.value, policy.close_out_tries) == (written, 2)
 
 
 def test_a_text_policy_counts_only_if_it_was_said() -> None:

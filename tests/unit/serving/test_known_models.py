@@ -118,6 +118,22 @@ def test_a_server_that_cannot_be_asked_any_more_is_still_known() -> None:
     assert asked.profile() == "heron"
 
 
+def test_what_replies_have_shown_is_known_until_it_is_another_model() -> None:
+    asked = Asked()
+
+    def lasting() -> int:
+        return asyncio.run(asked.models.look_up("m")).habit.lasting
+
+    asked.serves("falcon-7b")
+    asyncio.run(asked.models.look_up("m")).habit.note(is_shown=True)
+    asked.backend.description = Description(("falcon-7b",), window=4096)
+    asked.clock.now += 61
+    assert lasting() == 3
+    asked.serves("heron-2")
+    asked.clock.now += 61
+    assert lasting() == 0
+
+
 def test_clients_that_make_up_names_fill_no_memory() -> None:
     asked = Asked()
     for number in range(1000):

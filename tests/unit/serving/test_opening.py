@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.anthropic import ADDRESS, Anthropic
 from proxy.backends.client import Backend
 from proxy.backends.detection import DetectedBackend, FoundServer
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
+from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.pool import Pool
 from proxy.errors import InvalidConfiguration, LaunchFailed, UnknownModel
 from proxy.serving.opening import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.dialects.openai_responses.store import StoredResponse
-from proxy.errors import InvalidConfiguration, TemperError
+from proxy.errors import InvalidConfiguration, StateUnavailable
 from proxy.observability.metric_table import UNSTORED
 from proxy.state import responses_file
 from proxy.state.memory_responses import Bounds
@@ -78,6 +78,14 @@ def test_a_file_with_a_damaged_page_is_found_out(tmp_path: Path) -> None:
         connection.executemany(STORE, [("x" * 500,)] * 100)
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * 4096 + whole[12288:])
+    with pytest.raises(InvalidConfiguration, match=r"is damaged \(.+\); remove it"):
+        open_database(path)
+
+
+def test_a_file_whose_names_are_no_text_is_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "kept.sqlite"
+    open_database(path).close()
+    path.write_bytes(path.read_bytes().replace(b"autoindex", b"auto\x96ndex"))
     with pytest.raises(InvalidConfiguration, match=r"is damaged \(.+\); remove it"):
         open_database(path)
 
@@ -270,7 +278,7 @@ def test_a_file_that_is_spoilt_meanwhile_holds_nothing_any_more(
         keep(file, response("b"))
         assert file.find("me", "a") is None
         assert file.history("me", "a") is None
-        with pytest.raises(TemperError):
+        with pytest.raises(StateUnavailable, match="unwritable"):
             file.forget("me", "a")
     assert "cannot be used" in caplog.text
     assert lost == ["unwritable"]

@@ -129,6 +129,9 @@ def test_what_nobody_can_read_is_not_there(portal: BlockingPortal, store: Shared
     place = Sealing((NEW,), "temper").places("response", US, "a")[0]
     store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.find(US, "a") is None
+    place = Sealing((NEW,), "temper").places("item", US, "a")[0]
+    store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
+    assert Replica(portal, store).responses.item(US, "a") is None
 
 
 def test_without_the_store_a_replica_keeps_its_own_and_tells_nobody_that_others_are_gone(

@@ -42,7 +42,17 @@ def test_the_same_model_is_measured_anew_and_another_beside_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"name":"m"}', b"\xff", b"x" * 70_000, b'{"version":1}']
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"name":"m"}',
+        b"\xff",
+        b'{"name":"\xf1"}',
+        b"x" * 70_000,
+        b'{"version":1}',
+    ],
 )
 def test_a_broken_file_is_not_there(tmp_path: Path, content: bytes) -> None:
     models = TriedModels(tmp_path)

@@ -92,6 +92,7 @@ function card(model, totals, selected, actions) {
           ? count(counts.repaired + counts.retried)
           : 0}</dd></div>
       </dl>
+      ${model.tuned ? html`<p class="muted">Tuned: ${visible(model.tuned)}</p>` : nothing}
       ${model.restarts
         ? html`<p class="muted">${plural(model.restarts, "restart")}</p>`
         : nothing}

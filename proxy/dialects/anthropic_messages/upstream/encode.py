@@ -116,8 +116,6 @@ class _CallPlace(NamedTuple):
 
 @dataclass(slots=True)
 class _ConversationWriter:
-    """What has been said so far."""
-
     system: list[bytes] = field(default_factory=list)
     _entries: list[_MessageDraft] = field(default_factory=list)
     _calls: dict[str, _CallPlace] = field(default_factory=dict)
@@ -221,7 +219,6 @@ def _text_of(part: Node, expected: str) -> JsonText:
 
 
 def _blocks(members: Members) -> list[bytes]:
-    """Write the content of a user, or of a result: texts and pictures."""
     if (content := members.get("content")) is not None and content.is_text:
         return [*map(_text_block, _texts(members))]
     blocks: list[bytes] = []

@@ -26,10 +26,7 @@ _REPETITIONS = 3  # of the opening mark
 
 
 def marked_json(
-    name: str,
-    openings: Iterable[str],
-    closers: Iterable[str] = (),
-    place: Place = "anywhere",
+    name: str, openings: Iterable[str], closers: Iterable[str] = (), place: Place = "anywhere"
 ) -> Syntax:
     """Return the syntax of JSON behind a mark; objects, a list or a code fence may stand there.
 

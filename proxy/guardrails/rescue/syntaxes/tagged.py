@@ -194,8 +194,6 @@ class _Surroundings:
 
 
 class _CallReader:
-    """Reads one call from behind its first mark."""
-
     def __init__(self, cursor: Cursor, element: Element, around: _Surroundings) -> None:
         self._cursor = cursor
         self._element = element

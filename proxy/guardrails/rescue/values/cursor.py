@@ -188,7 +188,6 @@ class Cursor:
         self._forget_arguments()
 
     def release(self) -> None:
-        """Forget what has been passed since `begin`."""
         self._mark = None
         self._passed.clear()
         self._forget_arguments()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Literal, Protocol, TypeAlias
 
+from proxy.bounds import DIGITS
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
@@ -74,7 +75,6 @@ WORDS: dict[str, JsonValue] = {**STRICT_WORDS, "True": True, "False": False, "No
 NUMERIC = re.compile(r"[-+.0-9eE]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CODE = re.compile(r"0[0-9]+")
-_DIGITS_LIMIT = 1000
 
 
 def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
@@ -83,7 +83,7 @@ def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
     Digits behind a zero are no number in JSON. Python's readers keep them as text: they may be a
     code of which the zero is a part, and what is due is for the schema to say.
     """
-    if len(text) > _DIGITS_LIMIT:
+    if len(text) > DIGITS:
         raise Unreadable("too_long")
     match = _NUMBER.fullmatch(text)
     if match is None and is_python and _CODE.fullmatch(text):

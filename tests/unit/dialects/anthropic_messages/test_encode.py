@@ -24,6 +24,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.anthropic_messages.encode import (
     MESSAGE_STOP,
     PING,
+    MessageBuilder,
     MessageStream,
     error_object,
     error_reply,
@@ -322,6 +323,13 @@ class TestAWholeMessage:
     def test_may_be_empty(self) -> None:
         whole = built([ReplyStarted(), TextDelta(""), ReplyFinished("stop")], terms())
         assert (whole["content"], whole["stop_reason"]) == ([], "end_turn")
+
+    def test_keeps_the_spelling_of_arguments(self) -> None:
+        written = '{"\\u0061": [-0, 1e5, 2.50, 18446744073709551616, 1e400], "b":"\\/"}'
+        builder = MessageBuilder(terms())
+        builder.add(ToolCalled(0, ToolCall("c", "f", written)))
+        builder.add(ReplyFinished("tool_calls"))
+        assert f'"input":{written}'.encode() in builder.build()
 
     def test_keeps_arguments_that_nobody_can_read(self) -> None:
         whole = built([ToolCalled(0, ToolCall("c", "f", "[1"))], terms())

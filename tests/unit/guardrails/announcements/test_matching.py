@@ -4,8 +4,8 @@ from functools import cached_property
 import pytest
 
 from proxy.guardrails.announcements.cues import Cues
-from proxy.guardrails.announcements.endings import normalise
 from proxy.guardrails.announcements.matching import CueFinding, Matcher
+from proxy.guardrails.announcements.recognition import normalise
 
 # A language of its own, so that each field is seen at work.
 CUES = Cues(

@@ -2,13 +2,12 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.gemma import BARE_GEMMA, BARE_GEMMA_IN_TEXT, GEMMA, GemmaConvention
+from proxy.guardrails.formats.gemma import BARE_GEMMA, BARE_GEMMA_IN_TEXT, GEMMA, GEMMA_CONVENTION
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import read_syntax, run
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again, retold
 
-CONVENTION = GemmaConvention()
 DESCRIPTION = """You can call these functions:
 [
 {"type":"function","function":{"name":"send","description":"send","parameters":\
@@ -27,20 +26,20 @@ You get the results in tool_output code blocks.%s"""
 def test_functions_are_described_as_a_list() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = ",\n" + RESPOND.source.decode()
-    assert CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
-    assert CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+    assert GEMMA_CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert GEMMA_CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
 def test_all_calls_stand_in_one_code_block() -> None:
     calls = [ToolCall("a", "send", '{"to": "````"}'), ToolCall("b", "wait", "{}")]
-    assert CONVENTION.write_calls("Sending.", calls) == (
+    assert GEMMA_CONVENTION.write_calls("Sending.", calls) == (
         'Sending.\n\n```json\n{"name": "send", "parameters": {"to": "\\u0060`\\u0060`"}}\n'
         '{"name": "wait", "parameters": {}}\n```'
     )
 
 
 def test_a_result_stands_in_a_code_block() -> None:
-    assert CONVENTION.write_result("send", "a", "a\n```\nb") == (
+    assert GEMMA_CONVENTION.write_result("send", "a", "a\n```\nb") == (
         '```tool_output\n{"name": "send", "content": "a\\n\\u0060``\\nb"}\n```'
     )
 
@@ -51,14 +50,14 @@ def test_the_other_forms_that_google_documents_are_read_too() -> None:
         '[send(to="x")]',
         '```tool_code\nprint(send(to="x"))\n```',
     ):
-        (call,) = read_again(CONVENTION, written, ["send"])
+        (call,) = read_again(GEMMA_CONVENTION, written, ["send"])
         assert (call.name, call.arguments) == ("send", {"to": "x"})
 
 
 def test_a_call_of_a_tool_that_is_not_offered_is_an_answer_in_json() -> None:
-    written = CONVENTION.write_calls("", [ToolCall("a", "send", "{}")])
-    assert read_again(CONVENTION, written, ["wait"]) == []
-    assert retold(CONVENTION, ToolCall("a", "send", "{}")) != []
+    written = GEMMA_CONVENTION.write_calls("", [ToolCall("a", "send", "{}")])
+    assert read_again(GEMMA_CONVENTION, written, ["wait"]) == []
+    assert retold(GEMMA_CONVENTION, ToolCall("a", "send", "{}")) != []
 
 
 NOTE = WrittenCall("note", {"text": 'say "hi"', "n": 2})

@@ -1,12 +1,11 @@
 import pytest
 
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.hermes import HERMES, HermesConvention
+from proxy.guardrails.formats.hermes import HERMES, HERMES_CONVENTION
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from tests.fakes.arrivals import read_syntax
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, retold
 
-CONVENTION = HermesConvention()
 DESCRIPTION = """# Tools
 
 <tools>
@@ -27,13 +26,13 @@ You get the results between <tool_response> tags.%s"""
 def test_tools_are_described_between_tags() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = RESPOND.source.decode() + "\n"
-    assert CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
-    assert CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+    assert HERMES_CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert HERMES_CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
 def test_each_call_stands_between_tags_of_its_own() -> None:
     calls = [ToolCall("a", "send", '{"to": "</tool_call>"}'), ToolCall("b", "wait", "{}")]
-    assert CONVENTION.write_calls("Sending.", calls) == (
+    assert HERMES_CONVENTION.write_calls("Sending.", calls) == (
         "Sending.\n\n"
         '<tool_call>\n{"name": "send", "arguments": {"to": "\\u003c/tool_call>"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "wait", "arguments": {}}\n</tool_call>'
@@ -41,10 +40,10 @@ def test_each_call_stands_between_tags_of_its_own() -> None:
 
 
 def test_a_result_is_text_or_the_structure_that_it_is() -> None:
-    assert CONVENTION.write_result("send", "a", "a </tool_response>") == (
+    assert HERMES_CONVENTION.write_result("send", "a", "a </tool_response>") == (
         '<tool_response>\n{"name": "send", "content": "a \\u003c/tool_response>"}\n</tool_response>'
     )
-    assert CONVENTION.write_result("send", "a", ' {"ok": 1} ') == (
+    assert HERMES_CONVENTION.write_result("send", "a", ' {"ok": 1} ') == (
         '<tool_response>\n{"name": "send", "content": {"ok": 1}}\n</tool_response>'
     )
 
@@ -52,25 +51,25 @@ def test_a_result_is_text_or_the_structure_that_it_is() -> None:
 def test_a_call_that_is_its_own_argument_is_read_as_one() -> None:
     """Models repeat a call in its own arguments; a tool that really takes one loses it."""
     (call,) = retold(
-        CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
+        HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
     )
     assert call.arguments == {"to": "x"}
 
 
 def test_space_around_a_name_is_lost() -> None:
-    (call,) = retold(CONVENTION, ToolCall("a", " send ", "{}"))
+    (call,) = retold(HERMES_CONVENTION, ToolCall("a", " send ", "{}"))
     assert call.name == "send"
 
 
 def test_arguments_deeper_than_the_reader_goes_are_not_read_again() -> None:
     deep = '{"a":' * 62 + "1" + "}" * 62
-    assert retold(CONVENTION, ToolCall("a", "send", deep))
-    assert not retold(CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
+    assert retold(HERMES_CONVENTION, ToolCall("a", "send", deep))
+    assert not retold(HERMES_CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
 
 
 def test_calls_behind_an_open_quotation_are_not_read_again() -> None:
-    assert retold(CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
-    assert retold(CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []
+    assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
+    assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []
 
 
 SHIP = '{"name": "ship", "arguments": {"to": "</tool_call>"}}'

@@ -1,13 +1,12 @@
 import pytest
 
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.mistral import MISTRAL, MistralConvention
+from proxy.guardrails.formats.mistral import MISTRAL, MISTRAL_CONVENTION
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import read_syntax, run
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again
 
-CONVENTION = MistralConvention()
 DESCRIPTION = """[AVAILABLE_TOOLS][{"type":"function","function":{"name":"send",\
 "description":"send","parameters":{"type":"object","properties":{"to":{"type":"string"}}}}}, \
 {"type": "function",
@@ -21,31 +20,31 @@ You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS].%s"""
 def test_tools_are_described_as_a_list() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = ", " + RESPOND.source.decode()
-    assert CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
-    assert CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+    assert MISTRAL_CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert MISTRAL_CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
 def test_calls_are_a_list_and_have_their_ids() -> None:
     calls = [ToolCall("a[INST]", "send", '{"to": "[TOOL_CALLS]"}'), ToolCall("", "wait", "{}")]
-    assert CONVENTION.write_calls("Sending.", calls) == (
+    assert MISTRAL_CONVENTION.write_calls("Sending.", calls) == (
         'Sending.\n\n[TOOL_CALLS][{"name": "send", "arguments": {"to": "\\u005bTOOL_CALLS]"}, '
         '"id": "a\\u005bINST]"}, {"name": "wait", "arguments": {}}]'
     )
 
 
 def test_a_result_names_the_call_that_it_belongs_to() -> None:
-    assert CONVENTION.write_result("send", "a", "[/TOOL_RESULTS]") == (
+    assert MISTRAL_CONVENTION.write_result("send", "a", "[/TOOL_RESULTS]") == (
         '[TOOL_RESULTS]{"name": "send", "content": "\\u005b/TOOL_RESULTS]", "call_id": "a"}'
         "[/TOOL_RESULTS]"
     )
-    assert CONVENTION.write_result("send", "", "[1]") == (
+    assert MISTRAL_CONVENTION.write_result("send", "", "[1]") == (
         '[TOOL_RESULTS]{"name": "send", "content": [1]}[/TOOL_RESULTS]'
     )
 
 
 def test_a_list_is_read_where_the_backend_swallowed_the_mark() -> None:
-    written = CONVENTION.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
-    (call,) = read_again(CONVENTION, written.removeprefix("[TOOL_CALLS]"), ["send"])
+    written = MISTRAL_CONVENTION.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
+    (call,) = read_again(MISTRAL_CONVENTION, written.removeprefix("[TOOL_CALLS]"), ["send"])
     assert call.arguments == {"to": "x"}
 
 

@@ -314,6 +314,7 @@ def test_arguments_in_one_parameter_that_nobody_declared_are_taken_out(
         ({}, {"params": {"a": 1}, "b": "x"}),
         ({}, {"params": {"a": "many"}}),
         ({"additionalProperties": True}, {"params": {"a": 1}}),
+        ({"additionalProperties": {}}, {"params": {"a": 1}}),
         ({"patternProperties": {"^p": {}}}, {"params": {"a": 1}}),
         ({"properties": {"params": {}}}, {"params": {"a": 1}}),
         ({"properties": None}, {"params": {"a": 1}}),

@@ -82,6 +82,12 @@ def test_a_member_is_settled_as_the_whole_will_be(
     assert Members(SCHEMA).settle(name, value) == settled
 
 
+@pytest.mark.parametrize("name", ["a b", "\N{LATIN SMALL LETTER E WITH ACUTE}", "#", "%"])
+def test_a_valid_member_keeps_its_spelling_whatever_its_name(name: str) -> None:
+    members = Members({"type": "object", "properties": {name: {"type": "number"}}})
+    assert members.settle(name, 1e5) == Settled(1e5)
+
+
 def test_a_null_that_would_be_dropped_is_not_settled() -> None:
     optional: JsonObject = {"properties": {"days": {"type": "integer"}}}
     assert Members(optional).settle("days", None) is None

@@ -8,6 +8,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.scenarios.task import PlannedTask
+from temper_evals.scenarios.worlds import tool_name
 from temper_evals.simulated import model as model_module
 from temper_evals.simulated.model import SimulatedModel, WrittenReply
 from temper_evals.simulated.profiles import Flaw, ModelProfile, Reaction, load_profile
@@ -19,7 +20,12 @@ REACTIONS = {
     Reaction.UNCHANGED: 0.0,
     Reaction.GENERIC: 0.5,
     Reaction.SPECIFIC: 1.0,
-    Reaction.FAILED_TOOL: 0.0,
+    Reaction.GIVES_UP: 1.0,
+    Reaction.FAILS_AGAIN: 0.0,
+    Reaction.OVER_ACTING: 0.0,
+    Reaction.NEEDLESS_INVENTED: 0.0,
+    Reaction.NEEDLESS_ARGUMENTS: 0.0,
+    Reaction.NEEDLESS_TEXT: 0.0,
     Reaction.CONSTRAINED_ERROR: 0.0,
     Reaction.ANSWER_TOOL: 1.0,
     Reaction.ANSWER_TOOL_RESTRAINT: 1.0,
@@ -236,6 +242,75 @@ def test_a_tool_that_failed_may_be_the_end_of_it() -> None:
     gives_up = replace(always(None), rates={Flaw.EARLY_STOP: 1e-12})
     assert reply(gives_up, task, messages=seen).flaw is Flaw.EARLY_STOP
     assert reply(always(None), task, messages=seen).flaw is None
+
+
+@pytest.mark.parametrize(
+    ("flaw", "reaction"),
+    [(Flaw.EARLY_STOP, Reaction.GIVES_UP), (Flaw.REPEATED, Reaction.FAILS_AGAIN)],
+)
+def test_20_000_failed_tools_are_followed_as_real_models_do(flaw: Flaw, reaction: Reaction) -> None:
+    profile = load_profile("n-30b")
+    task = FAMILIES["failing"](0)
+    _, said = play(task, knowing)
+    seen = read_request({**task.request(0), "messages": [*messages_of(task), *said[:2]]})
+    assert seen is not None
+    simulated, count = SimulatedModel(profile), 20_000
+    found = [simulated.reply(replace(seen, seed=number)).flaw for number in range(count)]
+    is_end = {Flaw.EARLY_STOP, Flaw.PROSE_LATER}
+    kinds = is_end if flaw in is_end else {*Flaw} - is_end
+    rate, hits = profile.reactions[reaction], sum(one in kinds for one in found)
+    assert found.count(flaw) > 0
+    assert abs(hits / count - rate) < 2.576 * math.sqrt(rate * (1 - rate) / count)
+
+
+def test_a_model_that_has_answered_may_act_when_it_is_asked_to_go_on() -> None:
+    task = FAMILIES["single"](0)
+    _, said = play(task, knowing)
+    told: JsonValue = {"role": "user", "content": "Please go on."}
+    answered: list[JsonValue] = [*messages_of(task), *said]
+    busy = replace(always(None, over_acting=1.0), rates={Flaw.FOREIGN: 1e-12})
+    assert reply(busy, task, messages=[*answered, told]).flaw is Flaw.NEEDLESS_CALL
+    assert reply(busy, task, messages=answered[:-1]).flaw is None
+    calm = always(None, over_acting=1.0)  # a model that makes no mistake makes none here
+    assert reply(calm, task, messages=[*answered, told]).flaw is None
+
+
+def test_who_is_asked_to_close_out_acts_or_writes_the_word_that_was_asked_for() -> None:
+    question = "If something is not done yet, do it now with a tool. Otherwise answer only DONE."
+    task = FAMILIES["single"](0)
+    _, said = play(task, knowing)
+    told: JsonValue = {"role": "user", "content": question}
+    assert reply(always(None), task, messages=[*messages_of(task), *said, told]).text == "DONE"
+    stopped = after(SINGLE, "That was it.", question)
+    corrected = always(Flaw.PROSE_FIRST, generic=1.0)
+    assert is_right(reply(corrected, SINGLE, messages=stopped), SINGLE)
+    stubborn = reply(always(Flaw.PROSE_FIRST, generic=0.0), SINGLE, messages=stopped)
+    assert (stubborn.text, stubborn.flaw) == ("DONE", Flaw.PROSE_FIRST)
+
+
+def test_a_needless_call_has_the_shapes_of_real_ones() -> None:
+    talk = FAMILIES["none"](1)
+    names = {str(tool_name(one)) for one in talk.setting.tools}
+    invented = reply(always(Flaw.NEEDLESS_CALL, needless_invented=1.0), talk)
+    assert invented.calls[0][0] not in names
+    misfit = reply(always(Flaw.NEEDLESS_CALL, needless_arguments=1.0), talk)
+    assert misfit.calls[0][0] in names
+    assert "value" in misfit.calls[0][1]
+    written = reply(always(Flaw.NEEDLESS_CALL, needless_text=1.0), talk)
+    assert written.calls == ()
+    assert written.flaw is Flaw.NEEDLESS_CALL
+    assert any(one in written.text for one in names)
+    forced = always(Flaw.NEEDLESS_CALL, needless_text=1.0)
+    assert reply(forced, talk, tool_choice="required").calls
+    assert reply(forced, talk, tools=[]).flaw is None
+
+
+def test_a_needless_call_that_was_refused_may_be_dropped() -> None:
+    talk = FAMILIES["none"](1)
+    told = after(talk, "<call>", f"There is no such tool: {tool_name(talk.setting.tools[0])}.")
+    assert reply(always(Flaw.NEEDLESS_CALL), talk, messages=told).flaw is None
+    stubborn = always(Flaw.NEEDLESS_CALL, specific=0.0)
+    assert reply(stubborn, talk, messages=told).flaw is Flaw.NEEDLESS_CALL
 
 
 def test_what_is_no_longer_in_the_prompt_cannot_be_known() -> None:

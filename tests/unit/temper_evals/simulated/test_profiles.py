@@ -1,16 +1,17 @@
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from proxy.errors import InvalidConfiguration
 from temper_evals.simulated import profiles
 from temper_evals.simulated.profiles import (
-    GRID,
     UNSEEN,
     Cell,
     Flaw,
     Level,
     Reaction,
+    grid,
     load_profile,
     profile_names,
     sources_of,
@@ -38,7 +39,7 @@ def test_every_reaction_has_its_source_and_its_bounds() -> None:
 
 
 def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
-    assert len({one.name for one in GRID}) == 27
+    assert len({one.name for one in grid() if one.swept is None}) == 27
     low, high = (
         load_profile("p-small", Cell(level, level, level))
         for level in Level
@@ -47,6 +48,34 @@ def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
     assert low.rates[Flaw.FOREIGN] < high.rates[Flaw.FOREIGN]
     assert low.reactions[Reaction.SPECIFIC] < high.reactions[Reaction.SPECIFIC]
     assert low.reactions[Reaction.CONSTRAINED_ERROR] == 0
+
+
+def test_the_grid_sweeps_what_is_assumed_one_by_one() -> None:
+    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+    assumed = {
+        Reaction(name)
+        for name, table in found.items()
+        if "assumption" in table["source"] and Reaction(name) not in profiles.CORRECTIONS
+    }
+    swept = [one.swept for one in grid() if one.swept is not None]
+    assert assumed <= {reaction for reaction, _ in swept}
+    for reaction, chance in swept:
+        cell = Cell(swept=(reaction, chance))
+        usual, changed = (load_profile("p-small", one).reactions for one in (Cell(), cell))
+        assert changed == {**usual, reaction: chance}
+        assert usual[reaction] != chance
+    assert Cell(swept=(Reaction.OVER_ACTING, 0.03)).name == "over_acting=0.03"
+
+
+def test_the_guide_tells_every_reaction_with_its_chances() -> None:
+    guide = Path("docs/guides/evaluating.md").read_text(encoding="utf-8")
+    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+    for name, one in found.items():
+        row = next(line for line in guide.splitlines() if line.startswith(f"| `{name}`"))
+        _, _, low_mid_high, swept, source, _ = (cell.strip() for cell in row.split("|"))
+        assert low_mid_high == ", ".join(f"{one[level]:g}" for level in ("low", "mid", "high"))
+        assert swept == ", ".join(f"{chance:g}" for chance in one.get("swept", ()))
+        assert ("**assumed**" in source) is ("assumption" in one["source"])
 
 
 def test_a_ceiling_keeps_what_nobody_sees() -> None:

@@ -1,0 +1,135 @@
+"""What clients can look up: models, none of which is ever loaded for it, and kept responses."""
+
+from asyncio import to_thread
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from proxy.api.errors import error_response, wrong_method
+from proxy.api.fronts import Fronts
+from proxy.api.openapi import query_parameters
+from proxy.api.request_reader import sender_of
+from proxy.backends.client import BackendModel
+from proxy.conversation.json import JsonObject
+from proxy.dialects.front import ListedModel, Page, Problem
+from proxy.dialects.openai_responses import store as responses
+from proxy.dialects.openai_responses.store import ResponseStore
+from proxy.serving.services import Services
+
+
+def models_router(services: Services, fronts: Fronts) -> APIRouter:
+    """Make the routes that list models, in the client's language, and `/props`.
+
+    `/props` shows a model as llama-server does, for clients that read the window.
+    """
+    router = APIRouter(tags=["models"])
+
+    # as llama-server has it, whose other routes below it load and unload
+    @router.get("/models", include_in_schema=False)
+    @router.get("/v1/models", openapi_extra=query_parameters("limit", "after_id", "before_id"))
+    async def list_models(request: Request) -> JSONResponse:
+        """List the models that can be asked for."""
+        catalogue, asked = fronts.catalogue(request.headers), request.query_params
+        limit = asked.get("limit", "")
+        wanted = Page(
+            int(limit) if limit.isdecimal() else None,
+            asked.get("after_id", ""),
+            asked.get("before_id", ""),
+        )
+        listed = [*map(_to_listed_model, await services.models())]
+        return JSONResponse(catalogue.models(listed, wanted))
+
+    @router.get("/v1/models/{model_id:path}")
+    async def show_model(request: Request) -> JSONResponse:
+        """Show one model."""
+        catalogue = fronts.catalogue(request.headers)
+        model = await services.show(request.path_params["model_id"])
+        return JSONResponse(catalogue.model(_to_listed_model(model)))
+
+    @router.get("/props", openapi_extra=query_parameters("model"))
+    async def show(request: Request) -> JSONResponse:
+        """Tell what is known of a model; where there is only one, it need not be named."""
+        service, known = await services.identify(request.query_params.get("model", ""))
+        told: JsonObject = {
+            "model_alias": service.name or known.model,
+            "default_generation_settings": {} if known.window is None else {"n_ctx": known.window},
+            "chat_template": known.evidence.template,
+            "modalities": {sense: sense in known.senses for sense in ("vision", "audio")},
+        }
+        slots = service.parallel or known.slots
+        return JSONResponse(told if slots is None else {**told, "total_slots": slots})
+
+    return router
+
+
+def _to_listed_model(model: BackendModel) -> ListedModel:
+    window = model.details.get("context_window")
+    return ListedModel(model.id, window if isinstance(window, int) else None, model.details)
+
+
+_ONE = "/v1/responses/{response_id}"
+_UPGRADE = Problem(
+    426,
+    "invalid_request_error",
+    "Responses are streamed over HTTP here: send POST with `stream: true`.",
+    "upgrade_required",
+    headers={"upgrade": "HTTP/1.1"},
+)
+
+P = ParamSpec("P")
+
+
+def responses_router(store: ResponseStore | None) -> APIRouter:
+    """Make the routes; without a store nothing is found. A response belongs to its owner's key."""
+    router = APIRouter(tags=["responses"])
+
+    @router.get("/v1/responses", include_in_schema=False)
+    async def probe(request: Request) -> Response:
+        """Refuse a web socket with a status that makes the client stay with HTTP."""
+        wants_socket = request.headers.get("upgrade", "").lower() == "websocket"
+        problem = _UPGRADE if wants_socket else wrong_method("GET", "/v1/responses", "POST")
+        return error_response(problem, request.scope)
+
+    @router.post("/v1/responses/compact", include_in_schema=False)
+    @router.post("/v1/conversations", include_in_schema=False)
+    async def refuse(request: Request) -> Response:
+        """Say what to use instead of what is not offered."""
+        return error_response(responses.not_offered(request.scope["path"]), request.scope)
+
+    @router.get(_ONE)
+    async def show(request: Request) -> Response:
+        """Show a response that was kept."""
+        return await _answer(request, store, responses.retrieve, request.query_params)
+
+    @router.delete(_ONE)
+    async def delete(request: Request) -> Response:
+        """Forget a response."""
+        return await _answer(request, store, responses.delete)
+
+    @router.get(f"{_ONE}/input_items")
+    async def list_inputs(request: Request) -> Response:
+        """List the items that a response was made from, with those of all before it."""
+        return await _answer(request, store, responses.list_inputs, request.query_params)
+
+    @router.post(f"{_ONE}/cancel")
+    async def cancel(request: Request) -> Response:
+        """Refuse: only background responses can be cancelled, and there are none."""
+        return error_response(responses.cancel(request.path_params["response_id"]), request.scope)
+
+    return router
+
+
+async def _answer(
+    request: Request,
+    store: ResponseStore | None,
+    find: Callable[Concatenate[ResponseStore | None, str, str, P], bytes | Problem],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Response:
+    owner, name = sender_of(request.scope).owner, request.path_params["response_id"]
+    found = await to_thread(find, store, owner, name, *args, **kwargs)
+    if isinstance(found, Problem):
+        return error_response(found, request.scope)
+    return Response(found, 200, media_type="application/json")

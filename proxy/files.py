@@ -1,0 +1,56 @@
+"""Reads files that an operator names: as much of one as it may hold, whatever it is."""
+
+import re
+import tomllib
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from proxy import bounds
+from proxy.errors import InvalidConfiguration
+
+_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*"""
+_SENSELESS = {
+    # it costs its square, or more, before anybody sees that there is no such setting
+    f"has a key of more than {bounds.KEY_PARTS} parts": re.compile(
+        rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{{bounds.KEY_PARTS}}}", re.MULTILINE
+    ),
+    f"has a number of more than {bounds.DIGITS} digits": re.compile(
+        rf"0[xob]\w{{{bounds.DIGITS}}}"
+    ),
+}
+
+
+def read_text(path: Path | Traversable, setting: str = "") -> str:
+    """Read a text; raises `InvalidConfiguration` that names the setting, or else the file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(bounds.FILE_BYTES + 1)
+        if len(content) > bounds.FILE_BYTES:
+            raise _unusable(path, setting, f"is larger than {bounds.FILE_BYTES} bytes")
+        return content.decode("utf-8-sig")  # Windows' editors begin a file with a mark
+    except OSError as error:
+        raise _unusable(path, setting, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _unusable(path, setting, "is not a text file in UTF-8") from error
+    except ValueError as error:  # a name that no file can have
+        raise _unusable(path, setting, f"cannot be read: {error}") from error
+
+
+def read_toml(path: Path | Traversable) -> dict[str, object]:
+    """Read a document; raises `InvalidConfiguration` that names the file."""
+    text = read_text(path)
+    try:
+        for problem, pattern in _SENSELESS.items():
+            if pattern.search(text):
+                raise InvalidConfiguration(str(path), problem)
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise InvalidConfiguration(str(path), "is nested too deeply") from error
+    except ValueError as error:
+        raise InvalidConfiguration(str(path), f"is not valid TOML: {error}") from error
+
+
+def _unusable(path: Path | Traversable, setting: str, problem: str) -> InvalidConfiguration:
+    if setting:
+        return InvalidConfiguration(setting, f"{path} {problem}")
+    return InvalidConfiguration(str(path), problem)

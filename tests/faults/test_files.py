@@ -1,0 +1,251 @@
+"""F82, F84: files beyond sense, or that are none, and a disk that is full."""
+
+import os
+import sqlite3
+import struct
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from proxy import bounds
+from proxy.api.app import ServerOptions, create_app
+from proxy.api.fronts import all_fronts
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import BackendClient
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.processes.model_file import UNREADABLE, read_header
+from proxy.state.responses_file import open_responses
+from proxy.state.responses_table import ResponsesTable
+from tests.fakes.invoked import config, temper
+from tests.fakes.recorded import exchange
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import says
+
+BEYOND_SENSE = pytest.mark.fault("F82")
+
+MANY = 100_000
+URL = "http://127.0.0.1:9"
+LONG_KEY = ".".join(["a"] * 50_000)
+TOO_MANY_PARTS = f"has a key of more than {bounds.KEY_PARTS} parts"
+TOO_DEEP = "is nested too deeply"
+TOO_LARGE = f"is larger than {bounds.FILE_BYTES} bytes"
+ENDLESS = "/dev/zero"
+WEATHER = '[[tool]]\nname = "get_weather"\n'
+DOCUMENTS = [
+    ("x = " + "[" * MANY, TOO_DEEP),
+    ("x = " + "{a = " * MANY, TOO_DEEP),
+    (f"{LONG_KEY} = 1", TOO_MANY_PARTS),
+    (f"[server]\nport = 1\n[[{LONG_KEY}]]", TOO_MANY_PARTS),
+    ("x = {b = 1, " + " . ".join(['"="', "'.'"] * MANY) + " = 1}", TOO_MANY_PARTS),
+    ("port = 0x" + "f" * MANY, f"has a number of more than {bounds.DIGITS} digits"),
+    ("#" * (bounds.FILE_BYTES + 1), TOO_LARGE),
+]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None
+) -> None:
+    del logging_as_it_was
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(*arguments: str) -> str:
+    """Run the command, which has to complain in one sentence."""
+    ended = temper(*arguments)
+    told = ended.stderr.strip()
+    assert ended.exit_code == 1
+    assert told.startswith("temper: ")
+    assert len(told) < 3 * bounds.CHARACTERS
+    assert "\n" not in told
+    return told
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
+def test_settings_without_sense_are_refused_in_one_sentence(text: str, problem: str) -> None:
+    assert problem in refused("check", "--config", config(text))
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
+def test_a_profile_without_sense_is_refused_in_one_sentence(text: str, problem: str) -> None:
+    Path("profiles").mkdir()
+    Path("profiles/own.toml").write_text(text, encoding="utf-8")
+    assert problem in refused("check", "--config", config('[profile]\nfolder = "profiles"'))
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
+def test_a_scenario_without_sense_is_refused_in_one_sentence(text: str, problem: str) -> None:
+    Path("own").mkdir()
+    Path("own/one.toml").write_text(text, encoding="utf-8")
+    assert problem in refused("eval", "--backend-url", URL, "--scenarios", "own")
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize("name", ["TEMPER_MODELS", "TEMPER_SERVER", "TEMPER_BACKEND__URLS"])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_a_variable_without_sense_is_refused_in_one_sentence(
+    name: str, opening: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, opening * 20_000)
+    assert name.partition("_")[2].partition("__")[0].lower() in refused("check")
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize(
+    "setting", ["server.api_keys_file", "server.api_key_file", "model.path", "responses.path"]
+)
+def test_what_is_no_file_is_refused_in_one_sentence(setting: str) -> None:
+    section, _, name = setting.partition(".")
+    os.mkfifo("pipe")
+    kinds = ["/", ENDLESS] + ["pipe"] * (name == "path")
+    for kind in kinds:
+        assert setting in refused("check", "--config", config(f'[{section}]\n{name} = "{kind}"'))
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[server]\n{'a' * MANY} = 1",
+        f'[server]\nhost = "{"a" * MANY}"',
+        f'[server]\nhost = "{"${A" * MANY}"',
+        f"[models.{'a' * MANY}]\nunknown = 1",
+    ],
+)
+def test_what_is_wrong_is_not_quoted_at_any_length(text: str) -> None:
+    assert " ... " in refused("check", "--config", config(text))
+
+
+@BEYOND_SENSE
+def test_of_many_wrong_settings_some_are_told() -> None:
+    text = "[server]\n" + "\n".join(f"wrong_{number} = 1" for number in range(20_000))
+    told = temper("check", "--config", config(text)).stderr.splitlines()
+    assert len(told) == bounds.PROBLEMS + 1
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize("name", ["a\\u0000b", "a" * 5_000])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("server.api_keys_file", "server.api_key_file", "model.path", "model.server"),
+        *("responses.path", "recording.path", "profile.folder"),
+    ],
+)
+def test_what_no_file_can_be_called_is_refused_in_one_sentence(setting: str, name: str) -> None:
+    section, _, own = setting.partition(".")
+    assert setting in refused("check", "--config", config(f'[{section}]\n{own} = "{name}"'))
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize(
+    ("member", "nonsense"),
+    [("generations", [[]]), ("generations", [[[]]]), ("model", {"convention": "none"})],
+)
+def test_a_recording_that_contradicts_itself_is_refused_in_one_sentence(
+    member: str, nonsense: JsonValue
+) -> None:
+    recorded = json.parse(msgspec.json.encode(exchange()))
+    assert isinstance(recorded, dict)
+    before = recorded[member]
+    if isinstance(before, dict) and isinstance(nonsense, dict):
+        nonsense = {**before, **nonsense}
+    Path("some.jsonl").write_bytes(json.dump({**recorded, member: nonsense}))
+    told = refused("replay", "some.jsonl")
+    assert "makes no sense" in told or "is not of a recording" in told
+
+
+@BEYOND_SENSE
+def test_endless_settings_are_refused_in_one_sentence() -> None:
+    assert TOO_LARGE in refused("check", "--config", ENDLESS)
+
+
+@BEYOND_SENSE
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"[" * 200_000, "is not of a recording"),
+        (b'{"request": ' + b'{"a": ' * 200_000, "is not of a recording"),
+        (b"\n" + b"x" * 1_001, "line 2 has more than 1000 bytes"),
+    ],
+)
+def test_a_recording_without_sense_is_refused_in_one_sentence(
+    content: bytes, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if len(content) < MANY:
+        monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
+    Path("some.jsonl").write_bytes(content)
+    assert problem in refused("replay", "some.jsonl")
+
+
+@BEYOND_SENSE
+def test_an_endless_recording_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
+    assert "line 1 has more than 1000 bytes" in refused("replay", ENDLESS)
+
+
+@BEYOND_SENSE
+def test_a_header_of_many_fields_is_not_read(tmp_path: Path) -> None:
+    fields = b"".join(struct.pack("<Q8sIB", 8, b"%08d" % number, 0, 1) for number in range(MANY))
+    path = tmp_path / "model.gguf"
+    path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, MANY) + fields)
+    with pytest.raises(UNREADABLE, match="more fields"):
+        read_header(path)
+
+
+@BEYOND_SENSE
+def test_no_more_of_a_header_is_read_than_there_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    with path.open("wb") as file:  # a name of 16 GB, of which nothing is on the disk
+        file.write(struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 2**34))
+        file.truncate(2**34 + 100)
+    with pytest.raises(UNREADABLE):
+        read_header(path)
+
+
+@BEYOND_SENSE
+def test_a_scenario_fetches_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    schema = f'schema = {{ "$ref" = "file://{tmp_path}/secret.json" }}\n'
+    (tmp_path / "secret.json").write_text('{"const": "secret"}', encoding="utf-8")
+    (folder / "one.toml").write_text(f'user = "Hi."\n{WEATHER}{schema}', encoding="utf-8")
+    assert "is not fetched" in refused("eval", "--backend-url", URL, "--scenarios", "own")
+
+
+@pytest.mark.fault("F84")
+@pytest.mark.anyio
+async def test_what_cannot_be_deleted_is_not_called_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_table: ResponsesTable, _owner: str, _response_id: str) -> bool:
+        full = sqlite3.OperationalError("database or disk is full")
+        full.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise full
+
+    async with AsyncExitStack() as stack:
+        behind = await stack.enter_async_context(listening(ScriptedBackend(says("Hi."))))
+        engine = LlamaServer(BackendClient(behind.url))
+        stack.push_async_callback(engine.close)
+        file = stack.enter_context(open_responses(tmp_path / "kept.sqlite"))
+        app = create_app(ServerOptions().alone(engine), ServerOptions(), fronts=all_fronts(file))
+        server = await stack.enter_async_context(listening(app))
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+        url = f"{server.url}/v1/responses"
+        made = await client.post(url, json={"model": "m", "input": "Hi."})
+        one = f"{url}/{made.json()['id']}"
+        with monkeypatch.context() as disk:
+            disk.setattr(ResponsesTable, "forget", refuse)
+            refused = await client.delete(one)
+        assert refused.status_code == 503
+        assert "is full (responses.path)" in refused.json()["error"]["message"]
+        assert (await client.get(one)).status_code == 200
+        assert (await client.delete(one)).json()["deleted"] is True

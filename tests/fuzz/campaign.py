@@ -1,0 +1,162 @@
+"""Judges inputs one after the other, and keeps count: runs, findings, what the dearest one cost."""
+
+import contextlib
+import hashlib
+import re
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Flaky
+
+from tests.fuzz.targets import Target
+from tests.fuzz.watch import MEGABYTE, Cost, watching
+
+CORPUS = Path(__file__).with_name("corpus")
+_EXAMPLES = 200  # of a round; the next one begins elsewhere
+_SHRINKING_SECONDS = 20.0
+
+
+@dataclass
+class Finding:
+    """What should not have happened: the smallest input that leads there, and where it is."""
+
+    target: str
+    data: bytes
+    error: str
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.target}: {self.error.strip()}\n    {self._again}"
+
+    @property
+    def _again(self) -> str:
+        if self.file is None:
+            return "no input was kept"
+        file = (
+            self.file.relative_to(Path.cwd()) if self.file.is_relative_to(Path.cwd()) else self.file
+        )
+        return f"again: python -m tests.fuzz --again {file}"
+
+
+@dataclass
+class Tally:
+    """How a target did."""
+
+    runs: int = 0
+    cost: Cost = field(default_factory=Cost)
+    findings: dict[str, Finding] = field(default_factory=dict)
+
+    def line(self, name: str) -> str:
+        """Describe it on one line, as `HEADER` says."""
+        memory = f"{self.cost.bytes / MEGABYTE:.0f} MB"
+        worst = f"{self.cost.seconds:.2f} s"
+        return f"{name:<24}{self.runs:>9,}{len(self.findings):>10}{worst:>12}{memory:>13}"
+
+
+HEADER = f"{'target':<24}{'runs':>9}{'findings':>10}{'worst step':>12}{'peak memory':>13}"
+
+
+def folder_of(target: Target, corpus: Path | None = None) -> Path:
+    return (corpus or CORPUS) / re.sub(r"\W+", "-", target.name)
+
+
+def corpus_of(target: Target) -> list[Path]:
+    """List the inputs that are kept for a target."""
+    own = folder_of(target)
+    return sorted(own.iterdir()) if own.is_dir() else []
+
+
+@dataclass
+class Judging:
+    """Judges the inputs of one target; what is found is kept in `corpus`, the smallest of a kind.
+
+    Everything is `slowness` times slower than usual.
+    """
+
+    target: Target
+    corpus: Path = field(default_factory=lambda: CORPUS)
+    slowness: float = 1.0
+    tally: Tally = field(default_factory=Tally)
+
+    def judge(self, data: bytes) -> str | None:
+        """Judge one input; returns the kind of what was found, None where nothing was."""
+        self.tally.runs += 1
+        cost = Cost()
+        try:
+            with watching(cost, len(data), slowness=self.slowness):
+                self.target.judge(data)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+            kind, told = _kind(error), "".join(traceback.format_exception(error, limit=-4))
+            self.keep(data, kind, told)
+            return kind
+        finally:
+            self.tally.cost.add(cost)
+        return None
+
+    def keep(self, data: bytes, kind: str, error: str) -> None:
+        """Keep an input that led to something of a kind, unless a smaller one has."""
+        known = self.tally.findings.get(kind)
+        if known is not None and len(known.data) <= len(data):
+            return
+        folder = folder_of(self.target, self.corpus)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{hashlib.sha256(data).hexdigest()[:16]}.bin"
+        file.write_bytes(data)
+        if known is not None and known.file is not None and known.file != file:
+            known.file.unlink(missing_ok=True)
+        self.tally.findings[kind] = Finding(self.target.name, data, error, file)
+
+
+def _kind(error: Exception) -> str:
+    """Name what happened and where, so that it is told once."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__} {place}"
+
+
+def search(judging: Judging, seconds: float, first_seed: int) -> None:
+    """Let Hypothesis make inputs for so many seconds, each round from a seed of its own."""
+    until = time.monotonic() + seconds
+    number = first_seed
+    while time.monotonic() < until:
+        _round(judging, until, number)
+        number += 1
+
+
+class _FoundError(Exception):
+    """Tells Hypothesis to look for a smaller input."""
+
+
+class _Over(BaseException):
+    """Ends a round at once: Hypothesis takes no notice of what is no `Exception`."""
+
+
+def _round(judging: Judging, until: float, number: int) -> None:
+    known = set(judging.tally.findings)
+    found_at = 0.0
+
+    @seed(number)
+    @settings(
+        max_examples=_EXAMPLES,
+        derandomize=False,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    @given(judging.target.inputs)
+    def judge(data: bytes) -> None:
+        nonlocal found_at
+        now = time.monotonic()
+        if now > (found_at + _SHRINKING_SECONDS if found_at else until):
+            raise _Over
+        kind = judging.judge(data)
+        if kind is not None and kind not in known:
+            found_at = found_at or now
+            raise _FoundError(kind)
+
+    with contextlib.suppress(_FoundError, _Over, Flaky, ExceptionGroup):
+        judge()

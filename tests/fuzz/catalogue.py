@@ -1,0 +1,31 @@
+"""All targets, as far as what they need is installed."""
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+
+from tests.fuzz.targets import Target
+
+# the modules with targets, each with a library that it cannot do without
+_MODULES: Mapping[str, str] = {
+    "requests": "",
+    "structured_calls": "",
+    "texts": "",
+    "engines": "",
+    "tool_servers": "mcp",
+    "stores": "cryptography",
+    "valkey_server": "valkey",
+    "files": "",
+}
+
+
+def targets() -> tuple[list[Target], list[str]]:
+    """Return the targets that can be judged here, and a line for each module that cannot."""
+    found: list[Target] = []
+    missing: list[str] = []
+    for name, library in _MODULES.items():
+        if library and importlib.util.find_spec(library) is None:
+            missing.append(f"{name.replace('_', ' ')}: left out, as {library} is not installed")
+        else:
+            found += importlib.import_module(f"tests.fuzz.{name}").TARGETS
+    return found, missing

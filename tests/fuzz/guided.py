@@ -1,0 +1,51 @@
+"""The process in which Atheris changes inputs: `guidance` starts it, and reads what it reports.
+
+All guided targets share it, as it takes long to make: the first byte of an input names one.
+"""
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+import atheris
+import msgspec
+
+from tests.fuzz.guidance import SLOWNESS, report_of
+
+_FIXED = (
+    "-timeout=120",
+    "-rss_limit_mb=4096",
+    "-max_len=4096",
+    "-verbosity=0",
+    "-print_final_stats=0",
+)
+
+
+def main(seconds: float, folder: Path, names: list[str]) -> None:
+    """Fuzz for so many seconds, and write the report; never returns."""
+    logging.disable()
+    with atheris.instrument_imports(include=["proxy"]):
+        from tests.fuzz import catalogue
+        from tests.fuzz.campaign import Judging
+    chosen = [one for one in catalogue.targets()[0] if one.name in names]
+    judging = [Judging(target, slowness=SLOWNESS) for target in chosen]
+    until = time.monotonic() + seconds
+
+    def judge(data: bytes) -> None:
+        if data:
+            judging[data[0] % len(judging)].judge(data[1:])
+        if time.monotonic() > until:
+            reports = {one.target.name: report_of(one.tally) for one in judging}
+            (folder / "report").write_bytes(msgspec.json.encode(reports))
+            os._exit(0)
+
+    atheris.Setup(
+        [sys.argv[0], *_FIXED, f"-artifact_prefix={folder}/", str(folder / "seeds")], judge
+    )
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

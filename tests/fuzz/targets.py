@@ -1,0 +1,60 @@
+"""What a fuzz target is: it feeds one source of input that comes from outside.
+
+An input is bytes, whatever it stands for. So it can be kept in a file, made by a strategy, and
+changed by a fuzzer that follows the coverage.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One source of input; `judge` raises where something happened that never should.
+
+    It is `guided` if bytes that are changed anywhere may still get far.
+    """
+
+    name: str
+    inputs: st.SearchStrategy[bytes]
+    judge: Callable[[bytes], object]
+    is_guided: bool = True
+
+
+@cache
+def _runner() -> asyncio.Runner:
+    return asyncio.Runner(loop_factory=asyncio.new_event_loop)
+
+
+def run(work: Coroutine[object, object, Result]) -> Result:
+    """Do asynchronous work on the one loop that all targets share."""
+    return _runner().run(work)
+
+
+def close() -> None:
+    """Close the loop; the next work gets one of its own."""
+    if _runner.cache_info().currsize:
+        _runner().close()
+        _runner.cache_clear()
+
+
+@cache
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True)
+
+
+def in_file(name: str, data: bytes) -> Path:
+    """Write an input to a file of that name, in the place of the one before."""
+    path = Path(_folder().name, name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return path

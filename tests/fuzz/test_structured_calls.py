@@ -1,0 +1,93 @@
+"""Valid structured calls arrive as the model wrote them: at every cut, in every language."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from tests.examples import examples, share
+from tests.fuzz import targets
+from tests.fuzz.structured_calls import PATHS, Call, Case, ask_for, cases, is_healthy, judge, sent
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "a b": {"type": "number"},
+        "n": {"type": "integer"},
+        "s": {"type": "string"},
+        "any": {},
+    },
+    "required": ["s"],
+}
+# each value in a spelling that a parser of JSON would not write itself
+ODD = (
+    ' {"a b" :1e5,\n"n": 18446744073709551616, '
+    '"\\u0073":"\\/\\u00e9 \\ud83d\\ude00 \U0001f600 \u20ac", "any":[-0, 2.50, {} , [[ ]]]}\n'
+)
+EXAMPLES = 100
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loop() -> Iterator[None]:
+    yield
+    targets.close()
+
+
+def case(path: int, *network: int, stream: bool = True, arguments: str = ODD) -> Case:
+    call = Call("edit", msgspec.Raw(json.dump(SCHEMA)), arguments, (3, 9, 40, 77))
+    return Case(path, stream, whole=False, ascii=False, text="", calls=(call,), network=network)
+
+
+@settings(max_examples=examples(EXAMPLES), deadline=None)
+@given(cases())
+def test_a_valid_call_is_never_altered(data: bytes) -> None:
+    judge(data)
+
+
+@pytest.mark.parametrize("path", range(len(PATHS)), ids=PATHS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_cut_anywhere_alters_nothing_not_even_within_a_character(
+    *, path: int, stream: bool
+) -> None:
+    size = len(sent(case(path)))
+    assert is_healthy(case(path))
+    for place in share(range(size + 1)):
+        judge(msgspec.json.encode(case(path, place, stream=stream)))
+
+
+def test_most_of_what_is_made_is_healthy() -> None:
+    healthy: list[bool] = []
+
+    @settings(max_examples=examples(EXAMPLES), deadline=None)
+    @given(cases())
+    def note(data: bytes) -> None:
+        healthy.append(is_healthy(msgspec.json.decode(data, type=Case)))
+
+    note()
+    assert sum(healthy) > len(healthy) / 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"s": "a", "s": "b"}',
+        '{"s": "a", "\\u0073": "a"}',
+        '{"s": 1}',
+        '{"n": 1}',
+        '{"s": "\\ud83d"}',
+        '["s"]',
+        '{"s": "a"',
+    ],
+)
+def test_what_is_not_valid_is_no_case(arguments: str) -> None:
+    assert not is_healthy(case(0, arguments=arguments))
+
+
+@pytest.mark.parametrize("path", range(len(PATHS)), ids=PATHS)
+def test_a_name_that_stands_twice_with_two_values_is_asked_about(path: int) -> None:
+    client, questions = ask_for(case(path, arguments='{"s": "a", "s": "b"}', stream=False))
+    assert len(questions) > 1
+    assert b'"b"' not in client.answer

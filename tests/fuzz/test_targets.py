@@ -1,0 +1,144 @@
+"""Every fuzz target for a moment, all inputs that were ever found, and whether findings are found.
+
+`python -m tests.fuzz` looks for more, for as long as one likes.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.mcp.server import ServerTimeouts
+from tests.examples import examples
+from tests.fuzz import __main__ as command
+from tests.fuzz import campaign, watch
+from tests.fuzz.campaign import CORPUS, Judging, corpus_of, folder_of, search
+from tests.fuzz.catalogue import targets
+from tests.fuzz.targets import Target, close
+from tests.fuzz.tool_servers import GOOD_SCRIPT, judge_http, judge_pipe
+from tests.patience import PATIENCE_SECONDS
+
+TARGETS, _ = targets()
+KEPT = [(target, file) for target in TARGETS for file in corpus_of(target)]
+FEW = 20
+PATIENT = ServerTimeouts(PATIENCE_SECONDS, PATIENCE_SECONDS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loop() -> Iterator[None]:
+    yield
+    close()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=[one.name for one in TARGETS])
+def test_nothing_is_found_at_once(target: Target) -> None:
+    @settings(max_examples=examples(FEW), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(target.inputs)
+    def judge(data: bytes) -> None:
+        target.judge(data)
+
+    judge()
+
+
+@pytest.mark.parametrize(
+    ("target", "file"), KEPT, ids=[f"{target.name}-{file.name}" for target, file in KEPT]
+)
+def test_what_was_found_once_is_found_no_more(target: Target, file: Path) -> None:
+    target.judge(file.read_bytes())
+
+
+def test_the_corpus_is_small_and_each_of_its_folders_is_of_a_target() -> None:
+    known = {folder_of(target).name for target in TARGETS} | {"valkey-servers"}
+    assert {folder.name for folder in CORPUS.iterdir()} <= known
+    assert sum(file.stat().st_size for file in CORPUS.rglob("*") if file.is_file()) < 64 * 1024
+
+
+def fails(data: bytes) -> None:
+    assert b"x" not in data
+
+
+def swells(data: bytes) -> None:
+    del data
+    bytearray(4 * watch.MOST_BYTES)  # whatever the process gives back meanwhile
+
+
+def does_nothing(data: bytes) -> None:
+    del data
+
+
+@pytest.mark.parametrize(("judge", "kind"), [(fails, "AssertionError"), (swells, "Swelled")])
+def test_what_should_not_happen_is_found_and_its_input_kept(
+    judge: Callable[[bytes], None], kind: str, tmp_path: Path
+) -> None:
+    judging = Judging(Target("planted", st.binary(), judge), tmp_path)
+    found = judging.judge(b"axb")
+    assert found is not None
+    assert found.startswith(kind)
+    (finding,) = judging.tally.findings.values()
+    assert finding.file is not None
+    assert finding.file.read_bytes() == b"axb"
+    assert kind in str(finding)
+    assert f"--again {finding.file}" in str(finding)
+
+
+def test_a_step_that_takes_too_long_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MOST_SECONDS", 0.001)
+
+    def spins(data: bytes) -> None:
+        while data:  # until it is given up
+            pass
+
+    judging = Judging(Target("planted", st.binary(), spins), tmp_path)
+    assert (judging.judge(b"a") or "").startswith("Stalled")
+    assert judging.tally.cost.seconds > 0.001
+
+
+def test_the_smallest_input_is_kept_of_each_kind(tmp_path: Path) -> None:
+    judging = Judging(Target("planted", st.binary(), fails), tmp_path)
+    for data in (b"axb", b"xb", b"axbc"):
+        judging.judge(data)
+    (file,) = (tmp_path / "planted").iterdir()
+    assert file.read_bytes() == b"xb"
+    assert judging.tally.runs == 3
+
+
+def test_hypothesis_looks_for_the_smallest_input(tmp_path: Path) -> None:
+    inputs = st.text("xyz").map(str.encode)
+    judging = Judging(Target("planted", inputs, fails), tmp_path)
+    search(judging, 0.5, 1)
+    (finding,) = judging.tally.findings.values()
+    assert finding.data == b"x"
+
+
+@pytest.mark.parametrize(("judge", "status"), [(fails, 1), (does_nothing, 0)])
+def test_the_command_says_what_it_found_and_ends_accordingly(
+    judge: Callable[[bytes], None],
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    planted = Target("planted", st.just(b"x"), judge, is_guided=False)
+    monkeypatch.setattr(campaign, "CORPUS", tmp_path)
+    monkeypatch.setattr(command, "targets", lambda: ([planted], ["elsewhere: left out"]))
+    assert command.main(["--minutes", "0.002", "--seed", "1"]) == status
+    told = capsys.readouterr().out
+    assert "elsewhere: left out" in told
+    assert ("again: python -m tests.fuzz --again" in told) == bool(status)
+    assert told.splitlines()[-1] == ("0 passed, 1 failed" if status else "1 passed, 0 failed")
+    kept = [*tmp_path.rglob("planted/*")]
+    assert len(kept) == status
+    assert not kept or command.main(["--again", str(kept[0])]) == 1
+
+
+@pytest.mark.parametrize("transport", ["pipe", "http", "events"])
+def test_a_good_script_of_a_tool_server_ends_in_a_result(transport: str) -> None:
+    if transport == "pipe":
+        assert judge_pipe(GOOD_SCRIPT, PATIENT).startswith("done")
+    else:
+        kind = bytes([["http", "events"].index(transport)])
+        assert judge_http(kind + GOOD_SCRIPT, PATIENT).startswith("done")

@@ -1,0 +1,100 @@
+"""Watches what an input costs: processor time, and memory at its peak beside the input itself.
+
+The kernel of Linux counts the peak of a process and begins anew when it is told to. Elsewhere
+memory is not watched.
+"""
+
+import contextlib
+import faulthandler
+import re
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+MEGABYTE = 2**20
+MOST_SECONDS = 1.0  # of processor time, for one input
+MOST_BYTES = 64 * MEGABYTE  # beyond what there was before
+COPIES = 8  # of an input that may be there at once, decoded ones included
+_HOPELESS = 10  # times the most seconds, after which an input is given up
+_FROZEN_SECONDS = 600.0  # of any time, after which the process is
+
+_STANDARD_ERROR = 2
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+_SIZES = re.compile(r"Vm(HWM|RSS):\s+(\d+) kB")
+
+
+class Stalled(AssertionError):
+    """An input took too much processor time."""
+
+
+class Swelled(AssertionError):
+    """An input took too much memory."""
+
+
+@dataclass
+class Cost:
+    """What inputs have cost at most: seconds of processor time, and bytes."""
+
+    seconds: float = 0.0
+    bytes: int = 0
+
+    def add(self, other: "Cost") -> None:
+        self.seconds = max(self.seconds, other.seconds)
+        self.bytes = max(self.bytes, other.bytes)
+
+
+@contextlib.contextmanager
+def watching(cost: Cost, size: int, *, slowness: float = 1.0) -> Iterator[None]:
+    """Measure what is done within; raises `Stalled` or `Swelled` where it is too much.
+
+    `size` is that of the input, and `slowness` how many times slower everything is than usual.
+    """
+    most = MOST_SECONDS * slowness
+    before, began = _begin_peak(), time.process_time()
+    try:
+        with _given_up_after(most * _HOPELESS):
+            yield
+    finally:
+        cost.seconds = time.process_time() - began
+        cost.bytes = max(0, _sizes().get("HWM", 0) - before)
+    if cost.seconds > most:
+        raise Stalled(f"took {cost.seconds:.2f} s of processor time, more than {most:g}")
+    if cost.bytes > MOST_BYTES + COPIES * size:
+        raise Swelled(f"took {cost.bytes / MEGABYTE:.0f} MB beside its {size} bytes")
+
+
+@contextlib.contextmanager
+def _given_up_after(seconds: float) -> Iterator[None]:
+    def give_up(_number: int, _frame: FrameType | None) -> None:
+        raise Stalled(f"was given up after {seconds:g} s of processor time")
+
+    previous = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    faulthandler.dump_traceback_later(_FROZEN_SECONDS, exit=True, file=_STANDARD_ERROR)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+
+def _begin_peak() -> int:
+    """Begin to count the peak anew; returns the memory that there is."""
+    with contextlib.suppress(OSError):
+        _RESET.write_text(_RESET_PEAK)
+    return _sizes().get("RSS", 0)
+
+
+def _sizes() -> dict[str, int]:
+    """Return the process's memory now and at its peak, in bytes; nothing where it is not told."""
+    try:
+        told = _SIZES.findall(_STATUS.read_text())
+    except OSError:
+        return {}
+    return {name: int(kilobytes) * 1024 for name, kilobytes in told}

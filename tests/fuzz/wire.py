@@ -1,0 +1,133 @@
+"""A wire without a network: an engine that answers with exactly these bytes, in these pieces."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import pairwise
+
+from proxy.api.app import ServerOptions, create_app
+from proxy.api.edge import Edge
+from proxy.backends.client import Backend, BackendWrapper
+from proxy.backends.connection_pool import Connection
+from proxy.backends.transport import BackendClient, Outgoing, translate_errors
+from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+from tests.fuzz.targets import run
+
+Pieces = Sequence[bytes]
+
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+
+def cut(data: bytes, places: Iterable[int]) -> Pieces:
+    """Cut bytes at some places, whatever numbers those are."""
+    size = len(data)
+    ends = sorted({place % (size + 1) for place in places} | {0, size})
+    return [data[start:end] for start, end in pairwise(ends)]
+
+
+class Wire(asyncio.Transport):
+    """What a connection writes to, and what sends it the pieces when it has asked."""
+
+    def __init__(self, connection: Connection, pieces: Pieces) -> None:
+        super().__init__()
+        self._connection = connection
+        self._pieces = pieces
+        self._is_open = True
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
+        self._sending: asyncio.Task[None] | None = None
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self._sending = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        for piece in self._pieces:
+            await asyncio.sleep(0)  # whoever reads gets this piece before the next
+            await self._goes_on.wait()
+            if not self._is_open:
+                return
+            self._connection.data_received(piece)
+        await asyncio.sleep(0)
+        if self._is_open:
+            self._is_open = False
+            self._connection.connection_lost(None)
+
+    def abort(self) -> None:
+        self._is_open = False
+        self._goes_on.set()
+
+    def pause_reading(self) -> None:
+        self._goes_on.clear()
+
+    def resume_reading(self) -> None:
+        self._goes_on.set()
+
+
+class FedClient(BackendClient):
+    """A client of an engine whose n-th answer to a question is the n-th list of pieces.
+
+    The last one is repeated; every document is missing.
+    """
+
+    def __init__(self, *answers: Pieces) -> None:
+        super().__init__("http://engine.test")
+        self.questions: list[bytes] = []
+        self._answers = answers
+
+    async def open(self, request: Outgoing, deadline: float) -> Connection:
+        method, path, _, body = request
+        pieces: Pieces = [NOT_FOUND]
+        if method == "POST" and path in ("/v1/chat/completions", "/api/chat", "/v1/messages"):
+            self.questions.append(body)
+            pieces = self._answers[min(len(self.questions), len(self._answers)) - 1]
+        connection = Connection(asyncio.get_running_loop())
+        connection.connection_made(Wire(connection, pieces))
+        with translate_errors(self.name):
+            await connection.begin(b"", body, deadline)
+        return connection
+
+    async def release(self, arriving: object) -> None:
+        if isinstance(arriving, Connection):
+            arriving.close()
+
+
+class _Changing(BackendWrapper):
+    """Stands for one backend after the other."""
+
+    def plug(self, backend: Backend) -> None:
+        self._backend = backend
+
+
+@cache
+def _served() -> tuple[Edge, _Changing]:
+    """Return an application, which takes long to make, and what stands for its backend."""
+    serving, changing = ServerOptions(), _Changing(ScriptedBackend())
+    return create_app(serving.alone(changing), serving, Observers(meter=Metrics())), changing
+
+
+async def _ask(
+    engine: Callable[[BackendClient], Backend], wire: FedClient, client: HandMadeClient
+) -> None:
+    app, changing = _served()
+    changing.plug(engine(wire))
+    await client.call(app)
+
+
+def ask(
+    engine: Callable[[BackendClient], Backend], client: HandMadeClient, *answers: Pieces
+) -> FedClient:
+    """Ask Temper before an engine that answers so; returns what that engine was asked."""
+
+    async def asking() -> FedClient:
+        wire = FedClient(*answers)
+        try:
+            await _ask(engine, wire, client)
+        finally:
+            await wire.close()
+        return wire
+
+    return run(asking())

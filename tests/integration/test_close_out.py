@@ -1,0 +1,318 @@
+"""The close-out check over the whole path: in every language, whatever happens meanwhile."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.api.streaming import StreamTimeouts
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.facts import ClosedOut
+from proxy.guardrails.close_out import MARK, CloseOut
+from proxy.inference.preparation import Policy
+from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.specification import CallLimits, Ended
+from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
+from proxy.observability.record import RequestRecord
+from proxy.observability.recording import Recording, read_recording
+from proxy.observability.replay import before_after, replay_file
+from proxy.profiles.files import load_profiles
+from proxy.serving.tool_hosting import ToolHosting
+from proxy.tool_rounds.executor import Status
+from tests.fakes import spoken
+from tests.fakes.exposition import Exposition
+from tests.fakes.front import TOOLS, Front, request, temper
+from tests.fakes.scripted_backend import Ending, Script, refuses
+from tests.fakes.spoken import calls, says
+from tests.fakes.tool_servers import FakeSource, served
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+POLICY = Policy(close_out=CloseOut.STRUCTURAL)
+SERVING = ServerOptions(policy=POLICY)
+PARIS, OSLO = '{"city": "Paris"}', '{"city": "Oslo"}'
+GAVE_UP, DONE, AGAIN = says("It failed."), says("DO", "NE"), calls("get_weather", OSLO)
+CHATTER = Script(
+    (
+        spoken.START + spoken.text("I am sorry, ", "but there is nothing ", "that I could do."),
+        Ending.NEVER,
+    )
+)
+
+CHAT: JsonObject = request(
+    messages=[
+        {"role": "user", "content": "How is the weather?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "a",
+                    "type": "function",
+                    "function": {"name": "get_weather", "arguments": PARIS},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": '{"error": "no such city"}'},
+    ]
+)
+SCHEMA: JsonObject = {"type": "object", "properties": {"city": {"type": "string"}}}
+MESSAGES: JsonObject = {
+    "model": "m",
+    "max_tokens": 500,
+    "tools": [{"name": "get_weather", "input_schema": SCHEMA}],
+    "messages": [
+        {"role": "user", "content": "How is the weather?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "tool_use", "id": "a", "name": "get_weather", "input": {"city": "Paris"}}
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "a",
+                    "is_error": True,
+                    "content": "no such city",
+                }
+            ],
+        },
+    ],
+}
+RESPONSES: JsonObject = {
+    "model": "m",
+    "store": False,
+    "tools": [{"type": "function", "name": "get_weather", "parameters": SCHEMA}],
+    "input": [
+        {"role": "user", "content": "How is the weather?"},
+        {"type": "function_call", "call_id": "a", "name": "get_weather", "arguments": PARIS},
+        {"type": "function_call_output", "call_id": "a", "output": '{"error": "no such city"}'},
+    ],
+}
+PATHS = {
+    "/v1/chat/completions": CHAT,
+    "/v1/messages": MESSAGES,
+    "/v1/responses": RESPONSES,
+}
+# how an answer with a call ends
+REASONS = {
+    "/v1/chat/completions": '"finish_reason":"tool_calls"',
+    "/v1/messages": '"stop_reason":"tool_use"',
+    "/v1/responses": '"type":"function_call"',
+}
+# what ends the text, and what a sign of life is, in each language
+ENDS = {
+    "/v1/chat/completions": (b'"finish_reason":"', b'"delta":{}'),
+    "/v1/messages": (b"content_block_stop", b"event: ping"),
+    "/v1/responses": (b"response.output_text.done", b"response.in_progress"),
+}
+
+
+class Records:
+    """Keeps the records of requests that are over."""
+
+    def __init__(self) -> None:
+        self.taken: list[RequestRecord] = []
+
+    def take(self, record: RequestRecord) -> None:
+        self.taken.append(record)
+
+
+async def post(front: Front, path: str, *, stream: bool = False) -> str:
+    body = {**PATHS[path], "stream": stream}
+    answer = await front.client.post(path, content=json.dump(body))
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_new_call_is_one_of_the_same_message(*, path: str, stream: bool) -> None:
+    async with temper(GAVE_UP, AGAIN, serving=SERVING) as front:
+        text = await post(front, path, stream=stream)
+    first, second = front.backend.questions
+    assert second.messages[: len(first.messages)] == first.messages
+    said, asked = map(json.parse, second.messages[len(first.messages) :])
+    assert said == {"role": "assistant", "content": "It failed."}
+    assert isinstance(asked, dict)
+    assert str(asked["content"]).startswith('The call of "get_weather" failed with: "')
+    assert "no such city" in str(asked["content"])
+    assert text.count(MARK) >= 1
+    assert "Oslo" in text
+    assert "It failed." in text
+    assert REASONS[path] in text
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        DONE,
+        says("I am sorry."),
+        calls("get_weather", PARIS),
+        refuses(500, {"message": "no"}),
+        refuses(400, {"message": "too long", "type": "exceed_context_size_error"}),
+    ],
+    ids=["done", "prose", "the same call", "a failure", "an overflow"],
+)
+async def test_else_the_answer_is_the_one_that_it_was(
+    *, path: str, reply: bytes | Script, stream: bool
+) -> None:
+    async with temper(GAVE_UP, reply, serving=SERVING) as front:
+        text = await post(front, path, stream=stream)
+    assert len(front.backend.questions) == 2
+    assert "It failed." in text
+    assert not any(word in text for word in ('DONE"', "sorry", "Paris", MARK, '"error":{'))
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path: str) -> None:
+    gate = asyncio.Event()
+    serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(keep_alive=0.02))
+    body = json.dump({**PATHS[path], "stream": True})
+    async with (
+        temper(GAVE_UP, Script((gate, AGAIN)), serving=serving) as front,
+        front.client.stream("POST", path, content=body) as answer,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
+        end, sign = ENDS[path]
+        seen = b""
+        async for piece in answer.aiter_raw():
+            seen += piece
+            behind = seen.partition(b"It failed.")[2]
+            if sign in behind and not gate.is_set():
+                assert end not in behind.replace(b'"finish_reason":null', b"")
+                gate.set()
+    assert MARK.encode() in seen
+
+
+@pytest.mark.parametrize(
+    "stops",
+    [
+        CHATTER,
+        Script((spoken.START + spoken.delta({"reasoning_content": "hm "}) * 400, Ending.NEVER)),
+    ],
+)
+async def test_what_is_no_call_is_stopped_at_the_backend(*, stops: Script, stream: bool) -> None:
+    async with temper(GAVE_UP, stops, serving=SERVING) as front:
+        answer = await front.ask(CHAT, stream=stream)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await front.backend.questions[1].left.wait()
+    assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
+
+
+async def test_a_client_that_leaves_cancels_it(*, stream: bool) -> None:
+    async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=SERVING) as front:
+        asking = asyncio.create_task(front.ask(CHAT, stream=stream))
+        questions = [await front.backend.asked() for _ in range(2)]
+        asking.cancel()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await questions[1].left.wait()
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", spoken.START, spoken.START + spoken.call_delta("get_weather", '{"ci')]
+)
+async def test_a_backend_that_dies_ends_the_answer_well(*, begun: bytes, stream: bool) -> None:
+    records = Records()
+    dies = Script((begun, Ending.BREAKS))
+    observers = Observers((records,))
+    async with temper(GAVE_UP, dies, serving=SERVING, observers=observers) as front:
+        answer = await front.ask(CHAT, stream=stream)
+    assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
+    (record,) = records.taken
+    assert ClosedOut("failed_result", "failed") in record.facts
+
+
+async def test_a_deadline_ends_the_answer_well(*, stream: bool) -> None:
+    serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(deadline=0.5))
+    async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=serving) as front:
+        answer = await front.ask(CHAT, stream=stream)
+    assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
+
+
+async def test_log_metrics_and_record_tell_of_it(*, stream: bool) -> None:
+    records = Records()
+    observers = Observers((records,), meter=Metrics())
+    async with temper(GAVE_UP, AGAIN, serving=SERVING, observers=observers) as front:
+        await front.ask(CHAT, stream=stream)
+        seen = Exposition.read((await front.client.get("/metrics")).text)
+    (record,) = records.taken
+    assert [one.kind for one in record.attempts] == ["as_asked", "close_out"]
+    assert ClosedOut("failed_result", "called") in record.facts
+    name = "temper_close_out_checks_total"
+    assert seen.value(name, cause="failed_result", result="called") == 1
+
+
+@pytest.mark.parametrize(
+    ("replies", "kind"),
+    [
+        ((GAVE_UP, AGAIN), "chat"),
+        ((GAVE_UP, DONE), "messages"),
+        ((GAVE_UP, CHATTER), "messages"),
+        ((GAVE_UP, refuses(500, {"message": "no"})), "responses"),
+    ],
+)
+async def test_a_recording_is_judged_the_same_and_shows_the_question(
+    *, replies: tuple[bytes | Script, ...], kind: str, stream: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "recording.jsonl"
+    observers = Observers((), recording=Recording(path, 10_000_000, ()))
+    (url,) = [one for one in PATHS if kind in one]
+    async with temper(*replies, serving=SERVING, observers=observers) as front:
+        await post(front, url, stream=stream)
+    (replayed,) = replay_file(path, None)
+    assert (replayed.status, replayed.changes) == ("same", ())
+    (kept,) = read_recording(path)
+    assert [name for name, _ in kept.verdict.attempts] == ["as_asked", "close_out"]
+    assert kept.verdict.repairs.startswith("close_out=")
+    shown = before_after(path.read_bytes(), load_profiles(None))
+    (nudge,) = shown.generations[0].nudge
+    assert "failed with:" in nudge.text
+
+
+async def test_calls_of_the_operators_tools_run_and_the_answer_follows_a_blank_line(
+    *, stream: bool
+) -> None:
+    ran = {"find": Ended("21 degrees"), "open": Ended("Error: no such page", Status.FAILED)}
+    source = FakeSource({"search": (served("find", "search"), served("open", "search"))}, ran)
+    tools = ToolHosting(ToolOffer(OfferPolicy("asked", frozenset(), {}), source), CallLimits(), 10)
+    asked = request(tools=[{"type": "mcp", "server_label": "search"}])
+    replies = (
+        calls("open", '{"q": "a"}'),
+        says("It cannot be opened."),
+        calls("find", '{"q": "b"}'),
+        says("It is 21 degrees."),
+    )
+    async with temper(*replies, serving=SERVING, tools=tools) as front:
+        answer = await front.ask(asked, stream=stream)
+    assert answer.text == "It cannot be opened.\n\nIt is 21 degrees."
+    assert answer.reason == "stop"
+    assert [name for name, *_ in source.calls] == ["open", "find"]
+
+
+async def test_nothing_is_asked_of_who_has_not_failed_and_the_bytes_are_the_same(
+    *, stream: bool
+) -> None:
+    messages = CHAT["messages"]
+    assert isinstance(messages, list)
+    fine: list[JsonValue] = [
+        *messages[:2],
+        {"role": "tool", "tool_call_id": "a", "content": "sunny"},
+    ]
+    body = request(messages=fine, tools=TOOLS)
+    off = ServerOptions(policy=Policy(close_out=CloseOut.OFF))
+    answers = []
+    for serving in (SERVING, off):
+        async with temper(says("Sunny."), serving=serving) as front:
+            answers.append((await front.ask(body, stream=stream)).body)
+            questions = front.backend.questions
+            answers.append(questions[0].body)
+            assert len(questions) == 1
+    assert answers[:2] == answers[2:]

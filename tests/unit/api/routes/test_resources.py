@@ -1,0 +1,178 @@
+import asyncio
+
+import pytest
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from proxy.api.app import ServerOptions
+from proxy.api.fronts import all_fronts
+from proxy.api.routes.resources import models_router, responses_router
+from proxy.backends.client import Description
+from proxy.conversation import json
+from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
+from proxy.errors import InvalidRequest, UnknownModel
+from proxy.serving.services import Services
+from proxy.state.memory_responses import MemoryStore
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+
+ONE = {
+    "id": "one",
+    "object": "model",
+    "created": 0,
+    "owned_by": "someone",
+    "capabilities": ["tools"],
+}
+
+
+def fetch(path: str, headers: dict[str, str] | None = None) -> json.JsonValue:
+    app = FastAPI()
+    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_fronts()))
+    client = HandMadeClient(path=path, headers=headers or {})
+    asyncio.run(client.call(app))
+    return json.parse(client.answer)
+
+
+def test_models_are_listed_in_openais_shape() -> None:
+    assert fetch("/v1/models") == {"object": "list", "data": [ONE]}
+
+
+def test_one_model_is_shown() -> None:
+    assert fetch("/v1/models/one") == ONE
+
+
+def test_the_path_without_a_version_is_the_same() -> None:
+    assert fetch("/models") == fetch("/v1/models")
+
+
+def test_an_unknown_model_is_an_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownModel) as raised:
+        fetch("/v1/models/some/other")
+    assert (raised.value.model, raised.value.known) == ("some/other", ("one",))
+
+
+def test_models_are_listed_in_anthropics_shape_for_who_speaks_its_language() -> None:
+    version = {"anthropic-version": "2023-06-01"}
+    listed = fetch("/v1/models", version)
+    assert isinstance(listed, dict)
+    assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (False, "one", "one")
+    shown = fetch("/v1/models/one", version)
+    assert isinstance(shown, dict)
+    assert (shown["type"], shown["display_name"]) == ("model", "one")
+
+
+TOLD = Description(
+    ("org/m", "/secret/m.gguf"), template="{{ tools }}", slots=2, window=2048, senses=("vision",)
+)
+
+
+def fetch_properties(services: Services, query: bytes = b"") -> json.JsonValue:
+    app = FastAPI()
+    app.include_router(models_router(services, all_fronts()))
+    client = HandMadeClient(path="/props")
+    scope = {**client.scope, "query_string": query}
+    asyncio.run(app(scope, client.receive, client.send))
+    assert client.status == 200
+    return json.parse(client.answer)
+
+
+def test_the_only_model_is_shown_in_llama_servers_shape() -> None:
+    assert fetch_properties(ServerOptions().alone(ScriptedBackend(description=TOLD))) == {
+        "model_alias": "one",
+        "default_generation_settings": {"n_ctx": 2048},
+        "chat_template": "{{ tools }}",
+        "modalities": {"vision": True, "audio": False},
+        "total_slots": 2,
+    }
+
+
+def test_what_nobody_knows_is_left_out() -> None:
+    shown = fetch_properties(ServerOptions().alone(ScriptedBackend()))
+    assert isinstance(shown, dict)
+    assert shown["default_generation_settings"] == {}
+    assert "total_slots" not in shown
+
+
+def test_one_of_several_models_is_shown_by_any_of_its_names() -> None:
+    backend = ScriptedBackend(description=TOLD)
+    services = Services(
+        [
+            ServerOptions().service(backend, name="small", aliases=("tiny",), upstream="org/m"),
+            ServerOptions().service(ScriptedBackend(), name="large"),
+        ]
+    )
+    shown = fetch_properties(services, b"model=tiny")
+    assert isinstance(shown, dict)
+    assert shown["model_alias"] == "small"
+    assert backend.described == ["org/m"]
+    with pytest.raises(InvalidRequest, match=r"\?model=NAME. Available: small, large"):
+        fetch_properties(services)
+    with pytest.raises(UnknownModel):
+        fetch_properties(services, b"model=other")
+
+
+INPUT = b'{"id":"msg_1","role":"user","content":"Hi"}'
+
+
+def kept() -> ResponseStore:
+    store = MemoryStore(lambda: 0.0)
+    store.keep("alice", StoredResponse("resp_1", [INPUT], [], b'{"id":"resp_1"}'))
+    return store
+
+
+def call(
+    path: str,
+    method: str = "GET",
+    owner: str = "alice",
+    store: ResponseStore | None = None,
+    headers: dict[str, str] | None = None,
+) -> HandMadeClient:
+    app = FastAPI()
+    app.include_router(responses_router(store))
+    client = HandMadeClient(method=method, path=path, headers=headers or {})
+
+    async def owned(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["owner"] = owner
+        await app(scope, receive, send)
+
+    asyncio.run(client.call(owned))
+    return client
+
+
+def test_a_response_is_shown_to_the_key_that_asked_for_it_only() -> None:
+    store = kept()
+    assert call("/v1/responses/resp_1", store=store).answer == b'{"id":"resp_1"}'
+    assert call("/v1/responses/resp_1", owner="bob", store=store).status == 404
+    assert call("/v1/responses/resp_1").status == 404
+
+
+def test_a_response_is_listed_with_its_input_and_forgotten() -> None:
+    store = kept()
+    page = json.parse(call("/v1/responses/resp_1/input_items", store=store).answer)
+    assert isinstance(page, dict)
+    assert page["first_id"] == "msg_1"
+    gone = call("/v1/responses/resp_1", "DELETE", store=store)
+    assert b'"deleted":true' in gone.answer
+    assert call("/v1/responses/resp_1", store=store).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "words"),
+    [
+        ("/v1/responses/resp_1/cancel", "POST", 400, b"Only background responses"),
+        ("/v1/responses/compact", "POST", 404, b"previous_response_id"),
+        ("/v1/conversations", "POST", 404, b"previous_response_id"),
+        ("/v1/responses", "GET", 405, b"Use POST"),
+    ],
+)
+def test_what_is_not_offered_says_what_is(
+    path: str, method: str, status: int, words: bytes
+) -> None:
+    client = call(path, method)
+    assert client.status == status
+    assert words in client.answer
+
+
+def test_a_probe_for_a_web_socket_is_told_once() -> None:
+    client = call("/v1/responses", headers={"upgrade": "websocket"})
+    assert (client.status, client.answer_headers["upgrade"]) == (426, "HTTP/1.1")

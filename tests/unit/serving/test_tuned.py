@@ -1,0 +1,87 @@
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.guardrails.model_quirks import GENERIC
+from proxy.guardrails.offer import TextPolicy
+from proxy.profiles.known_model import KnownModel
+from proxy.profiles.profile import GENERIC as PROFILE
+from proxy.profiles.recognition import Evidence, Recognition
+from proxy.serving.assembly import tuned_changes
+from proxy.serving.tuned import (
+    TunedSettings,
+    describe_tuned,
+    guardrails_digest,
+    keys_of,
+    read_tuned,
+)
+from proxy.settings import Settings
+from proxy.settings.sections import Guardrails
+
+KNOWN = KnownModel(
+    "m", Recognition(PROFILE, ""), GENERIC, evidence=Evidence(template="{{ x }}"), build="b1"
+)
+KNOWN = replace(KNOWN, identity="qwen")
+
+
+def write(folder: Path, known: KnownModel = KNOWN, value: str = '"respond"') -> Path:
+    keys = "".join(f'{name} = "{one}"\n' for name, one in keys_of(known).items())
+    path = folder / "qwen.toml"
+    path.write_text(f"[keys]\n{keys}[guardrails]\ntext_policy = {value}\n", encoding="utf-8")
+    return path
+
+
+def tuned(folder: Path, **own: str) -> TunedSettings:
+    settings = Settings(guardrails=Guardrails.model_validate(own))
+    return TunedSettings(folder, lambda found: tuned_changes(settings, found))
+
+
+def test_what_was_earned_counts_below_all_that_the_operator_has_set(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert tuned(tmp_path).of(KNOWN) == {"text_policy": TextPolicy.RESPOND}
+    assert tuned(tmp_path, mode="on").of(KNOWN) == {"text_policy": TextPolicy.RESPOND}
+    assert tuned(tmp_path, text_policy="accept").of(KNOWN) == {}
+    assert tuned(tmp_path).of(replace(KNOWN, identity="other")) == {}
+    assert TunedSettings().of(KNOWN) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        (replace(KNOWN, evidence=Evidence(template="{{ y }}")), "template"),
+        (replace(KNOWN, build="b2"), "engine"),
+    ],
+)
+def test_what_no_longer_fits_is_dropped_with_a_line_in_the_log(
+    changed: KnownModel, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        assert tuned(tmp_path).of(changed) == {}
+    (line,) = caplog.messages
+    assert line == f"{path} no longer counts, measure again: {name}"
+
+
+def test_other_guardrails_drop_it_too(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    path.write_text(path.read_text().replace(guardrails_digest(), "0"))
+    assert tuned(tmp_path).of(KNOWN) == {}
+
+
+def test_files_that_are_broken_or_hold_no_settings_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "broken.toml").write_text("= 3")
+    assert [*read_tuned(tmp_path)] == []
+    write(tmp_path, value='"perhaps"')
+    with caplog.at_level(logging.WARNING):
+        assert tuned(tmp_path).of(KNOWN) == {}
+    assert "settings that there are not" in caplog.text
+
+
+def test_settings_are_told_in_one_line() -> None:
+    assert describe_tuned({"text_policy": TextPolicy.RESPOND, "n": 2}) == (
+        "text_policy = respond, n = 2"
+    )

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from proxy import bounds
+from proxy.errors import InvalidConfiguration
+from proxy.files import read_text, read_toml
+
+
+def written(folder: Path, content: bytes) -> Path:
+    path = folder / "temper.toml"
+    path.write_bytes(content)
+    return path
+
+
+def test_a_document_is_read_with_the_mark_of_windows_editors(tmp_path: Path) -> None:
+    path = written(tmp_path, b"\xef\xbb\xbfa.b = 1")
+    assert read_text(path) == "a.b = 1"
+    assert read_toml(path) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param(b"a =", "is not valid TOML", id="no toml"),
+        pytest.param(b"a = " + b"[" * 100_000, "is nested too deeply", id="depth"),
+        pytest.param(b"a." * bounds.KEY_PARTS + b"a = 1", "has a key of more", id="key"),
+        pytest.param(b"a = 0x" + b"f" * bounds.DIGITS, "has a number of more", id="digits"),
+        pytest.param(b"a = '\xff'", "is not a text file in UTF-8", id="bytes"),
+        pytest.param(b"#" * (bounds.FILE_BYTES + 1), "is larger than", id="size"),
+    ],
+)
+def test_a_document_without_sense_is_refused_by_its_name(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(InvalidConfiguration, match=problem) as refused:
+        read_toml(path)
+    assert refused.value.setting == str(path)
+
+
+def test_the_setting_that_names_a_file_is_the_one_that_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="gone cannot be read") as refused:
+        read_text(tmp_path / "gone", "server.keys_file")
+    assert refused.value.setting == "server.keys_file"
+    with pytest.raises(InvalidConfiguration, match="cannot be read"):
+        read_text(tmp_path / "a\0b")
