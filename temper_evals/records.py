@@ -152,9 +152,10 @@ def _agree(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
         path.write_bytes(json.dump(protocol) + b"\n")
         return
     before = read_protocol(path.parent)
-    if before.get("hash") != protocol.get("hash"):
-        problem = f"was made by protocol {before.get('hash')}, and this is {protocol.get('hash')}"
-        raise InvalidConfiguration(str(path.parent), f"{problem}: take another folder")
+    for name, what in (("hash", "protocol"), ("guardrails", "guardrails")):
+        if before.get(name) != protocol.get(name):
+            problem = f"was made by {what} {before.get(name)}, and this is {protocol.get(name)}"
+            raise InvalidConfiguration(str(path.parent), f"{problem}: take another folder")
 
 
 def _cut_off_remains(path: Path) -> None:
