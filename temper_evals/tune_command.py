@@ -39,7 +39,7 @@ from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import FAMILIES, suite
 from temper_evals.tiny_model import shipped
 from temper_evals.tiny_suite import tiny_suite
-from temper_evals.tuning import Tuning, Values, Verdict, describe, halves
+from temper_evals.tuning import TemperRunners, Tuning, Values, Verdict, describe, earned_by, halves
 
 _FLAG = "temper tune"
 _WINDOW, _SLOTS = 8192, 4
@@ -88,7 +88,7 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
     check_extra()
     choice = TypeAdapter(_Choice).validate_python(flags)
     url = choice.backend_url
-    settings = load(config, {"backend": {"url": url}} if url else None)
+    settings = load(config, {"backend": {"url": url}} if url else None, level="error")
     verdicts: list[Verdict] = []
     is_done, path = asyncio.run(_tune(settings, choice, verdicts, _Teller(is_quiet=as_json)))
     if as_json:
@@ -109,25 +109,25 @@ async def _tune(
     is_done, base = True, _base_of(settings)
     async with _open(settings, choice) as subject:
         records = _records(folder, subject, base, resumes=choice.resume)
-        tuning = Tuning(
-            subject.bed,
-            records,
-            subject.scenarios,
-            60 * choice.minutes,
-            base,
-            subject.most_seeds,
-            on_progress=told.show,
-            verdicts=verdicts,
-        )
         with contextlib.closing(records), told:
             try:
-                await tuning.run()
+                async with subject.bed.open(is_ceiling=False) as target:
+                    tuning = Tuning(
+                        TemperRunners(target, subject.bed, records).open,
+                        subject.scenarios,
+                        60 * choice.minutes,
+                        base,
+                        subject.most_seeds,
+                        on_progress=told.show,
+                        verdicts=verdicts,
+                    )
+                    await tuning.run()
             except asyncio.CancelledError:
                 is_done = False
     told.end(verdicts, base)
     if not subject.keys or choice.dry_run:
         return is_done, None
-    path = _write(folder, subject, tuning.earned)
+    path = _write(folder, subject, earned_by(verdicts))
     told.say(f"Written: {path}; 'temper serve' takes it as long as nothing changes.")
     return is_done, path
 

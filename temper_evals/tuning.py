@@ -8,9 +8,10 @@ other half is never looked at here, so that what is reported later was not tuned
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count, islice
+from typing import Protocol, TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -100,6 +101,47 @@ class Verdict:
         }
 
 
+class Runner(Protocol):
+    """Runs cases with certain settings."""
+
+    async def run(self, scenario: Scenario, seed: int) -> RunRecord:
+        """Run a case, unless a record tells what came of it."""
+
+
+# Opens the way to a model with some settings; the runner ends with the block.
+OpenRunner: TypeAlias = Callable[[Values], AbstractAsyncContextManager[Runner]]
+
+
+@dataclass(frozen=True, slots=True)
+class TemperRunners:
+    """Starts a Temper for each group of settings, in front of the same model."""
+
+    target: ModelTarget
+    bed: ModelSetup
+    records: Records
+
+    @asynccontextmanager
+    async def open(self, values: Values) -> AsyncGenerator[Runner, None]:
+        async with (
+            temper_in_front(self.target, environment_of(values)) as temper,
+            make_client() as client,
+        ):
+            loop = AgentLoop(client, temper)
+            yield KeptRuns(CaseRunner(self.records, self.bed, describe(values), loop))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRuns:
+    """Makes those of the runs that no record tells of."""
+
+    own: CaseRunner
+
+    async def run(self, scenario: Scenario, seed: int) -> RunRecord:
+        key = self.own.bed.name, self.own.arm, scenario.name, seed
+        found = self.own.records.find(key)
+        return found or await self.own.run(scenario, seed)
+
+
 @dataclass(slots=True)
 class Tuning:
     """Tries candidates on a model; what is decided stands in `verdicts` at any moment.
@@ -107,8 +149,7 @@ class Tuning:
     `base` is what the operator has set, and what of it a candidate would change is not tried.
     """
 
-    bed: ModelSetup
-    records: Records
+    open_runner: OpenRunner
     scenarios: Sequence[Scenario]
     seconds: float
     base: Values = field(default_factory=dict)
@@ -117,43 +158,31 @@ class Tuning:
     on_progress: Callable[[Verdict], None] = field(default=lambda _verdict: None)
     clock: Callable[[], float] = time.monotonic
     verdicts: list[Verdict] = field(default_factory=list)
-
-    @property
-    def earned(self) -> dict[str, dict[str, JsonValue]]:
-        """The settings that are on so far."""
-        found: dict[str, dict[str, JsonValue]] = {}
-        for one in self.verdicts:
-            if one.is_on:
-                _merge_into(found, one.candidate.values)
-        return found
+    _failed: int = 0
 
     async def run(self) -> None:
         """Try every candidate; cancelled at any time, it leaves what is decided."""
         end = self.clock() + self.seconds
         waiting = [one for one in self.candidates if not _overlap(one.values, self.base)]
-        async with self.bed.open(is_ceiling=False) as target:
-            for place, candidate in enumerate(waiting):
-                verdict = Verdict(candidate)
-                self.verdicts.append(verdict)
-                harmful = {one.candidate.name for one in self.verdicts if one.is_harmful}
-                left = end - self.clock()
-                verdict.was_tried = left > 0 and candidate.unless not in harmful
-                if verdict.was_tried:
-                    share = left / (len(waiting) - place)
-                    await self._compare(target, verdict, self.clock() + share)
-                verdict.is_over = True
-                self.on_progress(verdict)
+        for place, candidate in enumerate(waiting):
+            verdict = Verdict(candidate)
+            self.verdicts.append(verdict)
+            harmful = {one.candidate.name for one in self.verdicts if one.is_harmful}
+            left = end - self.clock()
+            verdict.was_tried = left > 0 and candidate.unless not in harmful
+            if verdict.was_tried:
+                share = left / (len(waiting) - place)
+                await self._compare(verdict, self.clock() + share)
+            verdict.is_over = True
+            self.on_progress(verdict)
 
-    async def _compare(self, target: ModelTarget, verdict: Verdict, deadline: float) -> None:
-        before = merged(self.base, self.earned)
+    async def _compare(self, verdict: Verdict, deadline: float) -> None:
+        before = merged(self.base, earned_by(self.verdicts))
         after = merged(before, verdict.candidate.values)
-        async with self._runner(target, before) as first, self._runner(target, after) as second:
+        async with self.open_runner(before) as first, self.open_runner(after) as second:
             for batch in _batches(self._cases(), AT_ONCE):
-                for pair in zip(
-                    await self._run_all(first, batch),
-                    await self._run_all(second, batch),
-                    strict=True,
-                ):
+                old, new = await _run_all(first, batch), await _run_all(second, batch)
+                for pair in zip(old, new, strict=True):
                     self._count(verdict.test, *pair)
                     if verdict.test.decision is not Decision.UNDECIDED:
                         return
@@ -167,35 +196,24 @@ class Tuning:
             for scenario in self.scenarios:
                 yield scenario, FIRST_SEED + seed
 
-    @asynccontextmanager
-    async def _runner(
-        self, backend: ModelTarget, values: Values
-    ) -> AsyncGenerator[CaseRunner, None]:
-        async with AsyncExitStack() as stack:
-            enter = stack.enter_async_context
-            target = await enter(temper_in_front(backend, environment_of(values)))
-            loop = AgentLoop(await enter(make_client()), target)
-            yield CaseRunner(self.records, self.bed, describe(values), loop)
-
-    async def _run_all(
-        self, runner: CaseRunner, batch: Sequence[tuple[Scenario, int]]
-    ) -> list[RunRecord]:
-        """Make those of the runs that no record tells of."""
-        known = {one.key: one for one in self.records.runs}
-
-        async def run(scenario: Scenario, seed: int) -> RunRecord:
-            found = known.get((self.bed.name, runner.arm, scenario.name, seed))
-            return found or await runner.run(scenario, seed)
-
-        return [*await asyncio.gather(*(run(*case) for case in batch))]
-
     def _count(self, test: SequentialTest, before: RunRecord, after: RunRecord) -> None:
         """Count a pair in which both were asked; raises InvalidConfiguration where nothing is."""
         failed = [one for one in (before, after) if one.ending == Ending.FAILED.value]
         if not failed:
             test.add(before=before.right, after=after.right)
-        elif not test.pairs and _count_failed(self.records.runs) >= _FIRST_FAILURES:
+            return
+        self._failed += 1
+        if not test.pairs and self._failed >= _FIRST_FAILURES:
             raise InvalidConfiguration("temper tune", f"every request fails: {failed[0].why}")
+
+
+async def _run_all(runner: Runner, batch: Sequence[tuple[Scenario, int]]) -> list[RunRecord]:
+    return [*await asyncio.gather(*(runner.run(*case) for case in batch))]
+
+
+def earned_by(verdicts: Iterable[Verdict]) -> dict[str, dict[str, JsonValue]]:
+    """Return the settings that are on so far."""
+    return merged(*(one.candidate.values for one in verdicts if one.is_on))
 
 
 def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario]]:
@@ -247,10 +265,6 @@ def _batches(
 ) -> Iterator[list[tuple[Scenario, int]]]:
     while batch := [*islice(cases, size)]:
         yield batch
-
-
-def _count_failed(runs: Iterable[RunRecord]) -> int:
-    return sum(one.ending == Ending.FAILED.value for one in runs)
 
 
 def _number(scenario: Scenario) -> int:

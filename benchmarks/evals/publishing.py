@@ -17,7 +17,7 @@ from temper_evals.records import Records, protocol_hash
 from temper_evals.runs import ArmProgress
 from temper_evals.scenarios.suite import FAMILIES, suite
 from temper_evals.temper_server import temper_in_front
-from temper_evals.tuning import Tuning, environment_of, halves
+from temper_evals.tuning import TemperRunners, Tuning, earned_by, environment_of, halves
 
 TUNING = "tuning"  # the folder of what is no part
 
@@ -141,11 +141,14 @@ async def tune_bed(folder: Path, profile: str, tell: Callable[[str], None]) -> J
         cases, _ = halves(suite("full", _ALL_BUT_LONG))
         bed = simulated_setup(profile)
         records = Records(folder / TUNING / f"{profile}.runs", {"hash": protocol_hash()})
-        tuning = Tuning(bed, records, cases, math.inf, most_seeds=_TUNING_SEEDS)
         with contextlib.closing(records):
-            await tuning.run()
+            async with bed.open(is_ceiling=False) as target:
+                runners = TemperRunners(target, bed, records)
+                tuning = Tuning(runners.open, cases, math.inf, most_seeds=_TUNING_SEEDS)
+                await tuning.run()
         told = [one.sentence() for one in tuning.verdicts]
-        path.write_bytes(json.dump({"earned": {**tuning.earned}, "verdicts": [*told]}))
+        settings: JsonObject = {**earned_by(tuning.verdicts)}
+        path.write_bytes(json.dump({"earned": settings, "verdicts": [*told]}))
         for one in told:
             tell(f"tuning {profile}: {one}")
     found = json.parse(path.read_bytes())
