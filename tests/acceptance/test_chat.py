@@ -121,7 +121,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
         command.type("[[forever]] go on\r")
         command.read_until(r"and on and on")
         command.process.send_signal(signal.SIGINT)  # nobody controls this terminal
-        command.read_until(r"stopped\s+> ")
+        command.read_until(r"stopped\s+>")
         command.type("\x04")
         shown = command.read_to_the_end()
         assert command.process.wait(PATIENCE_SECONDS) == 0
