@@ -69,7 +69,7 @@ class _Choice:
     resume: bool = False
 
 
-@click.command("tune", cls=Command)
+@click.command("tune", cls=Command, short_help="Find out which settings help your model.")
 @click.option("--model", default="", help="Which of the server's models, if it has more.")
 @click.option("--backend-url", help="A server that runs; default: that of temper.toml, or found.")
 @click.option("--tiny", is_flag=True, help="The tiny model that comes with Temper.")
