@@ -331,10 +331,19 @@ class StateUnavailable(TemperError):
 
 
 class RunStopped(TemperError):
-    """A run ended otherwise than with an answer; `result` is all that it has."""
+    """A run ended otherwise than with an answer; `result` is all that it has.
 
-    def __init__(self, result: object, problem: str) -> None:
-        self.result = result
+    `tool` is the one that it is about, "" where there is none; its own error is the `__cause__`.
+    `attempts` were made at the last reply, which was `reply`. Of the required steps some are
+    `completed`, others `pending`.
+    """
+
+    def __init__(self, result: object, problem: str, tool: str = "") -> None:
+        self.result, self.tool = result, tool
+        self.attempts: int = getattr(result, "attempts", 0)
+        self.reply: str = getattr(result, "reply", "")
+        self.completed: tuple[str, ...] = getattr(result, "completed", ())
+        self.pending: tuple[str, ...] = getattr(result, "pending", ())
         super().__init__(problem)
 
 

@@ -40,9 +40,9 @@ class Quirks:
     `syntaxes` are tried first, in this order. `convention` names the way in which tools are
     described in the prompt, empty where the chat template does it. `aliases` lead from names that
     the model writes to the tools it may mean by them. With `resets_state` the backend must not
-    continue from a cached prompt that was altered. With `offers_respond` a `convention` also
-    describes the synthetic tool for answers where the `text_policy` is AUTO. A prompt that
-    `opens_thoughts` leaves their end to the reply.
+    continue from a cached prompt but that of the same conversation, unaltered. With
+    `offers_respond` a `convention` also describes the synthetic tool for answers where the
+    `text_policy` is AUTO. A prompt that `opens_thoughts` leaves their end to the reply.
     """
 
     syntaxes: tuple[str, ...] = ()

@@ -99,7 +99,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     language that the client speaks, `model` its word, `service` the configured name that it stands
     for. `outcome` is known of requests that were answered, `left` of those whose client did not
     wait for it. `number` is the board's name for it: clients may choose the same id twice.
-    `client` is the name of the API key that was sent, where there are keys.
+    `client` is the name of the API key that was sent, where there are keys. `refusal` is the
+    message of the error that the client got, "" for none.
     """
 
     id: str
@@ -125,6 +126,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefix_broken: PrefixBroken | None = None
     number: int = 0
     client: str | None = None
+    refusal: str = ""
 
     @property
     def overhead(self) -> float:
