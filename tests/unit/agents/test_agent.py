@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -556,34 +556,3 @@ LONG: list[JsonObject] = [
         JsonObject(role="user", content="Go on."),
     )
 ]
-
-
-async def test_a_client_of_the_programs_own_is_the_engine() -> None:
-    asked: list[JsonObject] = []
-
-    async def stream(body: JsonObject) -> AsyncIterator[JsonObject]:
-        asked.append(body)
-        message: JsonObject = {"content": "It is fine."}
-        if len(asked) == 1:
-            said = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
-            message = {"content": said}
-        yield {"choices": [{"index": 0, "delta": message}]}
-        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-
-    async def whole(body: JsonObject) -> JsonObject:
-        return {"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}
-
-    async def broken_client(body: JsonObject) -> JsonObject:
-        raise ConnectionError("gone")
-
-    async with Model(client=stream) as model:
-        result = await Agent(model, [get_weather]).run("How is Oslo?")
-    assert result.output == "It is fine."
-    assert result.rounds[0].outcomes[0].text == "It is 21 degrees in Oslo."
-    async with Model(client=whole) as model:
-        assert (await Agent(model).run("Hi")).output == "Hi."
-    async with Model(client=broken_client) as model:
-        with pytest.raises(BackendFailed, match="client failed: ConnectionError: gone"):
-            await Agent(model).run("Hi")
-    with pytest.raises(ValueError, match="name no other one beside it"):
-        Model("http://127.0.0.1:9", client=whole)
