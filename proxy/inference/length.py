@@ -1,8 +1,8 @@
-"""How long a reply may become: an engine that does not know when to stop is stopped here.
+"""How long a reply may become: an engine that does not stop by itself is stopped here.
 
-Tokens are counted by what is at hand. No engine sends more pieces than tokens but one that cuts
-them up, and no text has many more than eight characters a token: a reply that is beyond its limit
-by both measures is beyond it, and one that keeps to it never seems to be.
+The exact token count is not known, so two estimates are used. Apart from engines that cut tokens
+up, no engine sends more pieces than tokens, and hardly any text has more than eight characters per
+token. A reply counts as too long only if both estimates exceed the limit.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,11 @@ CUT_OFF = "length"
 
 
 class ReplyLength:
-    """Adds one reply up, which may have `most` tokens; None where nobody knows a bound.
+    """Measures one reply, which may have `most` tokens; None if no limit is known.
 
-    One that `is_constrained` to be a call may drift off into white space: a grammar allows that for
-    ever. All that may follow its arguments is the end of the object that they stand in.
+    A reply that `is_constrained` to be a call is also too long once it contains only white space
+    for too long: a grammar allows that for ever. All that may follow a call's arguments is the end
+    of the object around them.
     """
 
     def __init__(self, most: int | None, *, is_constrained: bool = False) -> None:
@@ -32,7 +33,7 @@ class ReplyLength:
         self._characters = 0
 
     def exceeds(self, batch: Sequence[replies.ReplyEvent]) -> bool:
-        """Take what came next; reports whether it is too much and still not the end."""
+        """Count the next events; return whether the reply is too long and still not over."""
         if self._is_constrained and self._drifts_off(batch):
             return not isinstance(batch[-1], _ENDS)
         if self._most is None:
@@ -76,7 +77,7 @@ class ReplyLength:
             return False
 
     def bound(self, sink: replies.EventSink | None) -> replies.EventSink | None:
-        """Return a sink that takes the same but what may be too much."""
+        """Return a sink that takes the same events until there are too many."""
         most = self._most
         if self._is_constrained:
             return None

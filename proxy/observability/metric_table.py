@@ -1,4 +1,4 @@
-"""Every metric there is: names, labels and what each counts stand in `metrics.toml`."""
+"""Every metric: names, labels and meanings are in `metrics.toml`."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # it is a key of dictionaries at each call
+@dataclass(frozen=True, slots=True, eq=False)  # used as a key of dictionaries for each call
 class Metric:
     """One metric; `buckets` are the upper bounds of a histogram."""
 

@@ -1,8 +1,8 @@
-"""The sink that counts: every record moves some of the metrics in `metric_table`.
+"""The sink that counts: every record changes some of the metrics in `metric_table`.
 
-One process counts in plain numbers, which Prometheus' client reads when somebody asks. Several
-workers add up through its files: the parent names a folder (`share_folder`) in the variable that
-it looks at when it is imported, so that has to be set before a worker starts.
+One process counts in plain numbers, which Prometheus' client reads on request. Several workers
+count through the client's files: the parent names their folder (`share_folder`) in an environment
+variable that the client reads on import, so it has to be set before a worker starts.
 """
 
 import os
@@ -37,9 +37,9 @@ Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFam
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
 _NONE = "none"
-# what the gauges of several workers come to, if not to their sum
+# how gauges of several workers are combined, if not by their sum
 _MODES: Mapping[Metric, Literal["livemostrecent", "livemin", "livesum"]] = {
-    table.UP: "livemostrecent",  # by whoever looks; anybody finds the same
+    table.UP: "livemostrecent",  # of whichever worker looked last; they all find the same
     table.RESTARTS: "livemostrecent",
     table.TOOL_SERVER_UP: "livemostrecent",
     table.STATE_UP: "livemin",  # every worker finds out for itself
@@ -48,7 +48,7 @@ _MODES: Mapping[Metric, Literal["livemostrecent", "livemin", "livesum"]] = {
 
 @contextmanager
 def share_folder() -> Generator[str, None, None]:
-    """Let the processes that are started within the block count together; gives their folder."""
+    """Let the processes that are started within the block count together; yields their folder."""
     before = os.environ.get(_FOLDER)
     with tempfile.TemporaryDirectory(prefix="temper-metrics-") as folder:
         os.environ[_FOLDER] = folder
@@ -62,12 +62,12 @@ def share_folder() -> Generator[str, None, None]:
 
 
 def forget_process(process_id: int, folder: str) -> None:
-    """Take what a process that ended had at that moment out of the gauges; its counts stay."""
+    """Remove a finished process from the gauges; its counts stay."""
     mark_process_dead(process_id, folder)  # type: ignore[no-untyped-call]
 
 
 class _Distribution:
-    """The values of one histogram, by buckets that are not added up."""
+    """The values of one histogram, in buckets that are not cumulative."""
 
     __slots__ = ("buckets", "total")
 
@@ -77,7 +77,7 @@ class _Distribution:
 
 
 class _OwnSeries(Collector):
-    """Plain numbers: a call moves twenty, and each would cost the library a lock."""
+    """Plain numbers: a call changes twenty, and the library would take a lock for each."""
 
     def __init__(self) -> None:
         self._values: dict[Metric, dict[Labels, float]] = {
@@ -130,7 +130,7 @@ class _OwnSeries(Collector):
 
 
 class _SharedSeries:
-    """The metrics of the library, which several workers write into files of one folder."""
+    """The library's metrics, which several workers write to files in one folder."""
 
     def __init__(self, folder: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # one line less for each series
@@ -186,7 +186,7 @@ class Metrics:
 
     def follow(self, services: Iterable[str]) -> None:
         self._loads = {service: ServiceLoad(self._series, (service,)) for service in services}
-        for load in self._loads.values():  # with several workers only what was touched is shown
+        for load in self._loads.values():  # several workers show only metrics that were touched
             load.wait(0)
             load.run(0, 0.0)
 
@@ -246,7 +246,7 @@ class Metrics:
             self._series.measure(metric, labels, value)
 
     def _count_client(self, record: RequestRecord, client: str, outcome: str) -> None:
-        """Count for the owner of a key; names come from a file, which may be changed for ever."""
+        """Count for the owner of a key; their names come from a file, which may keep changing."""
         if client not in self._clients and len(self._clients) >= 200:
             client = _OTHER
         self._clients.add(client)
@@ -288,7 +288,7 @@ class ServiceLoad:
 
 
 def _tokens(record: RequestRecord) -> list[tuple[str, int]]:
-    """Return what a reply cost, by the kind of tokens, as far as it is known."""
+    """Return the tokens that a reply cost, by kind, as far as they are known."""
     tokens = record.tokens
     kinds = (("input", tokens.prompt), ("cached", tokens.cached), ("output", tokens.output))
     return [(kind, max(0, number)) for kind, number in kinds if number is not None]
@@ -302,7 +302,7 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     return "accepted" if record.outcome is not None else "cancelled"
 
 
-# the metric of each fact that is counted, and the fields of its labels
+# the metric of each fact that is counted, and the fields that are its labels
 _COUNTED: Mapping[type[Fact], tuple[Metric, str]] = {
     facts.BrokeOff: (table.BROKEN_OFF, ""),
     facts.Withheld: (table.WITHHELD, ""),

@@ -118,7 +118,7 @@ USAGE = UsageReported({"prompt_tokens": 38})
 def test_a_constrained_call_that_only_lacks_its_last_brace_is_complete(said: str) -> None:
     """vLLM 0.32 with `tool_choice: none` and a schema, cut off by max_tokens (tests/engines)."""
     length = ReplyLength(None, is_constrained=True)
-    end = [TextDelta(said), USAGE, ReplyFinished("length")]
+    end: list[ReplyEvent] = [TextDelta(said), USAGE, ReplyFinished("length")]
     assert not length.exceeds(end)
     closed = (TextDelta(said), TextDelta("}"), USAGE, ReplyFinished("stop"))
     assert length.end(end) == closed
