@@ -1,6 +1,6 @@
-"""Keeps conversations inside the window: counts where an estimate is unsafe, learns from totals.
+"""Keeps conversations inside the window: counts where an estimate is unsafe, and learns.
 
-`context` decides how to shorten a conversation, from the history alone. This module asks the
+`context` decides how to shorten a conversation, from its history alone. This module asks the
 backend for token counts, and remembers per model what it learned.
 """
 
@@ -35,7 +35,7 @@ from proxy.profiles.known_model import KnownModel
 logger = logging.getLogger(__name__)
 
 _WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
-_MOST_GUESSED = 0.1  # of a prompt; more of it is counted wherever it is
+_MOST_GUESSED = 0.1  # of a prompt; if more is estimated, it is counted
 _TINY = 250  # tokens: less teaches nobody what a token weighs
 _FEW = 16  # texts: where more are unknown, the whole prompt is counted first
 _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
@@ -64,9 +64,9 @@ Strategy: TypeAlias = Literal["tiered", "sliding", "none"]
 
 @dataclass(frozen=True, slots=True)
 class ContextPolicy:
-    """What the operator decided; with a `limit` the window counts as no larger than that.
+    """The operator's decisions; with a `limit` the window counts as no larger than that.
 
-    The `budget` is that of a server that runs: one that Temper starts has been given its window.
+    The `budget` applies to a running server: one that Temper starts has its own window.
     """
 
     mode: FittingMode = FittingMode.AUTO
@@ -77,7 +77,7 @@ class ContextPolicy:
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
-        """Tell how much is used of a slot of so many tokens."""
+        """Return how much may be used of a slot of so many tokens."""
         is_plain = self.budget == "backend" and self.limit is not None
         return Window(slot, "manual" if is_plain else self.budget, self.limit, doubt)
 
@@ -92,7 +92,7 @@ class ContextPolicy:
 
 
 class Fitting:
-    """Fits one request after the other into the window, for one backend."""
+    """Fits requests into the window of one backend."""
 
     def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
         self._backend = backend
@@ -108,7 +108,7 @@ class Fitting:
         headers: Headers,
         mode: FittingMode | None = None,
     ) -> Fitted:
-        """Fit a conversation, where a window is known; raises `ContextOverflow` if nothing does."""
+        """Fit a conversation if the window is known; raises `ContextOverflow` if nothing fits."""
         await self._weigh(plan.messages)
         mode = mode or self._policy.mode
         slot = known.window
@@ -182,9 +182,10 @@ class Fitting:
     async def _fit_counted(
         self, chosen: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> Fitted:
-        """Fit it with everything counted that a cut depends on: what it has written too.
+        """Fit with everything counted that a cut depends on, including what the cut has written.
 
-        That is new only right after a cut. It may move the cut, which then writes something else.
+        That is new only right after a cut. Counting may move the cut, which then writes something
+        else.
         """
         for _ in range(_MOST_ROUNDS):
             fitted = None
@@ -199,24 +200,23 @@ class Fitting:
         return fit(plan, chosen)
 
     async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
-        """Count the prompt of a question, by estimate where the backend cannot."""
+        """Count the prompt of a question, by estimate if the backend cannot."""
         exact = await self._backend.count(question, headers)
         if exact is not None:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
     def learning_backend(self, model: str, window: int | None = None) -> Backend:
-        """Return the backend, listened to: what its prompts really cost is learnt.
+        """Return the backend, wrapped to learn what its prompts really cost.
 
-        Its replies raise `ContextOverflow` where it has silently dropped a part of a prompt to
-        make it fit into the window, and end where they are longer than the client or the window
-        allows.
+        Its replies raise `ContextOverflow` if it has silently dropped part of a prompt, and end if
+        they are longer than the client or the window allows.
         """
         return _LearningBackend(pin(self._backend), self._book(model), window)
 
     def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
-        """Tell, and log, where a session's prompt does not go on from the one before it."""
-        # what tells one session from another: the user's first message
+        """Return and log where a session's prompt does not continue the one before it."""
+        # what identifies a session: the user's first message
         begin = next((one.text for one in plan.messages if one.role == "user"), "")
         key = hash((model, begin))
         now = trace(plan.messages, plan.prompt_format.tools)
@@ -229,7 +229,7 @@ class Fitting:
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
-        """Weigh what is so long that nobody else could be served meanwhile."""
+        """Size up, in a thread, messages so long that others would have to wait."""
         for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 
@@ -239,7 +239,7 @@ class Fitting:
     async def _learn(
         self, book: TokenBook, messages: tuple[Message, ...], headers: Headers
     ) -> bool:
-        """Have the messages counted that nobody has counted yet; reports whether there were any."""
+        """Count the messages that were not counted before; return whether there were any."""
         unknown = book.unknown(messages)
         texts = list(map(countable, unknown))
         counted = await self._backend.count_texts(texts, headers) if texts else None
@@ -254,7 +254,7 @@ class Fitting:
 
 
 class _LearningBackend(BackendWrapper):
-    """A backend of which the prompts' real lengths are noted, and the replies' bounded."""
+    """A backend whose prompts' real lengths are recorded and whose replies are bounded."""
 
     def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
         super().__init__(backend)
@@ -272,7 +272,7 @@ class _LearningBackend(BackendWrapper):
                 is_end = isinstance(batch[-1], _ENDS)
                 if is_end and (told := _usage_in(batch)) is not None:
                     place, usage = told
-                    if place:  # whatever is wrong with the prompt, this was said
+                    if place:  # this was said, whatever is wrong with the prompt
                         yield batch[:place]
                     self._check(question, usage.usage.get("prompt_tokens"))
                     batch = batch[place:]
@@ -288,7 +288,7 @@ class _LearningBackend(BackendWrapper):
             await replying.aclose()
 
     def _check(self, question: Question, total: JsonValue) -> None:
-        """Learn from what a prompt cost; raises `ContextOverflow` if not all of it was read."""
+        """Learn from what a prompt cost; raises `ContextOverflow` if part of it was not read."""
         if not isinstance(total, int) or total <= 0:
             return
         messages, tools = question.messages, question.tools
@@ -302,7 +302,7 @@ class _LearningBackend(BackendWrapper):
 
 
 def _usage_in(batch: Sequence[replies.ReplyEvent]) -> tuple[int, replies.UsageReported] | None:
-    """Find the usage in what has come, and its place: nothing but the end is behind it."""
+    """Return the usage in a batch and its place; only the end can follow it."""
     for place in range(max(0, len(batch) - 2), len(batch)):
         if isinstance(event := batch[place], replies.UsageReported):
             return place, event
