@@ -72,6 +72,7 @@ from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
 from proxy.inference.call_gate import CallGate
+from proxy.inference.length import CUT_OFF
 from proxy.inference.prepared import PreparedTurn
 from proxy.inference.sent_answer import SentAnswer
 
@@ -142,7 +143,6 @@ def _count(usage: JsonObject, name: str) -> int | None:
 
 MayRetry: TypeAlias = Callable[[], bool]
 
-CUT_OFF = "length"
 _MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 _SAID = (
     Defect.PROSE,
