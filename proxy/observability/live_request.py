@@ -100,6 +100,7 @@ class LiveRequest:
     usage: UsageReported | None = None
     finish_reason: str | None = None
     status = CLIENT_LEFT
+    refusal = ""
     round = 0
     prefix_broken: PrefixBroken | None = None
     facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
@@ -269,6 +270,7 @@ class LiveRequest:
             prefix_broken=self.prefix_broken,
             number=self._number,
             client=self.client,
+            refusal=self.refusal,
         )
 
     def _call(self, tool: ToolRecord) -> int:

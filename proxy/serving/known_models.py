@@ -33,13 +33,17 @@ class _KnownEntry:
 
 @dataclass(eq=False, slots=True)
 class KnownModels:
-    """Looks models up; if the backend cannot be asked, what was known before remains."""
+    """Looks models up; if the backend cannot be asked, what was known before is kept.
+
+    A backend that hides its window has that of the settings, `window_tokens`, if they name one.
+    """
 
     backend: Backend
     profiles: Sequence[Profile]
     overrides: Overrides = field(default_factory=Overrides)
     tuned: TunedSettings = field(default_factory=TunedSettings)
     _: KW_ONLY
+    window_tokens: int | None = None
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _KnownEntry] = field(default_factory=dict)
     _looking: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
@@ -88,11 +92,12 @@ class KnownModels:
         known = replace(
             known,
             slots=described.slots,
-            window=described.window,
+            window=described.window or self.window_tokens,
             senses=described.senses,
             is_blind=described.is_blind,
             engine=described.engine,
             lacks=described.lacks,
+            honours=described.honours,
             identity=described.identity or (*described.names, model)[0],
             build=described.build,
         )

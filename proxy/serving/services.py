@@ -145,7 +145,8 @@ class Service:
         if known.window is not None:
             told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
         if known.engine:
-            told["engine"] = {"name": known.engine, "lacks": [*known.lacks]}
+            engine: JsonObject = {"name": known.engine, "lacks": [*known.lacks]}
+            told["engine"] = {**engine, "honours": {**known.honours}} if known.honours else engine
         tried = await asyncio.to_thread(self.tried.latest, known.identity, known.evidence.template)
         if tried is not None:
             account: JsonObject = {"tried_at": tried.tried_at, "server": tried.server}
@@ -222,10 +223,10 @@ class Services:
 
     async def show(self, model: str) -> BackendModel:
         """Return one model by its name or alias; raises `UnknownModel`."""
-        service = self.find(model)
+        service, meant = self.find(model), self.resolve(model)
         offered = await service.offers()
         for one in offered:
-            if one.id in (model, service.name):
+            if one.id in (meant, service.name) or meant in _DEFAULTS:
                 known = {} if "capabilities" in one.details else await service.describe(one.id)
                 return BackendModel(one.id, {**known, **one.details})
         raise UnknownModel(model, tuple(one.id for one in offered))
@@ -291,7 +292,13 @@ class ServiceOptions:
         """Serve the model of a backend under a name, or all its models under their own names."""
         return Service(
             backend,
-            KnownModels(backend, self.profiles, overrides or self.overrides, self.tuned),
+            KnownModels(
+                backend,
+                self.profiles,
+                overrides or self.overrides,
+                self.tuned,
+                window_tokens=self.context.limit,
+            ),
             Fitting(backend, self.context),
             Admission(WaitingLine(self.max_waiting)),
             name,
