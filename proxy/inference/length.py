@@ -7,24 +7,28 @@ token. A reply counts as too long only if both estimates exceed the limit.
 
 from collections.abc import Sequence
 
-from proxy.conversation import replies
+from proxy.conversation import json, replies
 
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
 _CHARACTERS = 8
 _MOST_BLANKS = 256
+_CLOSED = "}"
+CUT_OFF = "length"
 
 
 class ReplyLength:
     """Measures one reply, which may have `most` tokens; None if no limit is known.
 
     A reply that `is_constrained` to be a call is also too long once it contains only white space
-    for too long: a grammar allows that for ever.
+    for too long: a grammar allows that for ever. All that may follow a call's arguments is the end
+    of the object around them.
     """
 
     def __init__(self, most: int | None, *, is_constrained: bool = False) -> None:
         self._most = most
         self._is_constrained = is_constrained
         self._blanks = 0
+        self._texts: list[str] = []
         self._pieces = 0
         self._characters = 0
 
@@ -46,9 +50,31 @@ class ReplyLength:
 
     def _drifts_off(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         text = "".join(event.text for event in batch if isinstance(event, replies.TextDelta))
+        self._texts.append(text)
         said = text.rstrip()
         self._blanks = len(text) - len(said) + (0 if said else self._blanks)
         return self._blanks > _MOST_BLANKS
+
+    def end(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
+        """Return the last batch of a reply that is cut off.
+
+        A call that only lacks its last brace is complete: the schema lets nothing else follow.
+        """
+        events = [event for event in batch if not isinstance(event, replies.ReplyFinished)]
+        if not self._is_constrained or not self._is_nearly_closed():
+            return (*events, replies.ReplyFinished(CUT_OFF))
+        place = next(
+            (at for at, event in enumerate(events) if isinstance(event, replies.UsageReported)),
+            len(events),
+        )
+        events.insert(place, replies.TextDelta(_CLOSED))
+        return (*events, replies.ReplyFinished("stop"))
+
+    def _is_nearly_closed(self) -> bool:
+        try:
+            return isinstance(json.parse("".join((*self._texts, _CLOSED))), dict)
+        except ValueError:
+            return False
 
     def bound(self, sink: replies.EventSink | None) -> replies.EventSink | None:
         """Return a sink that takes the same events until there are too many."""

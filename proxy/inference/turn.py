@@ -72,6 +72,7 @@ from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
 from proxy.inference.call_gate import CallGate
+from proxy.inference.length import CUT_OFF
 from proxy.inference.prepared import PreparedTurn
 from proxy.inference.sent_answer import SentAnswer
 
@@ -142,7 +143,6 @@ def _count(usage: JsonObject, name: str) -> int | None:
 
 MayRetry: TypeAlias = Callable[[], bool]
 
-CUT_OFF = "length"
 _MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 _SAID = (
     Defect.PROSE,
@@ -299,7 +299,9 @@ class Turn:
     def _listen(self) -> reply_reader.TurnReader:
         offer, streams = self._terms, self._prepared.streams_calls
         if offer is None:
-            return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
+            return reply_reader.PassthroughReader(
+                self._new_id, streams_calls=streams, splitter=self._prepared.make_splitter()
+            )
         if self._prepared.is_observed:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind == "constrained":
