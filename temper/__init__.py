@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ToolRetry,
         ToolsFailed,
     )
+    from proxy.facts import Compacted
     from proxy.tool_rounds.executor import (
         Added,
         Executor,
@@ -61,6 +62,7 @@ __all__ = [
     "Agent",
     "AskedAgain",
     "BackendFailed",
+    "Compacted",
     "ContextOverflow",
     "Conversation",
     "Executor",
@@ -122,6 +124,7 @@ _HOMES = {
         "RunStopped StepsSkipped TemperError ToolFailed "
         "ToolRetry ToolsFailed"
     ),
+    "facts": "Compacted",
     "tool_rounds.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
     "tool_rounds.terms": "Stop",
     "tool_rounds.transcript": "Conversation",

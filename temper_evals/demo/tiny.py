@@ -36,8 +36,8 @@ def demonstration() -> Demonstration:
     introduction = (
         f"A real llama-server runs\n{model} on one core.\n"
         "It knows two dozen tools and nothing else, and says nothing about larger models.\n"
-        "The server was given a template without calls, so that it cannot read them. The words\n"
-        "are the model's own: a usable call may still be a wrong one.\n"
+        "The server was given a template without calls, so that it cannot read them.\n"
+        "The words are the model's own: a usable call may still be a wrong one.\n"
     )
     return Demonstration(
         introduction,
