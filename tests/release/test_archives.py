@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.release.conftest import MISSING, Build, run
+from tests.release.conftest import MISSING, VERSION, Build, run
 
 PACKAGES = ("proxy", "temper", "temper_evals")
 
