@@ -91,10 +91,7 @@ class RequestTarget:
 
 
 class LiveRequest:
-    """What happened to one request so far; `record` returns it when it is over.
-
-    The board of a `link` hears of each turning point.
-    """
+    """What happened to a request so far, told to the board of a `link`; ends as a `record`."""
 
     # most of these never change for a request
     asked: RequestTarget | None = None
