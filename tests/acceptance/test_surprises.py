@@ -152,7 +152,8 @@ async def wait_until(is_so: Callable[[], bool]) -> None:
 async def test_background_requests_wait_behind_people_and_are_counted_apart() -> None:
     go = asyncio.Event()
     meter = Metrics()
-    scripts = [Script((START, go, text("Hi."), end())), *[says("Hi.")] * 3]
+    scripts: list[Script | bytes] = [Script((START, go, text("Hi."), end()))]
+    scripts += [says("Hi.")] * 3
     serving = ServerOptions(parallel=1, priorities={"batch": Priority.LOW})
     async with temper(*scripts, serving=serving, observers=Observers((), meter)) as front:
         body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
