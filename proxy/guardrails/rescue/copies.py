@@ -1,4 +1,4 @@
-"""Whether a call was only copied from what the model had been given to read, and who wrote that."""
+"""Whether a call was only copied from what the model was given to read, and who wrote that."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ _WORD = re.compile(r"[^\W_]+")
 _MOST_WORDS = 40
 _MOST_PLACES = 200  # in one text
 _SIGHT = 1_000  # to each side of a name
-_MOST_TEXT = 500_000  # more of one text fits into no window
+_MOST_TEXT = 500_000  # more than fits into any window
 _NEAR = 100
 
 
@@ -32,7 +32,7 @@ class EarlierTexts:
         self._search = cache(_Searched)
 
     def find_origin(self, source: str, calls: Sequence[WrittenCall]) -> Origin:
-        """Tell who wrote a call before: the user, or a tool."""
+        """Return who wrote a call before: the user, or a tool."""
         wanted = _without_space(source)
         by_user = [self._is_copied(wanted, one) for one in self._spoken]
         found = [
@@ -76,7 +76,7 @@ def is_same(one: WrittenCall, other: WrittenCall) -> bool:
 
 
 def is_quoted(source: str, texts: Iterable[str]) -> bool:
-    """Return whether a call's text stands in one of `texts`, white space aside."""
+    """Return whether a call's text is in one of `texts`, ignoring white space."""
     wanted = _without_space(source)
     if not wanted:
         return False
@@ -84,10 +84,10 @@ def is_quoted(source: str, texts: Iterable[str]) -> bool:
 
 
 def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
-    """Return whether each call stands in one of `texts`, in whatever syntax.
+    """Return whether each call is in one of `texts`, in whatever syntax.
 
-    Its name, members and values stand there together, with nothing but marks in between. Calls
-    without arguments never count: their name alone is in many texts.
+    Its name, members and values are together there, with only marks in between. Calls without
+    arguments never count: their name alone is in many texts.
     """
     searched = [_Searched(text) for text in texts]
     return bool(calls) and all(any(one.has(call) for one in searched) for call in calls)
@@ -112,7 +112,7 @@ class _Searched:
 
 
 def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set[str]:
-    """Return those of the `known` words that stand beside a name, with no other in between."""
+    """Return the `known` words beside a name, with no other word in between."""
     before = text[max(name.start() - _SIGHT, 0) : name.start()]
     behind = text[name.end() : name.end() + _SIGHT]
     sides = reversed(_WORD.findall(before)), _WORD.findall(behind)
@@ -143,7 +143,6 @@ def _words(value: JsonValue) -> Iterator[str]:
 
 
 def _leaves(value: JsonValue) -> Iterator[str]:
-    """Yield the values within a value, as text."""
     match value:
         case dict():
             for member in value.values():
