@@ -224,8 +224,6 @@ class ReplyReader:
     def _hear_split(self, spoken: list[Spoken]) -> list[Heard]:
         heard: list[Heard] = []
         for event in spoken:
-            if self._has_ended:
-                break
             if isinstance(event, ReasoningDelta):
                 heard.append(self._reason(event))
             elif self._labels is not None:

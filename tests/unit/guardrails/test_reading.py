@@ -188,7 +188,9 @@ def test_who_repeats_itself_is_not_listened_to() -> None:
 
 
 ACTED = "Action: get_time\nAction Input: {}\n"
-REACT = OfferedTools((WEATHER, CLOCK), TextPolicy.AUTO, (REACT_CONTRACT,))
+REACT = replace(OFFER, syntaxes=(REACT_CONTRACT, *order_syntaxes(())), respond=None)
+TOLD = "<|start|>assistant<|channel|>commentary to=functions.get_time<|message|>{}<|call|>"
+ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>It is noon.<|end|>"
 
 
 def read_until_enough(pieces: list[str], offer: OfferedTools) -> tuple[list[Heard], ReadReply]:
@@ -205,9 +207,9 @@ def read_until_enough(pieces: list[str], offer: OfferedTools) -> tuple[list[Hear
     ("offer", "said", "behind"),
     [
         (OFFER, f"{CALL}\n", "That was an example."),
-        (OFFER, f"{CALL}\n", "<think>So.</think>It is noon."),
+        (OFFER, TOLD, ANALYSIS),
         (OFFER, f"So.\n{CALL}\n", CALL),
-        (REACT, ACTED, "Thought: It is noon.\n"),
+        (REACT, f"{CALL}\n", "Thought: It is noon.\n"),
         (REACT, ACTED, ""),
     ],
 )
@@ -216,7 +218,8 @@ def test_nothing_behind_one_call_too_many_counts_however_it_arrives(
 ) -> None:
     whole, *others = (read_until_enough(pieces, offer) for pieces in chunkings(said * 5 + behind))
     assert whole[1].calls == (WrittenCall("get_time", {}),)
-    assert "noon" not in whole[1].text
+    assert "noon" not in text_of(whole[0])
+    assert not any(isinstance(one, ReasoningDelta) for one in whole[0])
     assert all(one == whole for one in others)
 
 
