@@ -34,7 +34,7 @@ def _beside_forge(evidence: Evidence, bed: str) -> Iterator[Promise]:
         return
     title = f"{bed}: `{TUNED}` beside `{_FORGE}`"
     runs = [evidence.runs("main", bed, arm) for arm in (_FORGE, TUNED)]
-    lift = compare_runs(*runs, RESAMPLES).lift
+    lift = compare_runs(runs[0], runs[1], RESAMPLES).lift
     is_met = lift.estimate >= 0 and lift.low > _LOWER
     yield _promise(f"{title}: success", ">= 0, lower bound > -1 point", points(lift), is_met=is_met)
     if forge.against is not None and own.against is not None:
@@ -61,7 +61,7 @@ def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
     """Hold two arms that are the same against each other."""
     runs = [evidence.runs("main", bed, arm) for arm in (TEMPER, AGAIN)]
     if all(runs):
-        both = compare_runs(*runs, RESAMPLES)
+        both = compare_runs(runs[0], runs[1], RESAMPLES)
         measured = f"{both.helped + both.harmed} of {both.pairs} differ"
         is_met = both.helped + both.harmed == 0
         yield _promise(f"{bed}: the same twice (A/A)", "no run differs", measured, is_met=is_met)
@@ -79,7 +79,7 @@ def _over_acting(evidence: Evidence) -> Iterator[Promise]:
             )
             yield _promise(f"{bed}: close_out left off", "by `tune` itself", told, is_met=is_off)
             if all(runs):
-                measured = points(compare_runs(*runs, RESAMPLES).lift)
+                measured = points(compare_runs(runs[0], runs[1], RESAMPLES).lift)
                 yield Promise(f"{bed}: tuned - defaults", "reported", measured, Outcome.REPORTED)
 
 
@@ -113,7 +113,7 @@ def _row(evidence: Evidence, bed: str, arm: str) -> tuple[str, ...]:
         "" if direct is None else f"{100 * direct.success.estimate:.1f}",
         f"{100 * forge.success.estimate:.1f}",
         f"{100 * own.success.estimate:.1f}",
-        points(compare_runs(*runs, RESAMPLES).lift),
+        points(compare_runs(runs[0], runs[1], RESAMPLES).lift),
         f"{forge.against.harmed}",
         f"{own.against.harmed}",
         f"{own.cost.model_seconds / forge.cost.model_seconds:.2f}",
