@@ -80,6 +80,9 @@ class InvalidRequest(TemperError):
         super().__init__(f"{param}: {problem}" if param else problem)
 
 
+_WINDOW_NAMED = "maximum context length"
+
+
 class ContextOverflow(InvalidRequest):
     """The prompt is longer than the window; both in tokens, None where the backend kept silent.
 
@@ -96,7 +99,9 @@ class ContextOverflow(InvalidRequest):
     ) -> None:
         self.prompt_tokens, self.window, self.read = prompt_tokens, window, read
         limit = f"{window} tokens" if window is not None else "exceeded"
-        super().__init__(f"This model's maximum context length is {limit}: {wording}", "messages")
+        if _WINDOW_NAMED not in wording:  # clients look for these words; some engines say them
+            wording = f"This model's {_WINDOW_NAMED} is {limit}: {wording}"
+        super().__init__(wording, "messages")
 
 
 class UnknownModel(InvalidRequest):

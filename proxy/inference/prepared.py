@@ -1,4 +1,4 @@
-"""A request made ready: all that stays the same for every attempt at it, and how one is prompt."""
+"""A prepared request: what is the same for every attempt, and how one attempt is worded."""
 
 import msgspec
 from msgspec.structs import replace
@@ -23,8 +23,9 @@ _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 class PromptFormat(msgspec.Struct, frozen=True):
     """The client's own `tools`, and `respond` if it is offered.
 
-    With a `convention` they, their calls and their results are described in the prompt; without
-    one the chat template does that. Neighbours of one role are merged where it demands turns.
+    With a `convention`, the prompt describes the tools, their calls and their results; otherwise
+    the chat template does. Neighbouring messages of one role are merged if the template demands
+    turns.
     """
 
     tools: tuple[Tool, ...]
@@ -43,7 +44,7 @@ class PromptFormat(msgspec.Struct, frozen=True):
         choice: ToolChoice = ToolUse.AUTO,
         omits: frozenset[str] = frozenset(),
     ) -> Question:
-        """Put messages as they are sent; what went into them is left out, as what it `omits`."""
+        """Build a question from messages; fields that were moved into them are in `omits`."""
         if self.convention is None:
             if self.template.alternates:
                 messages = fit_roles(messages, self.template, [])
@@ -59,14 +60,14 @@ ANSWER_FORM = "response_format"
 
 
 class PreparedTurn(msgspec.Struct, frozen=True):
-    """A request made ready: what is really sent, on which terms, and what was done to it.
+    """What is really sent, on which terms, and what was done to the request.
 
-    `prompt_format` says how messages and tools are put, `quirks` what else the model needs. Without
-    an `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged
-    for the record. Questions leave out the fields that `omits` names. With `streams_calls` the
-    client sees calls while they are written, and with `shows_pieces` pieces as they came. Attempts
-    of the kinds `left_out` are not made, and no more than `attempts`. What becomes of a ladder that
-    ends, and of an end in text, is as `Policy` says.
+    `prompt_format` says how messages and tools are written, `quirks` what else the model needs.
+    Without an `offer` there is nothing to guard. In observe mode nothing is guarded either, only
+    judged for the record. Questions leave out the fields in `omits`. With `streams_calls` the
+    client sees calls while they are written, with `shows_pieces` pieces as they came. At most
+    `attempts` attempts are made, none of a kind in `left_out`. How an exhausted ladder or a text
+    answer ends is as `Policy` says.
     """
 
     request: Request
@@ -96,7 +97,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
         schema: JsonObject | None,
         most_tokens: int | None = None,
     ) -> Question:
-        """Word an attempt; a reply may have `most_tokens`, None leaves that to the client."""
+        """Build the question of an attempt; `most_tokens` None leaves the limit to the client."""
         is_answer = attempt.kind == "answer"
         omits = self.omits - {ANSWER_FORM} if is_answer else self.omits
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)

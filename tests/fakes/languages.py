@@ -69,7 +69,7 @@ class Chat:
                 "image": {"type": "image", "source": {**source}},
             }
             seen: JsonObject = {"content": "", "images": [PICTURE]}
-            shown = seen if kind == "images" else {"content": [pictures[kind]]}
+            shown: JsonObject = seen if kind == "images" else {"content": [pictures[kind]]}
             said.append({"role": "user", **shown})
         return said
 

@@ -18,7 +18,6 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import LoadOptions, Request, ThinkingOptions
 from proxy.conversation.tools import Tool
-from proxy.dialects.field_table import read_tables
 from proxy.dialects.foreign_history import (
     HistoryCall,
     HistoryEntry,
@@ -34,6 +33,7 @@ from proxy.dialects.ollama_chat.downstream.schema import (
     OllamaGenerateRequest,
     Options,
 )
+from proxy.dialects.ollama_chat.downstream.table import FIELDS, OPTIONS
 from proxy.dialects.ollama_chat.fields import FIELDS as UPSTREAM
 from proxy.dialects.ollama_chat.fields import OPTIONS as KNOWN_OPTIONS
 from proxy.dialects.raw_json import JsonText, Members, Node, nodes_in, own_text, read_object
@@ -41,9 +41,6 @@ from proxy.dialects.temper_options import workflow_in
 from proxy.dialects.wire_schema import NO_PARAMETERS, check, check_name, check_new
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
-
-_TABLES = read_tables("proxy.dialects.ollama_chat.downstream")
-FIELDS, OPTIONS = _TABLES["fields"], _TABLES["options"]
 
 _GROUP = "options."
 # what each option is called in chat completions, by the table of those that go to an Ollama

@@ -9,8 +9,8 @@ from ollama import _types as types
 from pydantic import BaseModel
 
 from proxy.dialects.field_table import FieldTable, Handling
-from proxy.dialects.ollama_chat.downstream.decode import FIELDS, OPTIONS
 from proxy.dialects.ollama_chat.downstream.schema import Options
+from proxy.dialects.ollama_chat.downstream.table import FIELDS, OPTIONS
 from tests.unit.dialects.ollama_chat.downstream import names
 
 GUIDE = Path(__file__).parents[5] / "docs" / "guides" / "ollama-clients.md"
