@@ -62,7 +62,8 @@ class Request(msgspec.Struct, frozen=True):
     be called; None for all. `session` is what the client calls the conversation, "" where nothing
     of it stands in the request. `thinking` is what client and operator said of thoughts: what of
     it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks for the
-    messages of the rounds of tools that ran here. `load` is for the engine, not for the model.
+    messages of the rounds of tools that ran here, `wants_stop` for the string that ended a reply.
+    `load` is for the engine, not for the model.
     """
 
     model: str
@@ -82,6 +83,7 @@ class Request(msgspec.Struct, frozen=True):
     session: str = ""
     thinking: ThinkingOptions = UNSAID
     wants_rounds: bool = False
+    wants_stop: bool = False
     load: LoadOptions = AS_CONFIGURED
 
     @property

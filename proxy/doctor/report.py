@@ -15,6 +15,7 @@ from proxy.api.observing import secrets_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.target import Examined, Target
+from proxy.doctor.versions import describe_versions
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest
@@ -115,6 +116,7 @@ def redact(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue
 
 def _environment() -> JsonObject:
     return {
+        **describe_versions(),
         "python": sys.version,
         "platform": platform.platform(),
         "machine": platform.machine(),

@@ -361,10 +361,7 @@ class ReplyReader:
             self._scanner = Scanner((), ())
 
     def _is_repeated(self, call: WrittenCall) -> bool:
-        """Return whether a call is one too many of its kind, or follows such a call.
-
-        Both count as one.
-        """
+        """Return whether a call is one too many of its kind, or follows one; both count as one."""
         if _REPEATED in self._facts:
             return True
         if self.calls.count(call) < _MOST_SAME:

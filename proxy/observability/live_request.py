@@ -91,10 +91,7 @@ class RequestTarget:
 
 
 class LiveRequest:
-    """What happened to one request so far; `record` returns it when it is over.
-
-    The board of a `link` hears of each turning point.
-    """
+    """What happened to a request so far, told to the board of a `link`; ends as a `record`."""
 
     # most of these never change for a request
     asked: RequestTarget | None = None
@@ -103,6 +100,7 @@ class LiveRequest:
     usage: UsageReported | None = None
     finish_reason: str | None = None
     status = CLIENT_LEFT
+    refusal = ""
     round = 0
     prefix_broken: PrefixBroken | None = None
     facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
@@ -272,6 +270,7 @@ class LiveRequest:
             prefix_broken=self.prefix_broken,
             number=self._number,
             client=self.client,
+            refusal=self.refusal,
         )
 
     def _call(self, tool: ToolRecord) -> int:

@@ -252,10 +252,10 @@ class Services:
 
     async def show(self, model: str) -> BackendModel:
         """Return one model by its name or alias; raises `UnknownModel`."""
-        service = self.find(model)
+        service, meant = self.find(model), self.resolve(model)
         offered = await service.offers()
         for one in offered:
-            if one.id in (model, service.name):
+            if one.id in (meant, service.name) or meant in _DEFAULTS:
                 known = {} if "capabilities" in one.details else await service.describe(one.id)
                 return BackendModel(one.id, {**known, **one.details})
         raise UnknownModel(model, tuple(one.id for one in offered))

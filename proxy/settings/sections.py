@@ -226,10 +226,7 @@ class Responses(Section):
 
 
 class State(Section):
-    """What replicas share, in a Valkey or Redis: idempotency keys and responses.
-
-    Needs the extra `state`.
-    """
+    """What replicas share in a Valkey or Redis (extra `state`): idempotency keys and responses."""
 
     url: StateUrl = setting(
         None,

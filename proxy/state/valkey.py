@@ -67,10 +67,7 @@ def address_of(url: str) -> StateAddress:
 async def open_valkey(
     url: str, patience: float, listener: StateListener
 ) -> AsyncGenerator["ValkeyStore", None]:
-    """Use a server on this event loop while the block runs; never raises.
-
-    Nothing waits longer for it than `patience` in seconds.
-    """
+    """Use a server on this loop while the block runs, with `patience` in seconds; never raises."""
     address = address_of(url)
     has_tls = urlsplit(url).scheme in {"valkeys", "rediss"}
     checked = {"ssl_check_hostname": True} if has_tls else {}
