@@ -174,6 +174,7 @@ function facts(row, seconds) {
     ["Model", row.model],
     ["Backend", row.backend],
     ["Client", row.client],
+    ["Priority", row.priority === "normal" ? null : row.priority],
     ["Path", row.path],
     ["Asked at", html`<time title=${utc(row.at)}>${clock(row.at)}</time>`],
     ["Prompt", tokens.prompt === null ? null : `${count(tokens.prompt)} tokens`],
