@@ -15,6 +15,8 @@ from temper_evals.temper_server import temper_in_front
 
 DIRECT = "direct"
 TEMPER = "temper"
+OBSERVED = "temper-observe"  # its replies are the model's own, and Temper tells what it saw
+AGAIN = "temper-again"  # the same once more: what differs is noise of the measurement
 TUNED = "temper-tuned"
 CEILING = "ceiling"
 PARTS = ("rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction")
@@ -71,10 +73,11 @@ def usual_arms() -> dict[str, Arm]:
     }
     shapes: dict[str, dict[str, str]] = {
         TEMPER: {},
+        AGAIN: {},
         "temper-accept": _policy("accept"),
         "temper-respond": _policy("respond"),
         "temper-off": _mode("off"),
-        "temper-observe": _mode("observe"),
+        OBSERVED: _mode("observe"),
     }
     shapes |= {
         "temper-without-close_out": _close_out("off"),

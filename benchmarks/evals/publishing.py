@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import math
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.evals.proxies import peer_arms
+from benchmarks.load.candidates import REPOSITORY
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from temper_evals.arms import CEILING, DIRECT, LEAVABLE, TEMPER, TUNED, Arm, usual_arms
+from temper_evals.arms import AGAIN, CEILING, DIRECT, LEAVABLE, TEMPER, TUNED, Arm
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.model_setups import simulated_setup
 from temper_evals.records import Records, protocol_hash
@@ -20,11 +22,10 @@ from temper_evals.temper_server import temper_in_front
 from temper_evals.tuning import TemperRunners, Tuning, earned_by, environment_of, halves
 
 TUNING = "tuning"  # the folder of what is no part
+COMMITS = "commit.txt"
 
 _BEDS = ("p-small", "n-8b", "mismatch", "n-30b", "q4", "n-8b-lazy")
 _CONTROLS = ("healthy", "values-only")
-# the same again: what differs between the two is noise of the measurement
-AGAIN = "temper-again"
 _OWN = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
 _ALL_BUT_LONG = tuple(one for one in FAMILIES if one != "long")
@@ -69,8 +70,7 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     others = peer_arms(peers)
     # this one changes nothing, and an arm of it takes as long as five of the others
     quick_others = tuple(one for one in others if one in _FORGES)
-    extra = {**others, AGAIN: replace(usual_arms()[TEMPER], name=AGAIN)}
-    base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=extra)
+    base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
     without = tuple(f"temper-without-{part}" for part in LEAVABLE)
     named = {
@@ -121,6 +121,8 @@ def publish(part: Part, folder: Path, tell: Callable[[str], None]) -> None:
         if progress.done == progress.of:
             tell(f"{part.name}: {progress.bed} {progress.arm} {progress.right}/{progress.done}")
 
+    note_commit(folder)
+
     async def run() -> None:
         for seeds in range(1, part.choice.seeds + 1):
             for profile in part.choice.profiles:
@@ -131,6 +133,25 @@ def publish(part: Part, folder: Path, tell: Callable[[str], None]) -> None:
                 await evaluate(choice, folder / part.name, on_progress)
 
     asyncio.run(run())
+
+
+def note_commit(folder: Path) -> None:
+    """Add the commit of this checkout to those that have made runs in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, git = folder / COMMITS, ("git", "-C", str(REPOSITORY))
+    try:
+        head = _output(*git, "rev-parse", "HEAD")
+        is_changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        head, is_changed = "no checkout", ""
+    commit = head[:12] + (" with changes" if is_changed else "")
+    known = path.read_text("utf-8").splitlines() if path.exists() else []
+    if commit not in known:
+        path.write_text("".join(f"{one}\n" for one in (*known, commit)), "utf-8")
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603
 
 
 async def tune_bed(folder: Path, profile: str, tell: Callable[[str], None]) -> JsonObject:

@@ -91,5 +91,5 @@ def local_server(
 @asynccontextmanager
 async def _serve_locally(settings: Settings) -> AsyncGenerator[str]:
     with contextlib.closing(listen(_HOST, 0)) as listening:
-        async with open_server(listening, settings, signals=()) as (_, address):
+        async with open_server([listening], settings, signals=()) as (_, address):
             yield address.url

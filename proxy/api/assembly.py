@@ -46,6 +46,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
         operators=_operators(settings, keys),
+        ollama_port=server.ollama_port,
         has_read_only_ui=settings.ui.read_only,
     )
 

@@ -98,6 +98,14 @@ def main() -> None:
 @_OLLAMA
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
+@click.option(
+    "--like-ollama",
+    type=int,
+    is_flag=False,
+    flag_value=11434,
+    metavar="[PORT]",
+    help="Listen where clients look for an Ollama as well: on 11434, or another port.",
+)
 @click.option("--context-tokens", type=int, help="Window, with --model or --ollama.")
 @click.option("--slots", type=int, help="Requests served at once, with --model.")
 @click.option("--budget", help="Context window: backend, manual, full (what fits) or fast.")
@@ -119,7 +127,10 @@ def serve(
     """Serve an OpenAI-compatible API in front of a model."""
     given: Flags = {
         **_backend_flags({**flags, "backend_url": None}),
-        "server": {name: flags[name] for name in ("host", "port", "workers")},
+        "server": {
+            **{name: flags[name] for name in ("host", "port", "workers")},
+            "ollama_port": flags["like_ollama"],
+        },
         "context": {"budget": flags["budget"]},
         "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
         "logging": {"format": flags["log_format"]},

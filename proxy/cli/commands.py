@@ -55,7 +55,8 @@ def serve(
 
     def show_address(address: "PublicAddress") -> None:
         if as_json:
-            print_json({"url": address.url, "backend": address.backend})
+            ollama = {"ollama_url": address.ollama_url} if address.ollama_url else {}
+            print_json({"url": address.url, "backend": address.backend, **ollama})
         else:
             terminal.serve(address, awaits_model=is_ours)
             if settings.ui.enabled:

@@ -92,7 +92,7 @@ class ServeCommand(Command):
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Model": ("backend_urls", "model", "hf", "ollama"),
         "Size of the model": ("context_tokens", "slots", "budget"),
-        "Address": ("host", "port", "workers"),
+        "Address": ("host", "port", "like_ollama", "workers"),
         "Replies": ("text_policy", "strict"),
         "Output": ("log_format", "as_json"),
     }

@@ -13,11 +13,12 @@ import httpx
 from proxy import DISTRIBUTION
 from proxy.api.app import create_app
 from proxy.api.assembly import server_options_of
+from proxy.api.server import listen
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
 from proxy.doctor.target import Examined, Finding, Target, fail, ok, skip, warn
-from proxy.errors import ProcessFailed, TemperError
+from proxy.errors import InvalidConfiguration, ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
@@ -61,9 +62,19 @@ def judge_memory(found: Memory) -> Finding:
 
 def reachability(settings: Settings) -> Finding:
     """Tell who can reach Temper; without a key beyond loopback the settings are refused."""
-    host = settings.server.host
+    host, port = settings.server.host, settings.server.ollama_port
     whom = ", for this machine alone" if is_loopback(host) else " and wants its key"
-    return ok(f"Temper listens on {host}{whom}")
+    told = f"Temper listens on {host}{whom}"
+    if not port:
+        return ok(told)
+    try:
+        listen(host, port).close()
+    except InvalidConfiguration:
+        return warn(
+            f"port {port} is taken, where Temper is to listen as an Ollama does",
+            "stop the Ollama that has it, if it is no Temper; or set server.ollama_port to 0",
+        )
+    return ok(f"{told}, and on port {port} as an Ollama does")
 
 
 def package_name(_: Settings) -> Finding:

@@ -19,7 +19,7 @@ from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Answering, Decoded, Sender
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
-from proxy.facts import RuleSkipped
+from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.steps import drop_infeasible
 from proxy.guardrails.transcript import list_completed_calls
@@ -28,7 +28,7 @@ from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.admission import Priority
 from proxy.serving.context_fitting import FittingMode
-from proxy.serving.services import Service, Services
+from proxy.serving.services import OLLAMA, Service, Services
 
 if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
     from proxy.tool_rounds.run import Ask
@@ -123,6 +123,8 @@ class RequestPreparation:
         terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         plan = await _beside_others(request, partial(plan_request, request, terms))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
+        if request.load.options and known.engine != OLLAMA:
+            noted += (Omitted("load_options"),)
         if noted:
             plan = structs.replace(plan, facts=(*plan.facts, *noted))
         headers = {**upstream, PREFIX_HEADER: conversation_key(request, sender.headers)}

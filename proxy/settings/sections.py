@@ -43,6 +43,12 @@ class Server(Section):
         "127.0.0.1", "address to listen on; beyond loopback an api_key is required", min_length=1
     )
     port: Count = setting(8367, "TCP port to listen on; 0 takes a free one", ge=0, le=65535)
+    ollama_port: Count = setting(
+        0,
+        "further port, for clients that look for an Ollama at its own, 11434; 0 for none",
+        ge=0,
+        le=65535,
+    )
     api_key: Key = setting(None, "key that clients must send as a bearer token")
     api_keys_file: File = setting(
         None, "file with one 'name key' a line, for clients with keys of their own"

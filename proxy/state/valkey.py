@@ -84,8 +84,9 @@ async def open_valkey(
     try:
         yield store
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        while not watching.done():  # `wait_for`, as the client uses it, may lose a cancellation
+            watching.cancel()
+            await asyncio.wait({watching}, timeout=patience)
         await client.aclose()
 
 

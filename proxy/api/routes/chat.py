@@ -82,7 +82,7 @@ class Chat:
                 sender_of(connection.scope),
                 ticket,
                 begin_live_request(connection, self.observers, self.front.name),
-                AnswerStream(connection, self.timeouts),
+                AnswerStream(connection, self.timeouts, self.front.stream_type),
                 ExchangeRecorder() if self.observers.recording is not None else None,
             )
             try:
@@ -114,11 +114,15 @@ class Chat:
             context.owned = self.tools.tools_for(decoded, sender.owner)
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
         context.live.priority = self.preparation.priority_of(sender).value
-        with service.lease() as claim:
+        with service.lease_for(request, has_prompt=not decoded.loaded) as claim:
             if claim is not None:
                 with context.live.wait_for_model(self.observers.load(service.title)):
                     await context.stream.wait_for(claim, decoded)
             context.upstream = self.reader.upstream_headers(connection.scope)
+            if decoded.loaded:
+                await service.load(request, context.upstream)
+                await connection.respond(200, {}, decoded.loaded)
+                return
             prepared = await self.preparation.prepare(parsed, sender, context.upstream)
             context.prepared = prepared
             source = await self._source(parsed, prepared, context)
