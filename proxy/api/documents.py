@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_object
+from proxy.dialects.lenient_json import as_object, as_text
 from proxy.errors import InvalidRequest
 from proxy.processes.pdf_text import read_pdf
 
@@ -41,17 +41,8 @@ class DocumentTexts:
             return value
         below = f"{path}." if path else ""
         match value:
-            case {"type": "document", "source": {"media_type": "application/pdf", "data": str()}}:
-                data = str(as_object(value["source"])["data"])
-                text = self._read(data, f"{below}source")
-                source: JsonObject = {"type": "text", "media_type": "text/plain", "data": text}
-                return {**value, "source": source}
-            case {"type": "input_file", "file_data": str(data)} if PDF_MARK.decode() in data[:100]:
-                text = self._read(data.rpartition(",")[2], f"{below}file_data")
-                name = value.get("filename") or "File"
-                return {"type": "input_text", "text": f"{name}:\n{text}"}
             case dict():
-                return {
+                return self._find(value, below) or {
                     name: self._walk(one, f"{below}{name}", depth - 1)
                     for name, one in value.items()
                 }
@@ -61,6 +52,17 @@ class DocumentTexts:
                 ]
             case _:
                 return value
+
+    def _find(self, value: JsonObject, below: str) -> JsonObject | None:
+        """Return what takes the place of a PDF; None for what is none."""
+        source, data = as_object(value.get("source")), as_text(value.get("file_data"))
+        if value.get("type") == "document" and source.get("media_type") == "application/pdf":
+            text = self._read(as_text(source.get("data")), f"{below}source")
+            return {**value, "source": {"type": "text", "media_type": "text/plain", "data": text}}
+        if value.get("type") == "input_file" and PDF_MARK.decode() in data[:100]:
+            text = self._read(data.rpartition(",")[2], f"{below}file_data")
+            return {"type": "input_text", "text": f"{value.get('filename') or 'File'}:\n{text}"}
+        return None
 
     def _read(self, encoded: str, path: str) -> str:
         key = hashlib.blake2b(encoded.encode(), digest_size=16).digest()

@@ -13,7 +13,7 @@ from typing import cast
 import httpx
 import openai
 import pytest
-from openai.types.responses import ToolParam
+from openai.types.responses import Response, ToolParam
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -135,7 +135,7 @@ def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
         if stream:
             with client.responses.stream(model="m", input="[[our time]]", tools=tools) as events:
                 kinds = [event.type for event in events]
-                first = events.get_final_response()
+                first: Response = events.get_final_response()
             assert kinds.count("response.mcp_call.completed") == 1
         else:
             first = client.responses.create(model="m", input="[[our time]]", tools=tools)
