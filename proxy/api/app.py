@@ -189,9 +189,8 @@ def _endpoints(
 ) -> dict[str, Callable[[], Endpoint]]:
     """Return, by path, what makes the endpoint of a POST on its first request."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
-    preparation = RequestPreparation(
-        services, serving.policy, serving.workflows, serving.priorities
-    )
+    rules, priorities = serving.workflows, serving.priorities
+    preparation = RequestPreparation(services, serving.policy, rules, priorities)
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
