@@ -189,8 +189,8 @@ def _endpoints(
 ) -> dict[str, Callable[[], Endpoint]]:
     """Return, by path, what makes the endpoint of a POST on its first request."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
-    rules, priorities = serving.workflows, serving.priorities
-    preparation = RequestPreparation(services, serving.policy, rules, priorities)
+    policy, workflows = serving.policy, serving.workflows
+    preparation = RequestPreparation(services, policy, workflows, serving.priorities)
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
