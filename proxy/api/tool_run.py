@@ -81,8 +81,7 @@ class ToolRun(AnswerSource):
         self._person = RequestConfirmations(
             hosting.confirmations, requester, hosting.confirm_seconds
         )
-        self._servers = {one.tool.name: one.server for one in owned}
-        self._shown_rounds = 0  # messages of the run that the client was told of
+        self._owned, self._shown_rounds = owned, 0
         self._ran: list[ToolRan] = []
         self._narrated: list[replies.ReplyEvent] = []
 
@@ -150,7 +149,8 @@ class ToolRun(AnswerSource):
         rounds = tuple(one for one in fresh if one.calls or one.role == "tool")
         if not (rounds and self._turns.parsed.request.shows_rounds):
             return ()
-        return (describe_rounds(rounds, self._servers),)
+        servers = {one.tool.name: one.server for one in self._owned}
+        return (describe_rounds(rounds, servers),)
 
     def _with_rounds(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
         """Report the rounds before the end, if the client wants to send them back."""
