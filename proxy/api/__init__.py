@@ -4,9 +4,9 @@
 through `connections` (dawdling clients) to the `edge` (ids, hosts, keys, paths; `keys` reads their
 file), which gives it its `client_connection`, and through `idempotency`, behind which
 `shared_answers` asks other replicas. It is answered in `routes/chat`: `request_reader` reads it,
-`answer_source` gives the events of a turn and `tool_run` those of several, where tools of the
-operator run in between; either is brought to the client by `streaming`. `errors` says what a
-failure is.
+with the `documents` in it, `answer_source` gives the events of a turn and `tool_run` those of
+several, where tools of the operator run in between; either is brought to the client by
+`streaming`. `errors` says what a failure is.
 
 Around that: `hosted` opens it all and is an application for any server, `server` runs it in one
 process and `workers` in several, `event_loop` says how, `assembly`, `observing` and

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from proxy.api.client_connection import ClientConnection, headers_of
+from proxy.api.documents import PDF_MARK
 from proxy.backends.client import PassthroughRequest
 from proxy.conversation import json
 from proxy.dialects.front import Sender
@@ -68,7 +69,8 @@ class RequestReader:
         """
         is_here = connection.has_whole_body
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
-        takes_long = len(body) > LARGE or any(each in body for each in self.references)
+        marks = (PDF_MARK, *self.references)
+        takes_long = len(body) > LARGE or any(each in body for each in marks)
         return await asyncio.to_thread(decode, body) if takes_long else decode(body)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:

@@ -81,6 +81,7 @@ class ToolRun(AnswerSource):
         self._person = RequestConfirmations(
             hosting.confirmations, requester, hosting.confirm_seconds
         )
+        self._owned, self._shown_rounds = owned, 0
         self._ran: list[ToolRan] = []
         self._narrated: list[replies.ReplyEvent] = []
 
@@ -134,12 +135,22 @@ class ToolRun(AnswerSource):
             async with aclosing(carry_out(self._run, self, self._tools)) as batches:
                 async for batch in batches:
                     narrated, self._narrated = self._narrated, []
-                    shown = [*narrated, *self._with_rounds(batch)]
+                    shown = [*narrated, *self._fresh_rounds(), *self._with_rounds(batch)]
                     self._shown.note(shown)
                     yield shown
         finally:
             if self.recorder is not None:
                 self.recorder.end_run(self._run.terms, self._run.rounds)
+
+    def _fresh_rounds(self) -> Sequence[replies.ReplyEvent]:
+        """Report the rounds since the last report, to a client that is shown each of them."""
+        fresh = self._run.added[self._shown_rounds :]
+        self._shown_rounds += len(fresh)
+        rounds = tuple(one for one in fresh if one.calls or one.role == "tool")
+        if not (rounds and self._turns.parsed.request.shows_rounds):
+            return ()
+        servers = {one.tool.name: one.server for one in self._owned}
+        return (describe_rounds(rounds, servers),)
 
     def _with_rounds(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
         """Report the rounds before the end, if the client wants to send them back."""

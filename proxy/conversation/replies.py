@@ -6,7 +6,7 @@ Towards the client a tool call comes as a backend's does, as far as it is shown 
 or as one `ToolCalled`, once it has been accepted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -92,9 +92,13 @@ class ToolCalled(msgspec.Struct, frozen=True):
 
 
 class RoundsTold(msgspec.Struct, frozen=True):
-    """The messages of the rounds of tools before the answer, for a client that wants them."""
+    """The messages of the rounds of tools before the answer, for a client that wants them.
+
+    `servers` names the tool server of each tool that ran here.
+    """
 
     messages: tuple[JsonObject, ...]
+    servers: Mapping[str, str] = {}
 
 
 ReplyEvent: TypeAlias = (

@@ -62,7 +62,8 @@ class Request(msgspec.Struct, frozen=True):
     be called; None for all. `session` is what the client calls the conversation, "" where nothing
     of it stands in the request. `thinking` is what client and operator said of thoughts: what of
     it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks for the
-    messages of the rounds of tools that ran here, `wants_stop` for the string that ended a reply.
+    messages of the rounds of tools that ran here, `shows_rounds` for each round as it is made, and
+    `wants_stop` for the string that ended a reply.
     `load` is for the engine, not for the model.
     """
 
@@ -83,6 +84,7 @@ class Request(msgspec.Struct, frozen=True):
     session: str = ""
     thinking: ThinkingOptions = UNSAID
     wants_rounds: bool = False
+    shows_rounds: bool = False
     wants_stop: bool = False
     load: LoadOptions = AS_CONFIGURED
 

@@ -105,6 +105,10 @@ class AnswerBlocks:
                 pass
         return []
 
+    def interrupt(self) -> list[BlockStep]:
+        """End the block that is open, for something that is no block."""
+        return [*self._stop(), *self._catch_up()]
+
     def finish(self, *, drops_half_call: bool = False) -> list[BlockStep]:
         """Return the rest; a half call that is dropped is not stopped, and nothing follows it."""
         steps: list[BlockStep] = []

@@ -1,6 +1,7 @@
 """What users trip over on default settings, as they meet it, in every language of clients."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from temper import Agent, InvalidConfiguration, Model, local_server
 from tests.fakes.command import running_temper
 from tests.fakes.front import CHAT, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask
+from tests.fakes.pdf import make_pdf
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
 from tests.fakes.spoken import START, end, says, text
@@ -179,3 +181,26 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
     assert asked == ["first", "high", "normal", "low"]
     assert unknown.status_code == 400
     assert "use one of: high, normal, low" in unknown.text
+
+
+async def test_the_text_of_a_pdf_goes_to_the_model_in_its_place() -> None:
+    pytest.importorskip("pypdf", reason="needs the extra `documents`")
+    data = b64encode(make_pdf("The bill is 21 crowns.")).decode()
+    source: JsonObject = {"type": "base64", "media_type": "application/pdf", "data": data}
+    asked: dict[str, JsonObject] = {
+        "/v1/messages": {
+            "max_tokens": 50,
+            "messages": [{"role": "user", "content": [{"type": "document", "source": source}]}],
+        },
+        "/v1/responses": {
+            "input": [
+                {"role": "user", "content": [{"type": "input_file", "file_data": data}]},
+            ],
+        },
+    }
+    async with temper(*[says("Fine.")] * 2) as front:
+        for path, body in asked.items():
+            answer = await front.client.post(path, json={"model": "m", **body})
+            assert answer.status_code == 200, answer.text
+        for question in front.backend.questions:
+            assert b"[The text of 1 pages of a PDF:]\\nThe bill is 21 crowns." in question.body

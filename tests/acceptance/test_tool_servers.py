@@ -8,9 +8,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 import httpx
+import openai
 import pytest
+from openai.types.responses import Response, ToolParam
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -120,6 +123,36 @@ def test_rounds_that_are_sent_back_make_the_same_prompt(
     assert used["prompt_tokens"] == same["prompt_tokens"]  # type: ignore[index, call-overload]
     before = first["usage"]["prompt_tokens"]  # type: ignore[index, call-overload]
     assert used["prompt_tokens_details"]["cached_tokens"] >= 0.9 * before  # type: ignore[index, call-overload, operator]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
+    clients: Mapping[str, httpx.Client], *, stream: bool
+) -> None:
+    with openai.OpenAI(base_url=f"{clients['asked'].base_url}/v1", api_key="none") as client:
+        # in the form that Temper and LiteLLM take: without the address that the SDK would want
+        tools = cast("list[ToolParam]", [TIME])
+        if stream:
+            with client.responses.stream(model="m", input="[[our time]]", tools=tools) as events:
+                kinds = [event.type for event in events]
+                first: Response = events.get_final_response()
+            assert kinds.count("response.mcp_call.completed") == 1
+        else:
+            first = client.responses.create(model="m", input="[[our time]]", tools=tools)
+        ran = next(item for item in first.output if item.type == "mcp_call")
+        assert (ran.server_label, ran.name, ran.status) == ("time", "get_current_time", "completed")
+        assert "timezone" in (ran.output or "")
+        assert [item.type for item in first.output][-2:] == ["mcp_call", "message"]
+        again = client.responses.create(
+            model="m", input="[[four]]", tools=tools, previous_response_id=first.id
+        )
+        known = client.responses.input_items.list(again.id)
+    assert "mcp_call" in [item.type for item in known.data]
+    assert first.usage is not None
+    assert again.usage is not None
+    assert again.usage.input_tokens > first.usage.input_tokens  # of the prompt with the result
+    cached = again.usage.input_tokens_details.cached_tokens
+    assert cached >= 0.9 * first.usage.input_tokens
 
 
 def test_who_does_not_ask_has_nothing_run(clients: Mapping[str, httpx.Client]) -> None:

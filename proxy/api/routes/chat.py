@@ -12,7 +12,9 @@ from starlette.requests import ClientDisconnect
 
 from proxy.api.answer_source import AnswerSource, SingleTurn, SlotTerms
 from proxy.api.client_connection import ClientConnection
+from proxy.api.documents import DocumentTexts
 from proxy.api.errors import describe, refuse
+from proxy.api.fronts import CHAT
 from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
@@ -101,7 +103,7 @@ class Chat:
     async def _answer(self, context: RequestContext) -> None:
         """Read, load, prepare, fit and answer a request."""
         connection, sender = context.connection, context.sender
-        decode = _asking(self.front.decode, sender, self.tools)
+        decode = _asking(self.front, self.front.decode, sender, self.tools)
         decoded = await self.reader.read(connection, decode)
         parsed = self.preparation.address(decoded)
         request, service = parsed.request, parsed.service
@@ -196,7 +198,7 @@ class TokenCount:
     async def __call__(self, connection: ClientConnection) -> None:
         sender = sender_of(connection.scope)
         try:
-            decode = _asking(self.front.decode_count, sender, self.tools)
+            decode = _asking(self.front, self.front.decode_count, sender, self.tools)
             parsed = self.preparation.address(await self.reader.read(connection, decode))
             if self.tools is not None:
                 owned = self.tools.tools_for(parsed.decoded, sender.owner)
@@ -212,12 +214,20 @@ class TokenCount:
         await connection.respond(200, {}, self.front.encode_count(tokens))
 
 
+_documents = DocumentTexts()
+
+
 def _asking(
-    decode: Callable[[bytes, Sender], Decoded], sender: Sender, tools: "ToolHosting | None"
+    front: Front,
+    decode: Callable[[bytes, Sender], Decoded],
+    sender: Sender,
+    tools: "ToolHosting | None",
 ) -> Callable[[bytes], Decoded]:
     """Return what reads a request, and before that what it asks of the operator's tools."""
 
     def read(body: bytes) -> Decoded:
+        if front is not CHAT:  # whose words go upstream as they are
+            body = _documents.expand(body)
         if tools is None:
             return decode(body, sender)
         asked = take_wanted(body, tools.hosted)

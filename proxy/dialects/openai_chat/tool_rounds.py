@@ -5,6 +5,7 @@ member `tool_rounds` of the answer's message. In a history they stand before tha
 the prompt is the one that it was.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.conversation import json
@@ -25,8 +26,10 @@ class Expanded(NamedTuple):
     failed: dict[int, bool]
 
 
-def describe_rounds(messages: tuple[Message, ...]) -> RoundsTold:
-    return RoundsTold(tuple(map(_describe, messages)))
+def describe_rounds(
+    messages: tuple[Message, ...], servers: Mapping[str, str] | None = None
+) -> RoundsTold:
+    return RoundsTold(tuple(map(_describe, messages)), servers or {})
 
 
 def expand(body: bytes) -> Expanded:

@@ -42,6 +42,7 @@ class Origin(msgspec.Struct, frozen=True):
     namespace: str | None = None
 
 
+RAN_PREFIX = "mcp_"  # of calls that ran here, whose items have the id of the call behind it
 ID_PREFIXES: Mapping[ToolKind, str] = {  # of items with such calls
     ToolKind.FUNCTION: "fc_",
     ToolKind.CUSTOM: "ctc_",

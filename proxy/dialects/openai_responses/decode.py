@@ -191,6 +191,7 @@ def _request(
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=choice.allowed,
         thinking=thinking,
+        shows_rounds=True,
     )
 
 

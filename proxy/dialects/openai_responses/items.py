@@ -22,7 +22,7 @@ from proxy.dialects.foreign_history import (
     write_picture,
 )
 from proxy.dialects.lenient_json import as_list, as_object, as_text
-from proxy.dialects.openai_responses.client_tools import arguments_in, flat_name
+from proxy.dialects.openai_responses.client_tools import RAN_PREFIX, arguments_in, flat_name
 from proxy.dialects.openai_responses.table import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
 from proxy.dialects.raw_json import JsonText, Members, Node, own_text
@@ -254,6 +254,8 @@ def _convert(kind: str, members: Members) -> _Item:
         return _spoken(calls=(_call(kind, members),))
     if kind in _RESULTS:
         return _result(kind, members)
+    if kind == "mcp_call":
+        return _ran(members)
     return _other(kind, members)
 
 
@@ -315,6 +317,19 @@ def _result(kind: str, members: Members) -> _Item:
     return _Item(alone.entries, facts=tuple(facts))
 
 
+def _ran(members: Members) -> _Item:
+    """Read a call that a server has run, here or elsewhere, with its result."""
+    call_id = own_text(members.word("id").removeprefix(RAN_PREFIX))
+    name = members.text("name") or own_text("mcp")
+    alone = ForeignHistory()
+    call = HistoryCall(call_id, name, members.text("arguments") or own_text("{}"))
+    alone.add_assistant((), (), (call,))
+    failure = as_text(members.value("error"))
+    result = failure or as_text(members.value("output"))
+    alone.add_result(call_id, [own_text(result)], is_error=bool(failure))
+    return _Item(alone.entries)
+
+
 def _other(kind: str, members: Members) -> _Item:
     """Leave out what another server has run, but for what it says in the open."""
     if (remedy := ITEMS.remedy(kind)) is not None:
@@ -335,8 +350,6 @@ def remains_of(kind: str, members: Members) -> JsonText | None:
         case "code_interpreter_call":
             outputs = map(as_object, as_list(members.value("outputs")))
             texts = [members.value("code"), *(one.get("logs") for one in outputs)]
-        case "mcp_call":
-            texts = [members.value("output")]
         case _:
             texts = []
     text = "\n".join(filter(None, map(as_text, texts)))

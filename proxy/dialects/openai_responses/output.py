@@ -5,12 +5,12 @@ those.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.replies import ReplyEvent, RoundsTold
 from proxy.dialects.answer_blocks import (
     AnswerBlocks,
     BlockDelta,
@@ -19,9 +19,21 @@ from proxy.dialects.answer_blocks import (
     BlockStopped,
 )
 from proxy.dialects.foreign_history import sign
-from proxy.dialects.lenient_json import as_list, as_object
-from proxy.dialects.openai_responses.client_tools import ID_PREFIXES, Origin, ToolKind, call_item
-from proxy.dialects.openai_responses.response import COMPLETED, IN_PROGRESS, INCOMPLETE, AnswerTerms
+from proxy.dialects.lenient_json import as_list, as_object, as_text
+from proxy.dialects.openai_responses.client_tools import (
+    ID_PREFIXES,
+    RAN_PREFIX,
+    Origin,
+    ToolKind,
+    call_item,
+)
+from proxy.dialects.openai_responses.response import (
+    COMPLETED,
+    FAILED,
+    IN_PROGRESS,
+    INCOMPLETE,
+    AnswerTerms,
+)
 
 Event: TypeAlias = tuple[str, JsonObject]
 
@@ -180,6 +192,30 @@ class OpenCall(OpenItem):
         return [*delta, (f"{name}.done", {"input": text})]
 
 
+def _calls_that_ran(told: RoundsTold) -> Iterator[JsonObject]:
+    """Make an item of each call that a tool server has answered."""
+    results = {one.get("tool_call_id"): one for one in told.messages}
+    for message in told.messages:
+        for call in map(as_object, as_list(message.get("tool_calls"))):
+            function = as_object(call.get("function"))
+            server = told.servers.get(as_text(function.get("name")))
+            if server is None:
+                continue
+            result = results.get(call.get("id")) or {}
+            text, has_failed = result.get("content"), result.get("failed") is True
+            yield {
+                "type": "mcp_call",
+                "id": f"{RAN_PREFIX}{as_text(call.get('id'))}",
+                "server_label": server,
+                "name": function.get("name"),
+                "arguments": function.get("arguments"),
+                "output": None if has_failed else text,
+                "error": text if has_failed else None,
+                "approval_request_id": None,
+                "status": FAILED if has_failed else COMPLETED,
+            }
+
+
 class OutputItems:
     """Turns events into those of items, with ids by `token`; `done` has complete items as JSON."""
 
@@ -192,6 +228,11 @@ class OutputItems:
 
     def take(self, event: ReplyEvent) -> list[Event]:
         """Return what an event of the turn means for the items."""
+        if isinstance(event, RoundsTold):
+            events = self._tell(self._blocks.interrupt())
+            for item in _calls_that_ran(event):
+                events += self._add_whole(item)
+            return events
         return self._tell(self._blocks.feed(event))
 
     def finish(self, status: str) -> list[Event]:
@@ -253,6 +294,20 @@ class OutputItems:
         events.append(("response.output_item.done", {"output_index": self.place, "item": whole}))
         self.done.append(json.dump(whole))
         return events
+
+    def _add_whole(self, item: JsonObject) -> list[Event]:
+        """Add a call that ran here: it is over when anybody hears of it."""
+        place: JsonObject = {"output_index": self.place}
+        about: JsonObject = {"item_id": item["id"], **place}
+        begun: JsonObject = {**item, "status": IN_PROGRESS, "arguments": "", "output": None}
+        self.done.append(json.dump(item))
+        return [
+            ("response.output_item.added", {**place, "item": {**begun, "error": None}}),
+            ("response.mcp_call.in_progress", about),
+            ("response.mcp_call_arguments.done", {**about, "arguments": item["arguments"]}),
+            (f"response.mcp_call.{item['status']}", about),
+            ("response.output_item.done", {**place, "item": item}),
+        ]
 
     def _at_place(self, item: OpenItem, events: list[Event]) -> list[Event]:
         place: JsonObject = {"item_id": item.id, "output_index": self.place}

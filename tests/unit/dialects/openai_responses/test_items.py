@@ -336,16 +336,32 @@ def test_what_hosted_tools_did_is_left_out_and_reported_but_for_what_is_said_in_
     items: JsonValue = [
         user("Hi"),
         {"type": "web_search_call", "id": "ws_1", "action": {"query": "x"}},
-        {"type": "mcp_call", "id": "mcp_1", "output": "found", "arguments": "{}"},
         {"type": "hologram"},
         {"type": "configuration_update"},
         {"type": "compaction", "encrypted_content": "gAAA"},
     ]
     decoded = decode(input=items)
-    assert [message.text for message in decoded.request.messages] == ["Hi", "[mcp_call]\nfound"]
-    assert decoded.facts == tuple(
-        map(Omitted, ("web_search_call", "mcp_call", "unknown_item", "compaction"))
-    )
+    assert [message.text for message in decoded.request.messages] == ["Hi"]
+    assert decoded.facts == tuple(map(Omitted, ("web_search_call", "unknown_item", "compaction")))
+
+
+@pytest.mark.parametrize(
+    ("members", "arguments", "result", "failed"),
+    [
+        ({"name": "f", "arguments": '{"a":1}', "output": "found"}, '{"a":1}', "found", None),
+        ({"name": "f", "error": "no"}, "{}", "Error: no", True),
+        ({"output": None}, "{}", "", None),
+    ],
+)
+def test_a_call_that_a_server_has_run_is_a_call_with_its_result(
+    members: JsonObject, arguments: str, result: str, *, failed: bool | None
+) -> None:
+    ran: JsonObject = {"type": "mcp_call", "id": "mcp_call_1", "server_label": "s", **members}
+    _, call, answer = decode(input=[user("Hi"), ran]).request.messages
+    (called,) = call.calls
+    assert (called.id, called.arguments) == ("call_1", arguments)
+    assert called.name == members.get("name", "mcp")
+    assert (answer.tool_call_id, answer.text, answer.failed) == ("call_1", result, failed)
 
 
 def test_an_assistant_that_said_and_did_nothing_leaves_no_trace() -> None:
@@ -525,8 +541,6 @@ def test_remarks_of_the_system_change_nothing_about_the_turns(turns: list[Turn])
             {"code": "1+1", "outputs": [{"type": "logs", "logs": "2"}, {"type": "image"}]},
             "[code_interpreter_call]\n1+1\n2",
         ),
-        ("mcp_call", {"output": "found"}, "[mcp_call]\nfound"),
-        ("mcp_call", {"output": None}, None),
         ("web_search_call", {"action": {"query": "x"}}, None),
     ],
 )

@@ -4,6 +4,7 @@ from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
     ReplyEvent,
+    RoundsTold,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
@@ -259,3 +260,35 @@ def test_an_answer_may_be_empty() -> None:
     output = make()
     assert output.finish("completed") == []
     assert output.done == []
+
+
+def test_calls_that_ran_here_are_items_behind_what_was_said_before_them() -> None:
+    calls: list[JsonValue] = [
+        {"id": f"c{n}", "function": {"name": name, "arguments": '{"a":1}'}}
+        for n, name in enumerate(("time", "mine", "lost", "failed"))
+    ]
+    told = RoundsTold(
+        (
+            {"role": "assistant", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "c0", "content": "noon", "failed": False},
+            {"role": "tool", "tool_call_id": "c1", "content": "not run yet"},
+            {"role": "tool", "tool_call_id": "c3", "content": "Error: no", "failed": True},
+        ),
+        {"time": "clock", "failed": "clock", "lost": "clock"},
+    )
+    items = OutputItems(AnswerTerms({}, {}), make_token())
+    assert items.take(ReasoningDelta("Hm."))
+    events = items.take(told)
+    assert names(events)[-5:] == [
+        "output_item.added",
+        "mcp_call.in_progress",
+        "mcp_call_arguments.done",
+        "mcp_call.failed",
+        "output_item.done",
+    ]
+    done = [json.parse(item) for item in items.done]
+    assert [member(one, "type") for one in done] == ["reasoning", *["mcp_call"] * 3]
+    assert [member(one, "output") for one in done[1:]] == ["noon", None, None]
+    assert [member(one, "error") for one in done[1:]] == [None, None, "Error: no"]
+    assert member(done[1], "id") == "mcp_c0"
+    assert items.take(TextDelta("It is noon."))

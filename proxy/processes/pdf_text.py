@@ -1,0 +1,92 @@
+"""The text of a PDF, read by a process of its own: what clients send may be broken, or a trap.
+
+The module is that process, too: it reads the file from its standard input.
+"""
+
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from io import BytesIO
+
+import msgspec
+
+from proxy.errors import InvalidRequest
+
+MOST_BYTES = 32 * 2**20
+MOST_PAGES = 200
+MOST_CHARACTERS = 1_000_000
+MOST_SECONDS = 20.0
+_MOST_MEMORY = 2**30
+
+_MISSING = (
+    "capability_rejected: document_block (to read PDFs this server needs the extra `documents`: "
+    "pip install 'temper-proxy[documents]'; or send the text of the PDF)"
+)
+_UNREADABLE = "capability_rejected: document_block (the PDF cannot be read: {why}; send its text)"
+
+
+class PdfText(msgspec.Struct, frozen=True):
+    """What was read: the text of the first `read` pages of `pages`."""
+
+    text: str
+    read: int
+    pages: int
+
+    @property
+    def marked(self) -> str:
+        """The text with a line before it that says where it is from."""
+        if not self.text.strip():
+            return f"[A PDF of {self.pages} pages that holds no text: they may be pictures.]"
+        part = "" if self.read == self.pages else f"the first {self.read} of "
+        return f"[The text of {part}{self.pages} pages of a PDF:]\n{self.text}"
+
+
+def read_pdf(data: bytes) -> PdfText:
+    """Read the text of a PDF; raises `InvalidRequest` that says why it cannot be read."""
+    if find_spec("pypdf") is None:
+        raise InvalidRequest(_MISSING)
+    if len(data) > MOST_BYTES:
+        raise _refuse(f"it is larger than {MOST_BYTES // 2**20} MB")
+    command = [sys.executable, "-m", __name__]
+    try:
+        ended = subprocess.run(  # noqa: S603 - our own module
+            command, input=data, capture_output=True, timeout=MOST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise _refuse(f"that takes longer than {MOST_SECONDS:g} s") from None
+    try:
+        return msgspec.json.decode(ended.stdout, type=PdfText)
+    except msgspec.DecodeError:
+        raise _refuse("it is broken, encrypted or too large when unpacked") from None
+
+
+def _refuse(why: str) -> InvalidRequest:
+    return InvalidRequest(_UNREADABLE.format(why=why))
+
+
+def extract(data: bytes) -> PdfText:
+    """Read the text, page by page, up to the bounds; raises what the reader raises."""
+    from pypdf import PdfReader
+
+    reader = PdfReader(BytesIO(data))
+    texts: list[str] = []
+    pages = len(reader.pages)
+    for page in reader.pages[:MOST_PAGES]:
+        texts.append(page.extract_text())
+        if sum(map(len, texts)) > MOST_CHARACTERS:
+            break
+    return PdfText("\n\n".join(texts)[:MOST_CHARACTERS], len(texts), pages)
+
+
+def _limit_memory() -> None:
+    with suppress(ImportError, ValueError, OSError):  # not everywhere
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+
+
+if __name__ == "__main__":
+    _limit_memory()
+    found = extract(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(msgspec.json.encode(found))

@@ -1,0 +1,80 @@
+from base64 import b64encode
+
+import pytest
+
+from proxy.api import documents
+from proxy.api.documents import DocumentTexts
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidRequest
+from proxy.processes.pdf_text import PdfText
+from tests.fakes.pdf import make_pdf
+
+PDF = b64encode(make_pdf("Hello")).decode()
+MARKED = "[The text of 1 pages of a PDF:]\nHello"
+
+
+@pytest.fixture(autouse=True)
+def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What was read: without the other process, which has tests of its own."""
+    asked: list[bytes] = []
+
+    def read_pdf(data: bytes) -> PdfText:
+        asked.append(data)
+        if b"broken" in data:
+            raise InvalidRequest("it is broken")
+        return PdfText("Hello", 1, 1)
+
+    monkeypatch.setattr(documents, "read_pdf", read_pdf)
+    return asked
+
+
+def document(data: str) -> JsonObject:
+    source: JsonObject = {"type": "base64", "media_type": "application/pdf", "data": data}
+    return {"type": "document", "title": "A", "source": source}
+
+
+def expanded(*content: JsonValue) -> JsonValue:
+    body: JsonObject = {"messages": [{"role": "user", "content": [*content]}]}
+    found = json.parse(DocumentTexts().expand(json.dump(body)))
+    assert isinstance(found, dict)
+    return found["messages"][0]["content"][0]  # type: ignore[index, call-overload]
+
+
+def test_a_document_of_messages_becomes_one_of_plain_text() -> None:
+    source: JsonObject = {"type": "text", "media_type": "text/plain", "data": MARKED}
+    assert expanded(document(PDF)) == {"type": "document", "title": "A", "source": source}
+
+
+@pytest.mark.parametrize("head", ["", "data:application/pdf;base64,"])
+@pytest.mark.parametrize("name", ["a.pdf", None])
+def test_a_file_of_responses_becomes_text(head: str, name: str | None) -> None:
+    file: JsonObject = {"type": "input_file", "file_data": head + PDF, "filename": name}
+    assert expanded(file) == {"type": "input_text", "text": f"{name or 'File'}:\n{MARKED}"}
+
+
+def test_all_else_stays_as_it_is(read: list[bytes]) -> None:
+    texts = DocumentTexts()
+    for body in (b'{"a": 1.0}', b'JVBERi {"a"', b'{"a":"JVBERi","b":[1,null]}'):
+        assert texts.expand(body) == body
+    deep: JsonValue = document(PDF)
+    for _ in range(20):
+        deep = [deep]
+    assert json.parse(texts.expand(json.dump(deep))) == deep
+    assert read == []
+
+
+def test_a_document_is_read_once_and_the_oldest_are_forgotten(read: list[bytes]) -> None:
+    texts = DocumentTexts()
+    for number in (0, *range(40), 0):
+        data = b64encode(make_pdf(f"{number}")).decode()
+        texts.expand(json.dump([document(data)]))
+    assert len(read) == 41
+
+
+def test_a_refusal_names_the_document() -> None:
+    wrong = [b64encode(b"%PDF broken").decode(), "JVBERi!"]
+    for data, words in zip(wrong, ("it is broken", "Expected base 64"), strict=True):
+        with pytest.raises(InvalidRequest, match=words) as raised:
+            expanded(document(data))
+        assert raised.value.param == "messages.0.content.0.source"
