@@ -10,6 +10,8 @@ python -m benchmarks mock --port N    the backend alone
 python -m benchmarks replicas         turns before one engine, and what a shared store costs
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
+python -m benchmarks replies FOLDER   recorded replies of models through Temper and forge
+python -m benchmarks bfcl RESULT OUT  the results of a checkout of BFCL as such a folder
 python -m benchmarks ends FILE        recorded turns: behind which ends would a model be asked?
 python -m benchmarks tiny OUT         the same with our own tiny model; --page docs/tiny.md
 """
@@ -26,6 +28,7 @@ import uvloop
 
 from benchmarks import close_out_ends, replicas
 from benchmarks.evals import evidence, proxies, publishing
+from benchmarks.evals import replies as recorded
 from benchmarks.faults import backend as faulty
 from benchmarks.faults import findings, soak
 from benchmarks.faults.findings import Findings
@@ -36,6 +39,7 @@ from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
 from benchmarks.scaling import measuring
 from benchmarks.tiny import page as tiny_page
+from temper_evals.bfcl import installed_data
 from temper_evals.tiny_suite import SIZES as TINY_SIZES
 
 _USUAL = tuple(name for name in SCENARIOS if name != "soak")
@@ -75,6 +79,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
     _add_tiny(commands.add_parser("tiny", help="measure help and harm with the tiny model"))
+    _add_replies(commands.add_parser("replies", help="play recorded replies"))
+    converting = commands.add_parser("bfcl", help="make recorded replies of BFCL's results")
+    converting.add_argument("results", type=Path, help="with a folder for each model")
+    converting.add_argument("output", type=Path)
+    converting.add_argument("--data", type=Path, help="default: that of bfcl-eval, if installed")
+    converting.set_defaults(command=_bfcl)
     ends = commands.add_parser("ends", help="count what the close-out check asks about")
     ends.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
     ends.set_defaults(command=_ends)
@@ -163,6 +173,14 @@ def _add_tiny(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=TINY_SIZES, default="full")
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
     parser.set_defaults(command=_tiny)
+
+
+def _add_replies(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--output", type=Path, required=True, help="where records are, and go")
+    parser.add_argument("--most", type=int, help="replies of each model and category")
+    _add_peers(parser)
+    parser.set_defaults(command=_replies)
 
 
 def _candidate(name: str) -> str:
@@ -295,6 +313,18 @@ def _tiny(chosen: argparse.Namespace) -> int:
         sys.stdout.write(told)
     else:
         chosen.page.write_text(told, encoding="utf-8")
+    return 0
+
+
+def _replies(chosen: argparse.Namespace) -> int:
+    recorded.measure(chosen.folder, chosen.output, chosen.most, chosen.peers.resolve())
+    return 0
+
+
+def _bfcl(chosen: argparse.Namespace) -> int:
+    data = chosen.data or installed_data()
+    for model, count in recorded.convert(chosen.results, data, chosen.output).items():
+        sys.stdout.write(f"{model}: {count} replies\n")
     return 0
 
 

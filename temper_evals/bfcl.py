@@ -51,7 +51,7 @@ class BfclScenario:
         self.family = f"bfcl:{category}"
         self.name = f"bfcl-{question.get('id')}"
         self._is_none_due = category in _NONE_DUE
-        self._question, self._truth = question, truth
+        self._question, self.truth = question, truth
 
     def request(self, seed: int) -> JsonObject:
         turns = self._question.get("question")
@@ -75,7 +75,7 @@ class BfclScenario:
         made = end.calls[: len(first)] if isinstance(first, list) else []
         if self._is_none_due:
             return Judgement(right=not made, why="it called, and nothing fits" if made else "")
-        why = objection_to_calls(made, self._truth)
+        why = objection_to_calls(made, self.truth)
         return Judgement(right=not why, why=why)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,13 @@ from proxy.cli.commands import print_json
 from proxy.cli.running import FAILED
 from proxy.cli.signals import INTERRUPTED
 from proxy.cli.usage import Group
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from temper_evals.evaluation import EvaluationChoice
     from temper_evals.records import RunRecord
+    from temper_evals.reply_bed import ReplyCounts
     from temper_evals.runs import ArmProgress
 
 _BESIDE_RESUME = frozenset({"resume", "as_json", "groups"})
@@ -99,6 +101,8 @@ class _Lists(Group):
 @click.option("--scenarios", type=_FOLDER, help="A folder of your own scenarios in TOML.")
 @click.option("--forge-checkout", type=_FOLDER, help="forge's scenarios, of a checkout of it.")
 @click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: of bfcl-eval, if installed.")
+@click.option("--replies", type=_FOLDER, help="Recorded replies of models, played again.")
+@click.option("--most", type=click.IntRange(1), help="Replies of each model and category.")
 @click.option("--output", type=_FOLDER, help="Where records go; default: a temporary folder.")
 @click.option("--resume", type=_FOLDER, help="A folder whose missing runs are to be made.")
 @click.option(
@@ -214,6 +218,17 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
     return records.runs
 
 
+def _count_replies(
+    folder: Path, runs: list["RunRecord"]
+) -> dict[tuple[str, str, str], "ReplyCounts"]:
+    """Count what became of recorded replies, if the folder has any."""
+    from temper_evals.evaluation import choice_of
+    from temper_evals.reply_bed import count_replies, load_replies
+
+    choice = choice_of(folder, {})
+    return count_replies(runs, load_replies(choice.replies, choice.most)) if choice.replies else {}
+
+
 class _Bars:
     """A bar for each arm of each bed, with the share of right runs so far."""
 
@@ -236,16 +251,25 @@ def _show(
 ) -> None:
     """Print verdicts and tables, with help, harm, cost and ceiling beside each other."""
     from temper_evals.report.table import document, failures, wrong_ends
-    from temper_evals.report.terminal import show, show_by
+    from temper_evals.report.terminal import show, show_by, show_replies
     from temper_evals.results import results_of
 
     results, failed = results_of(runs), failures(runs)
+    counts = _count_replies(folder, runs)
     if as_json:
         arms: list[JsonValue] = [*map(document, results)]
-        print_json({"folder": str(folder), "arms": arms, "failures": [*failed]})
+        told: JsonObject = {"folder": str(folder), "arms": arms, "failures": [*failed]}
+        replies: list[JsonValue] = [
+            {"arm": arm, "bed": bed, "category": category, **asdict(one)}
+            for (arm, bed, category), one in counts.items()
+        ]
+        print_json({**told, "replies": replies} if counts else told)
         return
     console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
-    show(console, results, runs)
+    if counts:
+        show_replies(console, counts)
+    else:
+        show(console, results, runs)
     for group in groups:
         show_by(console, group, results, runs)
     for one in (*failed, *wrong_ends(runs)):

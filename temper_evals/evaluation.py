@@ -24,6 +24,7 @@ from temper_evals.arms import (
     CEILING,
     FULL_ARMS,
     QUICK_ARMS,
+    TEMPER,
     TINY_ARMS,
     Arm,
     choose_arms,
@@ -35,6 +36,7 @@ from temper_evals.forge_checkout import load_forge
 from temper_evals.loop import ModelTarget
 from temper_evals.model_setups import ModelSetup, ServedSetup, SimulatedSetup, simulated_setup
 from temper_evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
+from temper_evals.reply_bed import load_replies
 from temper_evals.runs import ArmProgress, EvaluationPlan, make_runs
 from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
@@ -74,6 +76,8 @@ class EvaluationChoice:
     scenarios: Path | None = None
     forge_checkout: Path | None = None
     bfcl: Path | None = None
+    replies: Path | None = None
+    most: int | None = None
     pace: float = 0.02
     keeps_all: bool = False
     extra_arms: Mapping[str, Arm] = field(default_factory=dict)
@@ -81,7 +85,8 @@ class EvaluationChoice:
     @property
     def is_simulated(self) -> bool:
         """Whether the model is simulated."""
-        return not (self.models or self.backend_urls or self.ollama or self.tiny)
+        is_recorded = self.replies is not None
+        return not (self.models or self.backend_urls or self.ollama or self.tiny or is_recorded)
 
 
 def check_extra() -> None:
@@ -93,7 +98,9 @@ def check_extra() -> None:
 
 def arms_of(choice: EvaluationChoice) -> list[Arm]:
     """Return the arms; a real model has no ceiling that anybody knows."""
-    usual = TINY_ARMS if choice.tiny else FULL_ARMS if choice.suite == "full" else QUICK_ARMS
+    usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
+    if choice.tiny or choice.replies:
+        usual = TINY_ARMS if choice.tiny else (TEMPER,)
     names = [*(choice.arms or usual), *names_without_parts(choice.without)]
     arms = choose_arms(names, choice.extra_arms)
     return arms if choice.is_simulated else [one for one in arms if one.name != CEILING]
@@ -106,6 +113,9 @@ def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
     if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
         problem = "needs a model: --model, --backend-url or --ollama"
         raise InvalidConfiguration("--scenarios", problem)
+    if choice.replies is not None:
+        setups = load_replies(choice.replies, choice.most)
+        return max((one.scenarios for one in setups), key=len)
     if is_bfcl:
         return load_bfcl(choice.bfcl or installed_data(), category)
     if choice.forge_checkout is not None:
@@ -184,11 +194,11 @@ def protocol_of(choice: EvaluationChoice) -> JsonObject:
 
 def _hash_of_content(choice: EvaluationChoice) -> str:
     """Return a hash of the tiny model and its tasks, or of scenarios of one's own, if of any."""
-    folder = choice.scenarios
+    folder = choice.scenarios or choice.replies
     if folder is None:
         return shipped.content_hash() if choice.tiny else ""
     digest = hashlib.blake2b(digest_size=4)
-    for path in sorted(folder.glob("*.toml")):
+    for path in sorted(folder.glob("*.toml" if choice.scenarios else "*.jsonl*")):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -274,8 +284,11 @@ async def evaluate(
         return EvaluationPlan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress)
 
     known = simulated_setups(choice) if choice.is_simulated else await _find_running_setups(choice)
+    recorded = load_replies(choice.replies, choice.most) if choice.replies else []
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
+        for one in recorded:
+            await make_runs(replace(plan(one), scenarios=one.scenarios, seeds=range(1)), records)
         await make_runs(plan(*known), records)
         async with aclosing(_start_setups(choice)) as beds:
             async for bed in beds:

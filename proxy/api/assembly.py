@@ -1,6 +1,7 @@
 """Translates the settings for the HTTP edge: access, timeouts and sizes."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
@@ -21,6 +22,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
     services, server = service_options_of(settings), settings.server
     keys = _keys(server)
     return ServerOptions(
+        **{one.name: getattr(services, one.name) for one in fields(services)},
         policy=policy_of(settings),
         workflows=workflows_of(settings),
         priorities={name: Priority(word) for name, word in server.priorities.items()},
@@ -30,17 +32,9 @@ def server_options_of(settings: Settings) -> ServerOptions:
             grace=server.grace_seconds,
             load_wait=settings.backend.load_wait_seconds,
         ),
-        context=services.context,
-        profiles=services.profiles,
-        overrides=services.overrides,
         access=Access(keys, _hosts(server)),
         origins=tuple(server.cors_origins),
         body=BodyLimits(server.max_body_bytes, server.body_seconds),
-        max_waiting=services.max_waiting,
-        patterns=services.patterns,
-        parallel=services.parallel,
-        tried=services.tried,
-        tuned=services.tuned,
         workers=server.workers,
         replicas=settings.backend.replicas,
         forwards_authorization=not keys,

@@ -12,11 +12,20 @@ from rich.table import Table
 from temper_evals.arms import CEILING, TEMPER
 from temper_evals.loop import Ending
 from temper_evals.records import RunRecord
+from temper_evals.reply_bed import ReplyCounts
 from temper_evals.report.table import percent, points
 from temper_evals.results import ArmResult, Ceilings, ceilings_of
 from temper_evals.sequential import Decision, SequentialTest
+from temper_evals.statistics import wilson
 
-GROUPS = ("family", "failure")
+_REPLY_COLUMNS = (
+    *("n", "right", "95 %", "own", "lost", "asked", "wrong", "needl.", "again", "failed"),
+)
+_REPLY_LEGEND = (
+    "95 %: of the share of right ones, by Wilson; own: read right by the model's own handler; of "
+    "those lost: no call, and not asked again; asked: no call, though asked again (the same text "
+    "comes); wrong: other calls; needl.: a call where none is due; again: asked more than once"
+)
 _ENDLESS = 1_000
 _NAME, _CELL = 14, 9  # characters of a column of names, and of one of an arm
 
@@ -37,6 +46,7 @@ _WIDE_COLUMNS: tuple[_Column, ...] = (
     ("s", lambda one: f"{one.cost.model_seconds or one.cost.seconds:.1f}"),
 )
 _LONG_NAME = 18
+_LONGEST_MODEL = 22
 _LEGEND = (
     "lift: points over direct; helped and harmed: wrong became right, right became wrong; "
     "gen.: generations a request; tokens: a run"
@@ -182,3 +192,34 @@ def _side_by_side(cells: Mapping[str, Mapping[str, str]], width: int) -> Iterato
         for name in names:
             table.add_row(name, *(cells[arm].get(name, "") for arm in shown))
         yield table
+
+
+def show_replies(console: Console, counts: Mapping[tuple[str, str, str], ReplyCounts]) -> None:
+    """Print what became of recorded replies: a table of each arm, with a row for each category."""
+    for arm in dict.fromkeys(arm for arm, *_ in counts):
+        own = {key[1:]: one for key, one in counts.items() if key[0] == arm}
+        tables = [_replies_table(own, _REPLY_COLUMNS[:most]) for most in (10, 7)]
+        console.print(f"\n{arm}")
+        console.print(next((one for one in tables if _fits(one, console)), tables[-1]))
+    console.print(_REPLY_LEGEND, style="dim")
+
+
+def _replies_table(counts: Mapping[tuple[str, str], ReplyCounts], columns: Sequence[str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("category", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    last = ""
+    for (bed, category), one in counts.items():
+        if bed != last:
+            table.add_row(bed[:_LONGEST_MODEL])
+        last = bed
+        table.add_row(f"  {category[: _LONGEST_MODEL - 2]}", *_reply_cells(one)[: len(columns)])
+    return table
+
+
+def _reply_cells(one: ReplyCounts) -> tuple[str, ...]:
+    right = wilson(one.right, one.count)
+    edges = f"{percent(right.low, 0)}-{percent(right.high, 0)}"
+    counted = (one.own, one.lost, one.asked, one.wrong, one.needless, one.again, one.failed)
+    return str(one.count), str(one.right), edges, *map(str, counted)

@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -252,8 +253,16 @@ class _QuietServer(uvicorn.Server):
         self.ready.set()
 
 
+class ServedApp(Protocol):
+    """What is served; its `url` is known from then on."""
+
+    url: str
+
+    def app(self) -> Starlette: ...
+
+
 @asynccontextmanager
-async def serve(server: SimulatedServer) -> AsyncGenerator[str, None]:
+async def serve(server: ServedApp) -> AsyncGenerator[str, None]:
     """Serve on a free port of this machine; yields the URL."""
     config = uvicorn.Config(server.app(), log_config=None, access_log=False, ws="none")
     running = _QuietServer(config)

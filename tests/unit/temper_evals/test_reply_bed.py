@@ -1,0 +1,165 @@
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+from rich.console import Console
+
+from benchmarks.evals.replies import convert
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from temper_evals.evaluation import EvaluationChoice, evaluate
+from temper_evals.reply_bed import (
+    NEEDLESS,
+    NO_CALL,
+    RecordedSetup,
+    ReplyCounts,
+    count_replies,
+    load_replies,
+)
+from temper_evals.report.terminal import show_replies
+from tests.benchmarks.evals.test_thresholds import RUN
+
+TOOL: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "math.add",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    },
+}
+CALL = '<tool_call>{"name": "math.add", "arguments": {"a": %d}}</tool_call>'
+
+
+def question(category: str, number: int, *truth: JsonObject) -> JsonObject:
+    said: JsonObject = {"role": "user", "content": f"Add {number}."}
+    return {
+        "category": category,
+        "id": number,
+        "messages": [said],
+        "tools": [TOOL],
+        "truth": [*truth],
+    }
+
+
+def reply(category: str, number: int, text: str, *, own: bool = True) -> JsonObject:
+    head: JsonObject = {"category": category, "id": number, "text": text}
+    return {**head, "own_handler_right": own, "dotted": True}
+
+
+QUESTIONS = [
+    *(question("simple", number, {"math.add": {"a": [number]}}) for number in (1, 2, 3)),
+    question("relevance", 4),
+]
+REPLIES = [
+    reply("simple", 1, CALL % 1),
+    reply("simple", 2, CALL % 9),
+    reply("simple", 3, "It is three."),
+    reply("relevance", 4, "There is nothing to add.", own=False),
+    reply("simple", 77, "To a question that is not there."),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "replies"
+    place.mkdir()
+    (place / "questions.jsonl.gz").write_bytes(gzip.compress(json.dump_lines(QUESTIONS)))
+    (place / "small model.jsonl").write_bytes(json.dump_lines(REPLIES))
+    return place
+
+
+@pytest.mark.anyio
+async def test_replies_are_played_over_http_and_what_came_of_them_is_counted(
+    folder: Path, tmp_path: Path
+) -> None:
+    choice = EvaluationChoice(replies=folder)
+    records = await evaluate(choice, tmp_path / "out", lambda _progress: None)
+    counts = count_replies(records.runs, load_replies(folder))
+    simple = counts["temper", "small_model", "simple"]
+    assert (simple.count, simple.right, simple.own, simple.wrong, simple.lost) == (3, 1, 3, 1, 1)
+    other = counts["temper", "all", "relevance"]
+    assert (other.count, other.right, other.own, other.needless) == (1, 1, 0, 0)
+
+
+def counted(*, own: bool = True, **changes: object) -> ReplyCounts:
+    found = ReplyCounts()
+    found.add(structs.replace(RUN, generations=1, **changes), own=own)
+    return found
+
+
+def test_what_the_own_handler_read_and_a_proxy_did_not_is_lost_asked_or_wrong() -> None:
+    assert counted(right=False, why=NO_CALL).lost == 1
+    again = ReplyCounts()
+    again.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), own=True)
+    assert (again.lost, again.asked, again.again) == (0, 1, 1)
+    assert counted(right=False, why="a wrong value of a").wrong == 1
+    nobody = counted(right=False, why=NO_CALL, own=False)
+    assert (nobody.lost, nobody.asked, nobody.wrong) == (0, 0, 0)
+    assert counted(right=False, why=NEEDLESS).needless == 1
+    failed = counted(right=False, why="500", ending="failed")
+    assert (failed.failed, failed.wrong) == (1, 0)
+
+
+def test_names_without_dots_are_offered_where_a_model_was_told_them_so(folder: Path) -> None:
+    plain = [{**one, "dotted": False} for one in REPLIES]
+    (folder / "small model.jsonl").write_bytes(json.dump_lines(plain))
+    (setup,) = load_replies(folder)
+    assert b"math_add" in json.dump(setup.scenarios[0].request(0))
+    assert isinstance(setup, RecordedSetup)
+
+
+def test_as_many_are_read_of_each_category_as_wished(folder: Path) -> None:
+    (setup,) = load_replies(folder, 1)
+    assert [one.name for one in setup.scenarios] == ["simple-1", "relevance-4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("questions.jsonl.gz", None, "has no questions.jsonl"),
+        ("small model.jsonl", b"", "has no reply to any"),
+        ("small model.jsonl", b"{\n", "line 1 is no JSON"),
+    ],
+)
+def test_a_folder_without_replies_is_refused(
+    name: str, content: bytes | None, problem: str, folder: Path
+) -> None:
+    path = folder / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(InvalidConfiguration, match=problem):
+        load_replies(folder)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_table_fits_a_terminal(width: int) -> None:
+    one = ReplyCounts(*[1_240] * 9)
+    key = "temper", "deepseek-ai_deepseek-coder-6.7b-instruct", "parallel_multiple_function"
+    console = Console(file=io.StringIO(), width=width)
+    show_replies(console, {key: one})
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert ("failed" in text) is (width == 100)
+
+
+def test_results_of_bfcl_become_such_a_folder(tmp_path: Path) -> None:
+    data, results = tmp_path / "data", tmp_path / "result" / "some-model" / "non_live"
+    (data / "possible_answer").mkdir(parents=True)
+    results.mkdir(parents=True)
+    asked: JsonObject = {"role": "user", "content": "Add 1."}
+    function: JsonObject = {"name": "math.add", "parameters": {"type": "dict", "properties": {}}}
+    one: JsonObject = {"id": "simple_0", "question": [[asked]], "function": [function]}
+    answer: JsonObject = {"id": "simple_0", "ground_truth": [{"math.add": {"a": [1]}}]}
+    (data / "BFCL_v4_simple.json").write_bytes(json.dump_lines([one]))
+    (data / "possible_answer" / "BFCL_v4_simple.json").write_bytes(json.dump_lines([answer]))
+    made: JsonObject = {"id": "simple_0", "result": "[math_add(a=1)]"}
+    parsed: JsonObject = {"id": "simple_1", "result": [{"math_add": "{}"}]}
+    (results / "BFCL_v4_simple_result.json").write_bytes(json.dump_lines([made, parsed]))
+    assert convert(tmp_path / "result", data, tmp_path / "out") == {"some-model": 1}
+    (setup,) = load_replies(tmp_path / "out")
+    (only,) = setup.scenarios
+    assert (only.name, only.reply.text) == ("simple-simple_0", "[math_add(a=1)]")
+    assert only.question.truth == [{"math.add": {"a": [1]}}]
