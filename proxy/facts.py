@@ -174,6 +174,12 @@ class RoundsExceeded(Fact, frozen=True):
     rounds: int
 
 
+class RoundsMade(Fact, frozen=True):
+    """The history holds many `rounds` of tool calls since the user spoke; nobody minds."""
+
+    rounds: int
+
+
 class FailuresNoticed(Fact, frozen=True):
     """The history ends in `rounds` rounds of tool calls that all failed."""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from proxy.agents.agent import Agent
     from proxy.agents.background import LocalServer, local_server
     from proxy.agents.foreign import GuardedAnswer, GuardedTurn, Guardrails
+    from proxy.agents.guard_parts import Checked, ErrorTracker, ReplyValidator, StepEnforcer
     from proxy.agents.model import Model
     from proxy.agents.results import (
         AskedAgain,
@@ -62,9 +63,11 @@ __all__ = [
     "Agent",
     "AskedAgain",
     "BackendFailed",
+    "Checked",
     "Compacted",
     "ContextOverflow",
     "Conversation",
+    "ErrorTracker",
     "Executor",
     "Finished",
     "FunctionTool",
@@ -81,6 +84,7 @@ __all__ = [
     "NoValidReply",
     "Outcome",
     "Prerequisite",
+    "ReplyValidator",
     "Round",
     "RoundsExhausted",
     "RunCancelled",
@@ -89,6 +93,7 @@ __all__ = [
     "RunStopped",
     "RunStream",
     "Status",
+    "StepEnforcer",
     "StepsSkipped",
     "Stop",
     "TemperError",
@@ -113,6 +118,7 @@ _HOMES = {
     "agents.agent": "Agent",
     "agents.background": "LocalServer local_server",
     "agents.foreign": "GuardedAnswer GuardedTurn Guardrails",
+    "agents.guard_parts": "Checked ErrorTracker ReplyValidator StepEnforcer",
     "agents.model": "Model",
     "agents.results": "AskedAgain Finished RunEvent RunResult Text Thought Usage",
     "agents.stream": "Hooks RunStream",

@@ -5,5 +5,6 @@ program itself; `running` is one run of an agent. `results` is what comes of a r
 meanwhile, `stream` hands that on, also to a program's hooks. `own_parts` are a client and a way to
 shorten conversations that the program brings itself.
 
-For loops of others: `foreign` are the guardrails without I/O, `background` is a server in a thread.
+For loops of others: `foreign` are the guardrails without I/O, `guard_parts` has them one by one,
+`background` is a server in a thread.
 """

@@ -31,7 +31,7 @@ from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.retry import MOST_ATTEMPTS
-from proxy.inference.preparation import Policy, begin, fit, plan_request
+from proxy.inference.preparation import Policy, RequestPlan, begin, fit, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
@@ -279,7 +279,7 @@ class Guardrails:
             members["tool_choice"] = tool_choice
         if response_format is not None:
             members["response_format"] = response_format
-        plan = plan_request(self._request(members), self._policy)
+        plan = self._plan(members)
         fitted = None
         if self.window is not None:
             context = ContextPolicy()
@@ -287,6 +287,13 @@ class Guardrails:
             fitted = fit(plan, context.compaction(self._book, window))
         turn = begin(plan, lambda: f"call_{uuid4().hex[:24]}", lambda: True, fitted)
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
+
+    def plan(self, messages: Iterable[object]) -> RequestPlan:
+        """Return the terms on which a reply to a history is judged; raises `InvalidRequest`."""
+        return self._plan({"messages": [*map(plain, messages)]})
+
+    def _plan(self, members: JsonObject) -> RequestPlan:
+        return plan_request(self._request(members), self._policy)
 
     def _request(self, members: JsonObject) -> Request:
         offered: JsonObject = {"tools": [*self._offered]} if self._offered else {}

@@ -87,10 +87,12 @@ async def _look_at(
 
 
 def likely_urls(ollama_host: str = "") -> Iterator[str]:
-    """List where servers usually are: llama-server's ports, new and old, then Ollama's."""
+    """List where servers usually are: llama-server's ports, new and old, then those of others."""
     yield "http://127.0.0.1:9931"
     yield "http://127.0.0.1:8080"
     yield ollama_url(ollama_host)
+    yield "http://127.0.0.1:1234"  # LM Studio
+    yield "http://127.0.0.1:8000"  # vLLM
 
 
 def ollama_url(host: str) -> str:

@@ -12,7 +12,7 @@ from proxy.conversation.messages import Messages
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
+from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded, RoundsMade
 from proxy.guardrails import nudges, transcript
 from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.formats.json_contract import JsonContractConvention, json_contract
@@ -29,6 +29,8 @@ from proxy.guardrails.review import NewId
 from proxy.guardrails.tool_prompts.history import find_convention
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
+
+NOTED_ROUNDS = 50  # of tools since the user spoke; agents do work that long
 
 _KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
 
@@ -172,6 +174,14 @@ def begin(
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     offer, rounds = plan.offer, transcript.rounds_since_user(plan.request.messages)
+    notes, facts, is_final = _find_ending(plan, rounds, is_last=is_last)
+    if offer is not None and rounds.made >= NOTED_ROUNDS:
+        facts += (RoundsMade(rounds.made),)
+    return notes, facts, is_final
+
+
+def _find_ending(plan: RequestPlan, rounds: transcript.Rounds, *, is_last: bool) -> _Ending:
+    offer = plan.offer
     if is_last:
         notes = (nudges.demand_last_answer(rounds.made),) if rounds.made else ()
         return notes, (RoundsExceeded(rounds.made),), True

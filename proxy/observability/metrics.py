@@ -283,6 +283,8 @@ class Metrics:
             self._series.measure("temper_context_tokens", (model,), fact.sent)
             if fact.is_new:
                 self._series.add("temper_compactions_total", (model, str(fact.tier)), 1)
+        elif isinstance(fact, facts.RoundsMade):
+            self._series.measure("temper_conversation_rounds", (model,), fact.rounds)
         elif (counted := _COUNTED.get(type(fact))) is not None:
             metric, fields = counted
             labels = (model, *[str(getattr(fact, field)) for field in fields.split()])

@@ -38,6 +38,7 @@ def test_every_example_is_run_by_somebody() -> None:
         *FRAMEWORKS,
         "The tools of all examples",
         "Functions alone",
+        "Parts of it",
     }
 
 
@@ -66,3 +67,12 @@ def test_functions_are_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert capsys.readouterr().out.strip() == "21 degrees in Oslo"
     assert b"Its name, in English." in scripted.questions[0].tools[0]
+
+
+def test_parts_alone_ask_again_with_their_nudge(capsys: pytest.CaptureFixture[str]) -> None:
+    scripted = ScriptedBackend(says(BROKEN), says(run_on_call(OSLO)))
+    with listening_in_thread(scripted) as url:
+        guide.run("Parts of it", url=url)
+
+    assert capsys.readouterr().out.strip() == 'get_weather({"city":"Oslo"}) (\'get_weather\',)'
+    assert len(scripted.questions[1].messages) > 1

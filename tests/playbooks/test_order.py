@@ -14,6 +14,7 @@ from proxy.facts import (
     RejectedReply,
     ReplyOutcome,
     RoundsExceeded,
+    RoundsMade,
     outcome,
     repairs,
 )
@@ -57,6 +58,31 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     assert RoundsExceeded(2) in book.turn.facts
     assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
     assert repairs(book.turn.facts) == "rounds=2"
+
+
+@pytest.mark.parametrize(("ran", "noted"), [(49, None), (50, 50), (300, 300)])
+def test_many_rounds_are_noted_and_change_nothing(ran: int, noted: int | None) -> None:
+    book = Playbook.of(make_request(user_message("Hi"), *many_rounds(ran))).ask()
+    assert book.question is not None
+    assert book.question.tool_choice is ToolUse.AUTO
+    assert len(book.question.messages) == 1 + 2 * ran
+    book.receive(TextDelta("Done.")).expect(TextDelta("Done."))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
+    made = [fact.rounds for fact in book.turn.facts if isinstance(fact, RoundsMade)]
+    assert made == ([] if noted is None else [noted])
+    assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
+
+
+def many_rounds(count: int) -> list[Message]:
+    """Make rounds of which each finds something new."""
+    return [
+        message
+        for number in range(count)
+        for message in (
+            assistant_message("", (ToolCall(f"c{number}", "get_time", "{}"),)),
+            tool_result(f"c{number}", f"It is {number}."),
+        )
+    ]
 
 
 @pytest.mark.parametrize("ran", [0, 2])

@@ -107,13 +107,15 @@ def test_the_first_address_in_order_that_has_a_server_is_used(
     assert asyncio.run(find_running(URLS, lambda url: connect(routes, url), 1.0)) == found
 
 
-def test_llama_servers_ports_come_before_ollamas() -> None:
+def test_llama_servers_ports_come_before_those_of_others() -> None:
     assert list(likely_urls()) == [
         "http://127.0.0.1:9931",
         "http://127.0.0.1:8080",
         "http://127.0.0.1:11434",
+        "http://127.0.0.1:1234",
+        "http://127.0.0.1:8000",
     ]
-    assert [*likely_urls("box:5")][-1] == "http://box:5"
+    assert [*likely_urls("box:5")][2] == "http://box:5"
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_the_store_that_replicas_share_is_up_or_not_and_its_failures_count() -> 
 
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "observability.md"
-UNITS = ("_seconds", "_tokens", "_ratio")
+UNITS = ("_seconds", "_tokens", "_ratio", "_rounds")
 BOUNDED = {
     "defect",
     "kind",
@@ -298,3 +298,8 @@ def test_the_guide_shows_this_table() -> None:
         )
         for metric in METRICS.values()
     ]
+
+
+def test_many_rounds_are_measured() -> None:
+    seen = after(replace(RECORD, facts=(facts.RoundsMade(300),)))
+    assert seen.value("temper_conversation_rounds_sum") == 300

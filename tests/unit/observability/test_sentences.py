@@ -83,6 +83,7 @@ TOLD: tuple[tuple[Fact, str], ...] = (
         facts.FailuresNoticed(3),
         "The last 3 rounds of tool calls all failed, and the model was told so.",
     ),
+    (facts.RoundsMade(60), "The model has called tools in 60 rounds since the user spoke."),
     (facts.RoundsExceeded(9), "After 9 rounds of tool calls an answer was asked for."),
     (facts.Withheld(), "It was not asked again: too many others were being asked again."),
     (

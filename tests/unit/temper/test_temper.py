@@ -19,6 +19,7 @@ PUBLIC = {
     *("tool", "Toolset", "FunctionTool", "ToolContext", "Executor", "ToolFailed", "ToolRetry"),
     *("TemperError", "InvalidConfiguration", "InvalidRequest", "ContextOverflow"),
     *("BackendFailed", "Compacted", "RunStopped", "RoundsExhausted", "ToolsFailed", "StepsSkipped"),
+    *("Checked", "ErrorTracker", "ReplyValidator", "StepEnforcer"),
     *("Guardrails", "GuardedTurn", "GuardedAnswer", "GuardrailsExhausted"),
     *("LocalServer", "local_server", "ToolCall"),
     *("NoValidReply", "RunCancelled"),

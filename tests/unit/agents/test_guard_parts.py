@@ -1,0 +1,101 @@
+import pytest
+
+from proxy.agents.guard_parts import ErrorTracker, ReplyValidator, StepEnforcer
+from proxy.conversation.json import JsonObject
+from proxy.tool_rounds.executor import Outcome, Status
+from temper import Prerequisite, ToolCall, Workflow
+from tests.fakes.agents import get_weather, report
+
+LEAKED = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+WEATHER = ToolCall("a", "get_weather", '{"city": "Oslo"}')
+REPORT = ToolCall("b", "report", '{"text": "x"}')
+RULES = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
+
+
+def structured(name: str, arguments: str) -> JsonObject:
+    function: JsonObject = {"name": name, "arguments": arguments}
+    calls: JsonObject = {"index": 0, "id": "a", "type": "function", "function": function}
+    message: JsonObject = {"content": None, "tool_calls": [calls]}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+
+
+def test_a_validator_rescues_a_call_and_says_what_is_wrong_with_another() -> None:
+    validator = ReplyValidator([get_weather])
+    (call,) = validator.check(LEAKED).calls
+    assert (call.name, call.arguments) == ("get_weather", '{"city":"Oslo"}')
+    assert validator.check("It is fine.").text == "It is fine."
+    wrong = validator.check(structured("get_weather", '{"town": 1}'))
+    assert (wrong.is_fit, wrong.defect) == (False, "invalid_arguments")
+    assert "city" in str(wrong.nudge)
+    unknown = validator.check(structured("get_time", "{}"))
+    assert unknown.defect == "unknown_tool"
+    assert "Available: get_weather" in str(unknown.nudge)
+
+
+def test_a_validator_sees_the_order_where_it_knows_the_history() -> None:
+    validator = ReplyValidator([get_weather, report], workflow=RULES)
+    early = validator.check(structured("report", '{"text": "x"}'))
+    assert early.defect == "step_missing"
+    done: list[JsonObject] = [
+        {"role": "user", "content": "Go"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "a",
+                    "type": "function",
+                    "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "21 degrees"},
+    ]
+    assert validator.check(structured("report", '{"text": "x"}'), done).is_fit
+
+
+def test_what_is_no_completion_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no tools"):
+        ReplyValidator([])
+    with pytest.raises(ValueError, match="too hot"):
+        ReplyValidator([get_weather]).check({"error": {"message": "too hot"}})
+
+
+def test_an_enforcer_knows_what_is_done_and_what_must_wait() -> None:
+    steps = StepEnforcer(RULES)
+    early = steps.check([REPORT])
+    assert (early.defect, steps.pending, steps.completed) == ("step_missing", ("get_weather",), ())
+    assert "get_weather" in str(early.nudge)
+    steps.record(WEATHER, failed=True)
+    assert steps.check([REPORT]).nudge != early.nudge  # it insists
+    steps.record(WEATHER)
+    assert steps.check([REPORT]).calls == (REPORT,)
+    assert (steps.pending, steps.completed) == ((), ("get_weather",))
+
+
+def test_an_enforcer_keeps_prerequisites_and_refuses_rules_that_nobody_can() -> None:
+    rule = Prerequisite("report", "get_weather", "city")
+    steps = StepEnforcer(Workflow(prerequisites=(rule,)))
+    steps.record(WEATHER)
+    assert not steps.check([REPORT]).is_fit
+    same = ToolCall("c", "report", '{"text": "x", "city": "Oslo"}')
+    assert steps.check([same]).is_fit
+    with pytest.raises(ValueError, match="nobody can call"):
+        StepEnforcer(Workflow(prerequisites=(Prerequisite("a", "a"),)))
+
+
+def test_a_tracker_counts_what_goes_wrong_in_a_row() -> None:
+    validator, errors = ReplyValidator([get_weather]), ErrorTracker(rejected=2, failed_rounds=2)
+    wrong = validator.check(structured("get_weather", "{}"))
+    for checked in (wrong, validator.check(LEAKED), wrong):
+        errors.take(checked)
+    assert (errors.rejected, errors.is_exhausted) == (1, False)
+    errors.take(wrong)
+    assert errors.is_exhausted
+    errors.take(validator.check(LEAKED))
+    failed = Outcome(WEATHER, "Error: no", Status.FAILED)
+    for outcome in (failed, Outcome(WEATHER, "x", Status.FAILED, counted=False), failed):
+        errors.finish_round([outcome])
+    assert (errors.failed_rounds, errors.is_exhausted) == (1, False)
+    errors.finish_round([failed])
+    assert errors.is_exhausted
