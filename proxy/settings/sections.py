@@ -200,7 +200,7 @@ class Guardrails(Section):
     close_out: Literal["off", "structural", "always"] = setting(
         "structural",
         "ask once more whether something is left to do, where a turn ends in text: off, structural "
-        "(behind a result that says that its call failed) or always (behind every use of tools)",
+        "(after a result that says that its call failed) or always (after every use of tools)",
     )
     close_out_tries: Count = setting(
         1, "times that is asked at one end; the second only where it is always", ge=1, le=2
@@ -239,7 +239,7 @@ class State(Section):
     secret: Secrets = setting(
         None,
         "seals what is kept there, alike for all replicas; required beyond loopback and sockets. A "
-        "second one, behind a space, is the one before: it only opens",
+        "second one, after a space, is the previous one: it only opens",
     )
     timeout_ms: Count = setting(
         200, "longest wait for the store, in milliseconds", ge=10, le=10_000
