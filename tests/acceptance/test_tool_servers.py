@@ -14,7 +14,7 @@ import anthropic
 import httpx
 import openai
 import pytest
-from anthropic.types import ContentBlockParam, MessageParam
+from anthropic.types import ContentBlockParam, Message, MessageParam
 from openai.types.responses import Response, ToolParam
 
 from proxy.conversation import json
@@ -168,7 +168,7 @@ def test_messages_have_the_calls_that_ran_where_they_are_wanted(
             with client.messages.stream(
                 model="m", max_tokens=200, messages=history, extra_body=wanted
             ) as events:
-                first = events.get_final_message()
+                first: Message = events.get_final_message()
         else:
             first = client.messages.create(
                 model="m", max_tokens=200, messages=history, extra_body=wanted

@@ -5,7 +5,8 @@ Both are made of the same blocks, so what a client's SDK accumulates from the st
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -134,7 +135,7 @@ class MessageOptions:
         return {"context_management": {"applied_edits": []}} if self.reports_edits else {}
 
 
-class _WholeBlock(NamedTuple):
+class _WholeBlock(msgspec.Struct, frozen=True):
     """A block of a call that ran here, which is over when anybody hears of it."""
 
     index: int
@@ -176,7 +177,7 @@ class _AnswerEncoder:
         self._reported: UsageReported | None = None
         self._reason = "stop"
 
-    def _steps(self, event: ReplyEvent) -> "list[BlockStep | _WholeBlock]":
+    def _steps(self, event: ReplyEvent) -> Sequence[BlockStep | _WholeBlock]:
         match event:
             case UsageReported():
                 self._reported = event

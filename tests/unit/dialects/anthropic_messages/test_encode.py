@@ -398,7 +398,12 @@ ROUND = RoundsTold(
 
 
 def test_calls_that_ran_here_are_blocks_with_their_results() -> None:
-    events = [ReasoningDelta("Hm."), ROUND, TextDelta("Noon."), ReplyFinished("stop")]
+    events: list[ReplyEvent] = [
+        ReasoningDelta("Hm."),
+        ROUND,
+        TextDelta("Noon."),
+        ReplyFinished("stop"),
+    ]
     builder, stream = MessageBuilder(terms()), MessageStream(terms())
     for event in events:
         builder.add(event)

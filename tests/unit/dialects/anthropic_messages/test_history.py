@@ -493,9 +493,10 @@ def test_calls_that_a_server_has_run_are_calls_with_their_results() -> None:
     other = {**use, "id": "toolu_b"}
     failed: JsonObject = {**result, "tool_use_id": "toolu_b", "is_error": True, "content": "no"}
     said: list[JsonValue] = [use, other, {**result, "content": [text("found")]}, failed]
-    for more in ([], [text("Done.")]):
+    mores: list[list[JsonObject]] = [[], [text("Done.")]]
+    for more in mores:
         asked = body(
-            [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": said + more}]
+            [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": [*said, *more]}]
         )
         _, call, found, no, *rest = decode_request(asked).request.messages
         assert [one.id for one in call.calls] == ["a", "toolu_b"]
