@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
+from proxy.guardrails.offer import Part
 from temper_evals.loop import Habits, ModelTarget
 from temper_evals.temper_server import temper_in_front
 
@@ -19,7 +20,15 @@ OBSERVED = "temper-observe"  # its replies are the model's own, and Temper tells
 AGAIN = "temper-again"  # the same once more: what differs is noise of the measurement
 TUNED = "temper-tuned"
 CEILING = "ceiling"
-PARTS = ("rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction")
+PARTS: tuple[Part, ...] = (
+    "rescue",
+    "repair",
+    "nudge",
+    "constrained",
+    "respond",
+    "loops",
+    "compaction",
+)
 # one more than `guardrails.without` knows, as it has a setting of its own
 LEAVABLE = (*PARTS, "close_out")
 

@@ -188,6 +188,25 @@ def report(
 
 
 @evaluation.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_JSON
+def traffic(file: Path, *, as_json: bool) -> None:
+    """Show what each rule did with recorded traffic.
+
+    FILE is what recording.path was. Every exchange in it is judged again, offline, without each
+    part of the guardrails and with each close_out.
+    """
+    from temper_evals.traffic import try_rules
+
+    effects = try_rules(file)
+    if as_json:
+        print_json({"rules": [one.document() for one in effects]})
+    for one in () if as_json else effects:
+        for line in one.sentences():
+            click.echo(line)
+
+
+@evaluation.command()
 @click.argument("before", type=_FOLDER)
 @click.argument("after", type=_FOLDER)
 @_JSON

@@ -29,7 +29,7 @@ _CONTROLS = ("healthy", "values-only")
 _OWN = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
 _ALL_BUT_LONG = tuple(one for one in FAMILIES if one != "long")
-_OVER_ACTING = (0.0, 0.03, 0.1)
+_OVER_ACTING = (0.1, 0.0, 0.03)
 # cases of which a setting is tuned, beyond which it stays undecided
 _TUNING_SEEDS = 6
 

@@ -109,6 +109,11 @@ class AnswerBlocks:
         """End the block that is open, for something that is no block."""
         return [*self._stop(), *self._catch_up()]
 
+    def take_place(self) -> int:
+        """Return the number of a block that somebody else writes, behind those so far."""
+        self._count += 1
+        return self._count - 1
+
     def finish(self, *, drops_half_call: bool = False) -> list[BlockStep]:
         """Return the rest; a half call that is dropped is not stopped, and nothing follows it."""
         steps: list[BlockStep] = []

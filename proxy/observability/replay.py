@@ -24,6 +24,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import Fact, ToolRan, last_defect, outcome, repairs, tries
 from proxy.guardrails.model_quirks import Quirks
+from proxy.guardrails.offer import Part
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import Turn, TurnState
@@ -43,12 +44,21 @@ Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
 
 
 class ReplayedTurns:
-    """The turns of one exchange as they would go today; `asked` are the questions so far."""
+    """The turns of one exchange as they would go today; `asked` are the questions so far.
 
-    def __init__(self, exchange: RecordedExchange, profiles: Sequence[Profile]) -> None:
+    They go `without` some parts of the guardrails, to see what these did.
+    """
+
+    def __init__(
+        self,
+        exchange: RecordedExchange,
+        profiles: Sequence[Profile],
+        without: frozenset[Part] = frozenset(),
+    ) -> None:
         self.asked: list[Question] = []
         self._exchange = exchange
-        self._policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
+        policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
+        self._policy = structs.replace(policy, without=without)
         self._was_withheld = "withheld" in exchange.verdict.repairs
         self._turns: list[Turn] = []
         self._run: Run | None = None
@@ -275,14 +285,21 @@ def summary(replayed: Sequence[Replayed]) -> Iterator[str]:
     yield f"{count} of {len(replayed)} changed"
 
 
-def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
-    """Judge an exchange again and return what changed; raises ValueError if it makes no sense."""
+def replay(
+    exchange: RecordedExchange,
+    profiles: Sequence[Profile],
+    without: frozenset[Part] = frozenset(),
+) -> Replayed:
+    """Judge an exchange again and return what changed; raises ValueError if it makes no sense.
+
+    What is left out of the guardrails, `without`, shows what it did.
+    """
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
         return Replayed(exchange.id, model, is_complete=False)
     then = exchange.verdict.attempts[lost_generations(exchange) :]
     verdict = structs.replace(exchange.verdict, attempts=then)
-    before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles))
+    before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles, without))
     changes = tuple(
         Change(name, before.get(name, ""), now.get(name, ""))
         for name in dict.fromkeys((*before, *now))
@@ -304,9 +321,9 @@ def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> lis
 
 
 def _judge(
-    exchange: RecordedExchange, profiles: Sequence[Profile]
+    exchange: RecordedExchange, profiles: Sequence[Profile], without: frozenset[Part]
 ) -> tuple[recording.RecordedVerdict, recording.RecordedAnswer]:
-    answer, reason, turns = ReplyInProgress(), None, ReplayedTurns(exchange, profiles)
+    answer, reason, turns = ReplyInProgress(), None, ReplayedTurns(exchange, profiles, without)
     try:
         for event in turns.events():
             answer.add(event)

@@ -10,9 +10,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
 
+import anthropic
 import httpx
 import openai
 import pytest
+from anthropic.types import ContentBlockParam, Message, MessageParam
 from openai.types.responses import Response, ToolParam
 
 from proxy.conversation import json
@@ -153,6 +155,36 @@ def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
     assert again.usage.input_tokens > first.usage.input_tokens  # of the prompt with the result
     cached = again.usage.input_tokens_details.cached_tokens
     assert cached >= 0.9 * first.usage.input_tokens
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_messages_have_the_calls_that_ran_where_they_are_wanted(
+    clients: Mapping[str, httpx.Client], *, stream: bool
+) -> None:
+    url, wanted = str(clients["always"].base_url), {"temper": {"tool_rounds": True}}
+    with anthropic.Anthropic(base_url=url, api_key="none") as client:
+        history: list[MessageParam] = [{"role": "user", "content": "[[our time]]"}]
+        if stream:
+            with client.messages.stream(
+                model="m", max_tokens=200, messages=history, extra_body=wanted
+            ) as events:
+                first: Message = events.get_final_message()
+        else:
+            first = client.messages.create(
+                model="m", max_tokens=200, messages=history, extra_body=wanted
+            )
+        kinds = [str(block.type) for block in first.content]
+        assert kinds[-3:] == ["mcp_tool_use", "mcp_tool_result", "text"]
+        said = cast("list[ContentBlockParam]", [one.model_dump() for one in first.content])
+        history += [{"role": "assistant", "content": said}, {"role": "user", "content": "[[four]]"}]
+        again = client.messages.create(
+            model="m", max_tokens=200, messages=history, extra_body=wanted
+        )
+        plain = client.messages.create(model="m", max_tokens=200, messages=history[:1])
+    cached = again.usage.cache_read_input_tokens or 0
+    before = first.usage.input_tokens + (first.usage.cache_read_input_tokens or 0)
+    assert cached >= 0.9 * before
+    assert "mcp_tool_use" not in [str(block.type) for block in plain.content]
 
 
 def test_who_does_not_ask_has_nothing_run(clients: Mapping[str, httpx.Client]) -> None:

@@ -75,6 +75,7 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
         max_tokens=None if limit is None else max(1, limit),
         stop_strings=any(checked.stop_sequences or ()),
         wants_stop=any(checked.stop_sequences or ()),
+        shows_rounds=bool(checked.temper and checked.temper.tool_rounds),
         answer_schema=_answer_schema(checked),
         workflow=workflow_in(checked.temper, messages, tools),
         answer_reserve=None if limit is None or limit <= _SHORT else _USUAL_SHARE,

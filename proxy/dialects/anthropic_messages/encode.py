@@ -3,8 +3,10 @@
 Both are made of the same blocks, so what a client's SDK accumulates from the stream is the whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -12,6 +14,7 @@ from proxy.conversation.replies import (
     PromptProgress,
     ReplyEvent,
     ReplyFinished,
+    RoundsTold,
     TextDelta,
     UsageReported,
 )
@@ -23,9 +26,10 @@ from proxy.dialects.answer_blocks import (
     BlockStep,
     BlockStopped,
 )
+from proxy.dialects.anthropic_messages.history import RAN_PREFIX
 from proxy.dialects.anthropic_messages.table import ERRORS
 from proxy.dialects.front import ErrorReply, Problem
-from proxy.dialects.lenient_json import parse_object, read_usage
+from proxy.dialects.lenient_json import as_list, as_object, as_text, parse_object, read_usage
 
 _AT_START_ONLY = ("cache_creation", "service_tier")
 
@@ -131,6 +135,39 @@ class MessageOptions:
         return {"context_management": {"applied_edits": []}} if self.reports_edits else {}
 
 
+class _WholeBlock(msgspec.Struct, frozen=True):
+    """A block of a call that ran here, which is over when anybody hears of it."""
+
+    index: int
+    block: JsonObject
+
+
+def _blocks_that_ran(told: RoundsTold) -> Iterator[JsonObject]:
+    """Write the calls of each round, and behind them what came of them."""
+    ours: set[str] = set()
+    for message in told.messages:
+        for call in map(as_object, as_list(message.get("tool_calls"))):
+            function, call_id = as_object(call.get("function")), as_text(call.get("id"))
+            server = told.servers.get(as_text(function.get("name")))
+            if server is not None:
+                ours.add(call_id)
+                said = parse_object(as_text(function.get("arguments"))) or {}
+                yield {
+                    "type": "mcp_tool_use",
+                    "id": RAN_PREFIX + call_id,
+                    "name": function.get("name"),
+                    "server_name": server,
+                    "input": said,
+                }
+        if (call_id := as_text(message.get("tool_call_id"))) in ours:
+            yield {
+                "type": "mcp_tool_result",
+                "tool_use_id": RAN_PREFIX + call_id,
+                "is_error": message.get("failed") is True,
+                "content": [{"type": "text", "text": message.get("content")}],
+            }
+
+
 class _AnswerEncoder:
     """What stream and whole have in common: blocks, usage, and why the answer ended."""
 
@@ -140,7 +177,7 @@ class _AnswerEncoder:
         self._reported: UsageReported | None = None
         self._reason = "stop"
 
-    def _steps(self, event: ReplyEvent) -> list[BlockStep]:
+    def _steps(self, event: ReplyEvent) -> Sequence[BlockStep | _WholeBlock]:
         match event:
             case UsageReported():
                 self._reported = event
@@ -148,6 +185,10 @@ class _AnswerEncoder:
             case ReplyFinished(reason):
                 self._reason = reason
                 return self._blocks.finish()
+            case RoundsTold():
+                steps = self._blocks.interrupt()
+                places = ((self._blocks.take_place(), one) for one in _blocks_that_ran(event))
+                return [*steps, *(_WholeBlock(place, one) for place, one in places)]
             case _:
                 return [] if self._terms.shows_nothing else self._blocks.feed(event)
 
@@ -214,8 +255,13 @@ class MessageStream(_AnswerEncoder):
         }
         return written + _event("message_delta", delta)
 
-    def _write(self, step: BlockStep) -> bytes:
+    def _write(self, step: BlockStep | _WholeBlock) -> bytes:
         match step:
+            case _WholeBlock(index, block):
+                kinds = ("content_block_start", "content_block_stop")
+                events: list[JsonObject] = [{"type": kind, "index": index} for kind in kinds]
+                events[0]["content_block"] = block
+                return b"".join(map(_event, kinds, events))
             case BlockStarted():
                 return self._start_block(step)
             case BlockDelta(text):
@@ -264,6 +310,8 @@ class MessageBuilder(_AnswerEncoder):
                     self._block, self._texts = _empty_block(step), []
                 case BlockDelta(text):
                     self._texts.append(text)
+                case _WholeBlock(_, block):
+                    self._content.append(json.dump(block))
                 case BlockStopped(signature):
                     self._content.append(self._whole_block("".join(self._texts), signature))
 

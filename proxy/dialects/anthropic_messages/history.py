@@ -28,6 +28,7 @@ _OPEN = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
 _DEEPEST = 4
+RAN_PREFIX = "mcptoolu_"  # of the calls that ran here
 
 _NO_IMAGE = (
     "capability_rejected: image_block (Temper fetches nothing: send the picture itself, as base64)"
@@ -273,25 +274,37 @@ def _read_result(history: ForeignHistory, block: RawBlock, findings: Findings) -
     members = block.members
     parts = [part for one in blocks_of(members.get("content")) for part in parts_of(one, findings)]
     is_error = members.value("is_error") is True
-    history.add_result(members.text("tool_use_id"), parts, is_error=is_error)
+    history.add_result(_call_id(members.text("tool_use_id")), parts, is_error=is_error)
 
 
 def _read_assistant(history: ForeignHistory, blocks: list[RawBlock], findings: Findings) -> None:
     said: list[JsonText] = []
     thoughts: list[JsonText] = []
     calls: list[HistoryCall] = []
+    has_results = False
     for block in blocks:
-        if block.kind == "tool_use":
+        if block.kind in ("tool_use", "mcp_tool_use"):
             members = block.members
-            name = members.need("name").text()
-            calls.append(
-                HistoryCall(members.text("id"), name, write_arguments(members.get("input")))
-            )
+            name, call_id = members.need("name").text(), _call_id(members.text("id"))
+            calls.append(HistoryCall(call_id, name, write_arguments(members.get("input"))))
+        elif block.kind == "mcp_tool_result":  # of a call that ran here, or elsewhere
+            if said or thoughts or calls:
+                history.add_assistant(said, thoughts, calls)
+            said, thoughts, calls, has_results = [], [], [], True
+            _read_result(history, block, findings)
         elif block.kind == "thinking":
             thoughts += _thought(block.members, findings)
         else:
             said += texts_of(block, findings)
-    history.add_assistant(said, thoughts, calls)
+    if said or thoughts or calls or not has_results:
+        history.add_assistant(said, thoughts, calls)
+
+
+def _call_id(written: JsonText | None) -> JsonText | None:
+    """Return the id of a call as the model knows it: without the mark of calls that ran here."""
+    if written is None or not written.text.startswith(RAN_PREFIX):
+        return written
+    return own_text(written.text.removeprefix(RAN_PREFIX))
 
 
 def _thought(members: Members, findings: Findings) -> list[JsonText]:

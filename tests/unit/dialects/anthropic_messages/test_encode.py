@@ -14,6 +14,7 @@ from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
+    RoundsTold,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
@@ -372,3 +373,49 @@ def test_an_answer_that_nobody_wants_to_see_shows_nothing(events: list[ReplyEven
     kinds = [event["type"] for event in told(payload)]
     assert kinds == ["message_start", "message_delta", "message_stop"]
     assert json.dump(member(told(payload)[1]["delta"], "stop_reason")) == b'"max_tokens"'
+
+
+def call_told(call_id: str, name: str, arguments: str) -> JsonObject:
+    return {"id": call_id, "function": {"name": name, "arguments": arguments}}
+
+
+ROUND = RoundsTold(
+    (
+        {
+            "role": "assistant",
+            "tool_calls": [
+                call_told("a", "time", '{"zone":"UTC"}'),
+                call_told("b", "mine", "{}"),
+                call_told("c", "fails", "{"),
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "noon", "failed": False},
+        {"role": "tool", "tool_call_id": "b", "content": "not run yet"},
+        {"role": "tool", "tool_call_id": "c", "content": "Error: no", "failed": True},
+    ),
+    {"time": "clock", "fails": "clock"},
+)
+
+
+def test_calls_that_ran_here_are_blocks_with_their_results() -> None:
+    events: list[ReplyEvent] = [
+        ReasoningDelta("Hm."),
+        ROUND,
+        TextDelta("Noon."),
+        ReplyFinished("stop"),
+    ]
+    builder, stream = MessageBuilder(terms()), MessageStream(terms())
+    for event in events:
+        builder.add(event)
+    whole = json.parse(builder.build())
+    content = member(whole, "content")
+    assert isinstance(content, list)
+    kinds = ["thinking", "mcp_tool_use", "mcp_tool_use", "mcp_tool_result", "mcp_tool_result"]
+    assert [member(one, "type") for one in content] == [*kinds, "text"]
+    assert member(content[1], "id") == "mcptoolu_a"
+    assert [member(one, "input") for one in content[1:3]] == [{"zone": "UTC"}, {}]
+    assert [member(one, "is_error") for one in content[3:5]] == [False, True]
+    sent = stream.encode_all(events)
+    started = [one for one in told(sent) if one["type"] == "content_block_start"]
+    assert [member(one, "index") for one in started] == [0, 1, 2, 3, 4, 5]
+    assert [member(one, "content_block") for one in started][1:5] == content[1:5]

@@ -128,9 +128,9 @@ PICTURED = document({"type": "base64", "media_type": "application/pdf", "data": 
             },
             "out",
         ),
-        ({"type": "mcp_tool_result", "content": "done"}, "done"),
-        ({"type": "mcp_tool_result", "content": [text("done"), 5]}, "done"),
-        ({"type": "mcp_tool_result", "content": [[[["too deep"]]]]}, ""),
+        ({"type": "advisor_tool_result", "content": "done"}, "done"),
+        ({"type": "advisor_tool_result", "content": [text("done"), 5]}, "done"),
+        ({"type": "advisor_tool_result", "content": [[[["too deep"]]]]}, ""),
         ({"type": "container_upload", "file_id": "f"}, ""),
         ({"type": "fallback"}, ""),
         ({"type": "redacted_thinking", "data": "EqQ"}, ""),
@@ -485,3 +485,21 @@ def test_what_cannot_be_read_is_named(message: JsonObject, problem: str) -> None
     with pytest.raises(InvalidRequest) as refused:
         decoded([message])
     assert str(refused.value).startswith(problem)
+
+
+def test_calls_that_a_server_has_run_are_calls_with_their_results() -> None:
+    use: JsonObject = {"type": "mcp_tool_use", "id": "mcptoolu_a", "name": "f", "input": {"a": 1}}
+    result: JsonObject = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_a"}
+    other = {**use, "id": "toolu_b"}
+    failed: JsonObject = {**result, "tool_use_id": "toolu_b", "is_error": True, "content": "no"}
+    said: list[JsonValue] = [use, other, {**result, "content": [text("found")]}, failed]
+    mores: list[list[JsonObject]] = [[], [text("Done.")]]
+    for more in mores:
+        asked = body(
+            [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": [*said, *more]}]
+        )
+        _, call, found, no, *rest = decode_request(asked).request.messages
+        assert [one.id for one in call.calls] == ["a", "toolu_b"]
+        assert (found.tool_call_id, found.text) == ("a", "found")
+        assert (no.tool_call_id, no.text, no.failed) == ("toolu_b", "Error: no", True)
+        assert [one.text for one in rest] == [f"{one['text']}" for one in more]

@@ -1,0 +1,110 @@
+"""What each rule did with recorded traffic: every exchange judged again without it, or with it.
+
+A rule has done something where the client would have got something else without it. One that was
+off would have done something where the client would get something else, or the model be asked
+again; what it would have answered then nobody knows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.close_out import CloseOut
+from proxy.guardrails.offer import Part
+from proxy.observability.recording import RecordedExchange, RecordedPolicy, read_recording
+from proxy.observability.replay import Replayed
+from proxy.observability.replay import replay as judge_again
+from proxy.observability.sentences import cut, escape
+from proxy.profiles.files import load_profiles
+from temper_evals.arms import PARTS
+
+_MOST_SHOWN = 3
+
+
+def _as_it_was(policy: RecordedPolicy) -> RecordedPolicy:
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is left out, or set otherwise than it was."""
+
+    name: str
+    without: frozenset[Part] = frozenset()
+    change: Callable[[RecordedPolicy], RecordedPolicy] = _as_it_was
+
+
+@dataclass(slots=True)
+class RuleEffect:
+    """The exchanges to which a rule makes a difference, of `count` that it could be tried on."""
+
+    rule: Rule
+    count: int = 0
+    changed: list[Replayed] = field(default_factory=list)
+
+    def sentences(self) -> Iterator[str]:
+        """Say it in lines that are safe to show on a terminal."""
+        yield f"{self.rule.name}: {len(self.changed)} of {self.count} exchanges are not the same"
+        for one in self.changed[:_MOST_SHOWN]:
+            told = (
+                f"{change.what}: {cut(change.before) or '(nothing)'} -> "
+                f"{cut(change.now) or '(nothing)'}"
+                for change in one.changes
+            )
+            yield escape(f"    {one.id}  {'; '.join(told)}")
+
+    def document(self) -> JsonObject:
+        """Return it for programs."""
+        changed: list[JsonValue] = [
+            {"id": one.id, "changes": [asdict(change) for change in one.changes]}
+            for one in self.changed
+        ]
+        return {"rule": self.rule.name, "exchanges": self.count, "changed": changed}
+
+
+def _with_close_out(setting: CloseOut) -> Callable[[RecordedPolicy], RecordedPolicy]:
+    return lambda policy: replace(policy, close_out=setting)
+
+
+RULES = (
+    *(Rule(f"without {part}", frozenset({part})) for part in PARTS),
+    *(Rule(f"close_out {one.value}", change=_with_close_out(one)) for one in CloseOut),
+)
+
+
+def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
+    """Judge all exchanges of a recording again, once for each rule.
+
+    Those that are not judged as they were then anyway are left out: `temper replay` shows them.
+    Raises `InvalidConfiguration` if the file is no recording.
+    """
+    profiles = load_profiles(folder)
+    effects = [RuleEffect(rule) for rule in RULES]
+    try:
+        with closing(read_recording(path)) as exchanges:
+            same = [one for one in exchanges if judge_again(one, profiles).status == "same"]
+            for effect in effects:
+                _try_rule(effect, same, lambda one, rule: judge_again(one, profiles, rule.without))
+    except (ValueError, LookupError) as error:
+        raise InvalidConfiguration(str(path), f"makes no sense: {error}") from error
+    return effects
+
+
+def _try_rule(
+    effect: RuleEffect,
+    exchanges: Sequence[RecordedExchange],
+    judge: Callable[[RecordedExchange, Rule], Replayed],
+) -> None:
+    for one in exchanges:
+        policy = effect.rule.change(one.policy)
+        if policy == one.policy and not effect.rule.without:
+            continue
+        effect.count += 1
+        found = judge(replace(one, policy=policy), effect.rule)
+        if found.changes:
+            effect.changed.append(found)

@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from proxy.observability.recording import RecordedAnswer, RecordedExchange, RecordedVerdict
+from temper_evals.traffic import RuleEffect, try_rules
+from tests.fakes.invoked import document, temper
+from tests.fakes.recorded import REQUEST, exchange
+
+ASKED: JsonObject = {"id": "a", "type": "function"}
+ASKED["function"] = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+MESSAGES = REQUEST["messages"]
+assert isinstance(MESSAGES, list)
+FAILED: JsonObject = {
+    **REQUEST,
+    "messages": [
+        *MESSAGES,
+        {"role": "assistant", "content": None, "tool_calls": [ASKED]},
+        {"role": "tool", "tool_call_id": "a", "content": '{"error": "no such city"}'},
+    ],
+}
+
+
+def gave_up() -> RecordedExchange:
+    text = "I could not find it."
+    one = exchange(
+        (["text", text], ["finished", "stop"]),
+        answer=RecordedAnswer(text=text, finish_reason="stop"),
+        verdict=RecordedVerdict(outcome="clean", attempts=(("as_asked", None),), repairs=""),
+        request=FAILED,
+    )
+    # respond would be asked for after prose; this is about the end
+    return structs.replace(one, id="end", policy=structs.replace(one.policy, text_policy=None))
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "traffic.jsonl"
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, (exchange(), gave_up()))) + b"\n")
+    return path
+
+
+def changed(effects: list[RuleEffect]) -> dict[str, list[str]]:
+    return {one.rule.name: [found.id for found in one.changed] for one in effects}
+
+
+def test_what_each_rule_did_is_what_is_not_the_same_without_it(recording: Path) -> None:
+    effects = try_rules(recording)
+    found = changed(effects)
+    assert found["without rescue"] == ["r"]
+    assert found["without repair"] == found["without loops"] == []
+    assert found["close_out structural"] == found["close_out always"] == ["end"]
+    counts = {one.rule.name: one.count for one in effects}
+    assert counts["without rescue"] == counts["close_out always"] == 2
+    assert counts["close_out off"] == 0  # as it was
+
+
+def test_the_command_says_where_and_what_the_client_would_have_got(recording: Path) -> None:
+    told = temper("eval", "traffic", str(recording)).stdout
+    assert "without rescue: 1 of 2 exchanges are not the same\n    r  outcome: " in told
+    assert "asks again" in told
+    listed = document(temper("eval", "traffic", str(recording), "--json"))["rules"]
+    assert isinstance(listed, list)
+    assert len(listed) == len(try_rules(recording))
+
+
+def test_what_is_judged_otherwise_anyway_is_left_out(recording: Path) -> None:
+    other = structs.replace(exchange(), verdict=gave_up().verdict)
+    recording.write_bytes(msgspec.json.encode(other) + b"\n")
+    assert {one.count for one in try_rules(recording)} == {0}
+
+
+def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("{}\n", encoding="utf-8")
+    with pytest.raises(InvalidConfiguration):
+        try_rules(tmp_path / "other")
