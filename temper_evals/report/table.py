@@ -94,9 +94,9 @@ class Price(NamedTuple):
 
 def markdown(results: Sequence[ArmResult], price: Price | None = None) -> str:
     """Write the table as Markdown; with a `price` it has what a thousand runs cost."""
-    headings, written = HEADINGS, rows(results)
+    headings, written = [*HEADINGS], rows(results)
     if price is not None:
-        headings += ("price of 1000 runs",)
+        headings.append("price of 1000 runs")
         written = [
             (*row, f"{price.of(one):.2f}") for row, one in zip(written, results, strict=True)
         ]
