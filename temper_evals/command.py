@@ -165,18 +165,30 @@ def _check_resumed(context: click.Context) -> None:
 @evaluation.command()
 @click.argument("folder", type=_FOLDER)
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page to this file.")
-@click.option("--progress", "is_progress", is_flag=True, help="Tell only what is missing.")
+@click.option("--progress", "form", flag_value="progress", help="Tell only what is missing.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print the table as Markdown.")
+@click.option(
+    "--price",
+    type=(float, float),
+    help="What a million tokens cost, of prompts and of replies: a column of the Markdown.",
+)
 @_BY
 @_JSON
 def report(
-    folder: Path, html: Path | None, groups: tuple[str, ...], *, is_progress: bool, as_json: bool
+    folder: Path,
+    html: Path | None,
+    *,
+    price: tuple[float, float] | None,
+    groups: tuple[str, ...],
+    form: str | None,
+    as_json: bool,
 ) -> None:
     """Show what a folder holds, in words or as a page."""
     from temper_evals.evaluation import missing_runs
     from temper_evals.records import read_protocol, read_runs
 
     protocol, runs = read_protocol(folder), [*read_runs(folder)]
-    if is_progress:
+    if form == "progress":
         for arm, count in missing_runs(protocol, runs).items():
             click.echo(f"{arm}: {count} runs are missing")
         return
@@ -185,6 +197,12 @@ def report(
 
         write_page(html, folder, protocol, runs)
         click.echo(f"The page: {html}", err=True)
+    if form == "markdown":
+        from temper_evals.report.table import Price, markdown
+        from temper_evals.results import results_of
+
+        click.echo(markdown(results_of(runs), None if price is None else Price(*price)), nl=False)
+        return
     _show(runs, folder, groups, as_json=as_json)
 
 

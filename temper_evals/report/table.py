@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from typing import NamedTuple
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.arms import CEILING
@@ -79,10 +80,28 @@ def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
     return [*told, f"... and {more} more in runs.jsonl"] if more else told
 
 
-def markdown(results: Sequence[ArmResult]) -> str:
-    """Write the table as Markdown."""
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
+class Price(NamedTuple):
+    """What a million tokens cost, of prompts and of replies."""
+
+    prompt: float
+    generated: float
+
+    def of(self, one: ArmResult) -> float:
+        """Return what a thousand runs of an arm cost."""
+        cost = one.cost
+        return (cost.prompt * self.prompt + cost.generated * self.generated) / 1000
+
+
+def markdown(results: Sequence[ArmResult], price: Price | None = None) -> str:
+    """Write the table as Markdown; with a `price` it has what a thousand runs cost."""
+    headings, written = [*HEADINGS], rows(results)
+    if price is not None:
+        headings.append("price of 1000 runs")
+        written = [
+            (*row, f"{price.of(one):.2f}") for row, one in zip(written, results, strict=True)
+        ]
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    lines += ["| " + " | ".join(row) + " |" for row in written]
     return "\n".join(lines) + "\n"
 
 

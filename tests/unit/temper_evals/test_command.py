@@ -63,6 +63,10 @@ def test_a_report_is_a_table_json_and_a_page() -> None:
     assert "healthy" in evaluate("report", "out").stdout
     assert json.parse(evaluate("report", "out", "--json").stdout)
     assert evaluate("report", "out", "--html", "page.html").exit_code == 0
+    table = evaluate("report", "out", "--markdown").stdout
+    assert table.startswith("| bed | arm | runs |")
+    priced = evaluate("report", "out", "--markdown", "--price", "0.15", "0.6").stdout
+    assert "| price of 1000 runs |" in priced.splitlines()[0]
     assert "</html>" in Path("page.html").read_text() or "<table" in Path("page.html").read_text()
 
 

@@ -3,6 +3,7 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from temper_evals.report.table import (
     HEADINGS,
+    Price,
     document,
     failures,
     markdown,
@@ -64,6 +65,15 @@ def test_the_table_is_markdown_with_a_cell_for_each_heading() -> None:
     lines = markdown(RESULTS).splitlines()
     assert len(lines) == 2 + len(RESULTS)
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
+
+
+def test_a_price_is_a_column_of_the_table() -> None:
+    price = Price(1.0, 10.0)
+    lines = markdown(RESULTS, price).splitlines()
+    assert {line.count("|") for line in lines} == {len(HEADINGS) + 2}
+    first = RESULTS[0]
+    wanted = (first.cost.prompt + 10 * first.cost.generated) / 1000
+    assert lines[2].endswith(f"| {wanted:.2f} |")
 
 
 def test_figures_are_written_in_percent_and_points() -> None:
