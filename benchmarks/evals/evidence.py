@@ -4,13 +4,16 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals
-from benchmarks.evals.publishing import COMMITS, TUNING
+from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals, reply_goals
+from benchmarks.evals.publishing import COMMITS, REPLIES, TUNING
 from benchmarks.evals.thresholds import Evidence, Promise, evidence_of, promises
 from proxy.conversation import json
 from temper_evals.arms import DIRECT, TEMPER, TUNED
-from temper_evals.records import RunRecord, read_protocol, read_runs
+from temper_evals.evaluation import choice_of
+from temper_evals.records import PROTOCOL, RunRecord, read_protocol, read_runs
+from temper_evals.reply_bed import ReplyCounts, count_replies, load_replies
 from temper_evals.report.table import HEADINGS, percent, points, rows
+from temper_evals.report.terminal import reply_cells
 from temper_evals.results import ArmResult, ceilings_of, compare_runs, results_of
 from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
 from temper_evals.statistics import RESAMPLES, holm
@@ -47,7 +50,8 @@ _LIMITS = """
 
 def page(folder: Path, versions: Mapping[str, str]) -> str:
     """Return the page of the records in a folder."""
-    parts = {one.name: [*read_runs(one)] for one in sorted(folder.iterdir()) if one.is_dir()}
+    folders = [one for one in sorted(folder.iterdir()) if one.is_dir() and one.name != REPLIES]
+    parts = {one.name: [*read_runs(one)] for one in folders}
     verdicts = _tuned(folder)
     evidence = evidence_of({name: runs for name, runs in parts.items() if runs}, verdicts)
     protocol = read_protocol(folder / next(iter(evidence.parts)))
@@ -61,7 +65,8 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
         f"Protocol `{protocol['hash']}` (scenarios, rates and loop), guardrails and nudges "
         f"`{protocol.get('guardrails', 'unknown')}`, commit `{commit or 'unknown'}`, "
         f"Temper {protocol['temper']}, "
-        f"{told}, Python {platform.python_version()}; {total} runs.\n"
+        f"{told}, Python {platform.python_version()}; {total} runs. Seeds of each part: "
+        f"{_seeds(evidence.parts)}. The page aims at five of `main` on six beds (`--size full`).\n"
     )
     return "".join(
         (
@@ -81,6 +86,7 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _table("Where nothing is to be called", evidence.results.get("restraint", ())),
             _left_out(evidence),
             _grid(evidence),
+            _replies(folder),
             _harms(evidence.parts),
             _LIMITS,
         )
@@ -90,6 +96,44 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
 def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)]) + "\n"
+
+
+def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:
+    counted = ((name, len({run.seed for run in runs})) for name, runs in parts.items())
+    return ", ".join(f"{name} {count}" for name, count in counted)
+
+
+def _replies(folder: Path) -> str:
+    """Show what became of recorded replies of real models, where the folder has a part of them."""
+    place = folder / REPLIES
+    if not (place / PROTOCOL).exists():
+        return ""
+    choice = choice_of(place, {})
+    assert choice.replies is not None  # noqa: S101 - `python -m benchmarks replies` made it
+    counts = count_replies(read_runs(place), load_replies(choice.replies, choice.most))
+    every = {key: one for key, one in counts.items() if key[1] == "all"}
+    columns = ("n", "right", "95 %", "own", "lost", "asked", "wrong", "needless", "again", "failed")
+    cells = [(arm, category, *reply_cells(one)) for (arm, _, category), one in every.items()]
+    own = read_protocol(place)
+    models = len({bed for _, bed, _ in counts} - {"all"})
+    text = (
+        f"\n## Replies of real models\n\nUp to {choice.most} recorded replies of each of {models} "
+        "models and each category, played by a scripted backend\n([what the columns mean]"
+        "(guides/evaluating.md#recorded-replies)). No loop is closed here. A few questions have\n"
+        "possible answers that changed since, and count as wrong for everybody. Guardrails and "
+        f"nudges `{own.get('guardrails')}`.\n\n"
+    )
+    return text + _lines(("arm", "category", *columns), cells) + _reply_goals(every)
+
+
+def _reply_goals(counts: Mapping[tuple[str, str, str], ReplyCounts]) -> str:
+    found = [
+        promise
+        for (arm, _, category), one in counts.items()
+        if arm == TEMPER
+        for promise in reply_goals(category, one)
+    ]
+    return "\n" + _lines(_COLUMNS, _cells(found))
 
 
 def _tuned(folder: Path) -> dict[str, list[str]]:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 from benchmarks.evals.thresholds import Evidence, Outcome, Promise
 from temper_evals.arms import AGAIN, DIRECT, TEMPER, TUNED
+from temper_evals.reply_bed import ReplyCounts
 from temper_evals.report.table import points
 from temper_evals.results import ArmResult, compare_runs
 from temper_evals.statistics import RESAMPLES
 
 _FORGE = "forge"
 _LOWER = -0.01
+_LOST, _WRONG = 0.01, 0.005  # of recorded replies that an own handler read right
 _HARM = 1 / 8  # of forge's
 _SECONDS, _TOKENS = 0.7, 0.6  # of forge's
 _GENERATIONS = {TEMPER: 1.15, TUNED: 1.45}
@@ -81,6 +83,34 @@ def _over_acting(evidence: Evidence) -> Iterator[Promise]:
             if all(runs):
                 measured = points(compare_runs(runs[0], runs[1], RESAMPLES).lift)
                 yield Promise(f"{bed}: tuned - defaults", "reported", measured, Outcome.REPORTED)
+
+
+def reply_goals(category: str, one: ReplyCounts) -> list[Promise]:
+    """Hold what became of the recorded replies of a category against its goals."""
+    if one.needless or not (one.lost or one.asked or one.wrong or one.right < one.count):
+        measured, mark = f"{one.needless} needless of {one.count}", Outcome.REPORTED
+        return [Promise(f"replies, {category}", "reported", measured, mark)]
+    read, count = one.right + one.asked, max(1, one.count)
+    return [
+        _promise(
+            f"replies, {category}: right or asked again",
+            ">= own handlers",
+            f"{read} against {one.own} of {one.count}",
+            is_met=read >= one.own,
+        ),
+        _promise(
+            f"replies, {category}: lost in silence",
+            "<= 1 %",
+            f"{one.lost} of {one.count}",
+            is_met=one.lost / count <= _LOST,
+        ),
+        _promise(
+            f"replies, {category}: wrong",
+            "<= 0.5 %",
+            f"{one.wrong} of {one.count}",
+            is_met=one.wrong / count <= _WRONG,
+        ),
+    ]
 
 
 def _tokens(one: ArmResult) -> float:

@@ -23,6 +23,7 @@ from temper_evals.tuning import TemperRunners, Tuning, earned_by, environment_of
 
 TUNING = "tuning"  # the folder of what is no part
 COMMITS = "commit.txt"
+REPLIES = "replies"  # a part of its own, by `python -m benchmarks replies`
 
 _BEDS = ("p-small", "n-8b", "mismatch", "n-30b", "q4", "n-8b-lazy")
 _CONTROLS = ("healthy", "values-only")
@@ -124,7 +125,9 @@ def publish(part: Part, folder: Path, tell: Callable[[str], None]) -> None:
     note_commit(folder)
 
     async def run() -> None:
-        for seeds in range(1, part.choice.seeds + 1):
+        # a part of one bed is made at once, as a start takes longer than its runs
+        first = 1 if len(part.choice.profiles) > 1 else part.choice.seeds
+        for seeds in range(first, part.choice.seeds + 1):
             for profile in part.choice.profiles:
                 choice = replace(part.choice, seeds=seeds, profiles=(profile,))
                 if TUNED in choice.arms:

@@ -214,11 +214,12 @@ def _replies_table(counts: Mapping[tuple[str, str], ReplyCounts], columns: Seque
         if bed != last:
             table.add_row(bed[:_LONGEST_MODEL])
         last = bed
-        table.add_row(f"  {category[: _LONGEST_MODEL - 2]}", *_reply_cells(one)[: len(columns)])
+        table.add_row(f"  {category[: _LONGEST_MODEL - 2]}", *reply_cells(one)[: len(columns)])
     return table
 
 
-def _reply_cells(one: ReplyCounts) -> tuple[str, ...]:
+def reply_cells(one: ReplyCounts) -> tuple[str, ...]:
+    """Write the counts of a category, with the interval of the share that is right."""
     right = wilson(one.right, one.count)
     edges = f"{percent(right.low, 0)}-{percent(right.high, 0)}"
     counted = (one.own, one.lost, one.asked, one.wrong, one.needless, one.again, one.failed)

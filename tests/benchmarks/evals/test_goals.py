@@ -2,9 +2,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals
+from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals, reply_goals
 from benchmarks.evals.thresholds import Outcome, Promise, evidence_of
 from temper_evals.records import RunRecord
+from temper_evals.reply_bed import ReplyCounts
 from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, HALF, arm
 
 TITLE = "p-small: `temper-tuned` beside `forge`"
@@ -83,3 +84,18 @@ def test_forge_and_temper_stand_in_the_first_table() -> None:
     assert len(row) == len(ROW_HEADINGS)
     assert row[:6] == ("p-small", "`temper`", "50.0", "75.0", "100.0", row[5])
     assert row[5].startswith("+25.0")
+
+
+@pytest.mark.parametrize(
+    ("counts", "outcomes"),
+    [
+        (ReplyCounts(100, 80, 85, asked=6), [Outcome.MET, Outcome.MET, Outcome.MET]),
+        (ReplyCounts(100, 80, 90, 2, 6, 2), [Outcome.MISSED, Outcome.MISSED, Outcome.MISSED]),
+        (ReplyCounts(100, 90, 60, needless=10), [Outcome.REPORTED]),
+        (ReplyCounts(100, 100, 60), [Outcome.REPORTED]),
+    ],
+)
+def test_recorded_replies_are_held_against_own_handlers(
+    counts: ReplyCounts, outcomes: list[Outcome]
+) -> None:
+    assert [one.outcome for one in reply_goals("simple", counts)] == outcomes
