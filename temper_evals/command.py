@@ -80,6 +80,7 @@ class _Lists(Group):
 @click.option(
     "--family", "families", multiple=True, help="A family of tasks, such as chain; default: all."
 )
+@click.option("--untuned", is_flag=True, help="Only tasks that `temper tune` never looks at.")
 @click.option("--arms", help="What is compared, with commas between, such as direct,temper.")
 @click.option("--without", multiple=True, help="A part of Temper to leave out in a further arm.")
 @click.option(

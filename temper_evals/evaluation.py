@@ -44,6 +44,7 @@ from temper_evals.scenarios.suite import suite
 from temper_evals.simulated.profiles import grid
 from temper_evals.tiny_model import chat_template, shipped
 from temper_evals.tiny_suite import tiny_suite
+from temper_evals.tuning import halves
 
 _WINDOW, _SLOTS = 8192, 4
 DEFAULT_PROFILE = "n-8b"
@@ -78,6 +79,7 @@ class EvaluationChoice:
     bfcl: Path | None = None
     replies: Path | None = None
     most: int | None = None
+    untuned: bool = False
     pace: float = 0.02
     keeps_all: bool = False
     extra_arms: Mapping[str, Arm] = field(default_factory=dict)
@@ -122,9 +124,9 @@ def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
         return load_forge(choice.forge_checkout)
     if choice.scenarios is not None:
         return load_scenarios(choice.scenarios)
-    if choice.tiny:
-        return tiny_suite(choice.suite, choice.families)
-    return suite(choice.suite, choice.families)
+    own = tiny_suite if choice.tiny else suite
+    found: Sequence[Scenario] = own(choice.suite, choice.families)
+    return halves(found)[1] if choice.untuned else found
 
 
 def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:

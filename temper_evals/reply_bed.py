@@ -135,9 +135,8 @@ class RecordedServer:
         return Response(told + b"data: [DONE]\n\n", media_type="text/event-stream")
 
     def _text_for(self, asked: JsonObject) -> str:
-        messages = asked.get("messages")
-        last = messages[-1] if isinstance(messages, list) and messages else None
-        if isinstance(last, dict) and last.get("role") == "tool":
+        # what follows a call is no part of the question, be it nudged or not
+        if any(one.get("role") == "tool" for one in _objects(asked.get("messages"))):
             return _DONE
         key = asked.get("seed")
         number = key if isinstance(key, int) else -1

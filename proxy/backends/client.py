@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -35,28 +35,20 @@ class BackendModel:
     details: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a backend tells of the model behind a name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a model on its backend can do, as far as the backend says.
 
-    `names` are all names of the model, `architecture` is GGUF's name of its kind, `template` its
-    chat template; "" if unknown. `slots` is how many requests run at once, `window` the tokens of
-    one slot, prompt and answer together; None if unknown. `takes_tools` says whether the model
-    accepts tools, None if only the template can tell. `senses` are its inputs besides text,
-    "vision" or "audio"; `is_blind` means that the backend rules out pictures. `is_provisional`
-    means that more may be known soon. `identity` distinguishes the model from the backend's
-    others, "" for its first name. `lacks` are the features that the `engine` does not have or has
-    refused, from a closed list, and `honours` what its answers have shown, by the names of probes;
-    `build` is whatever tells one build of it from another.
+    `slots` is how many requests run at once, `window` the tokens of one slot, prompt and answer
+    together; None if unknown. `senses` are its inputs besides text, "vision" or "audio"; `is_blind`
+    means that the backend rules out pictures. `identity` distinguishes the model from the backend's
+    others. `lacks` are the features that the `engine` does not have or has refused, from a closed
+    list, and `honours` what its answers have shown, by the names of probes; `build` is whatever
+    tells one build of it from another.
     """
 
-    names: tuple[str, ...]
-    architecture: str = ""
-    template: str = ""
     slots: int | None = None
     window: int | None = None
-    is_provisional: bool = False
-    takes_tools: bool | None = None
     senses: tuple[str, ...] = ()
     identity: str = ""
     is_blind: bool = False
@@ -64,6 +56,23 @@ class Description:
     lacks: tuple[str, ...] = ()
     honours: Mapping[str, bool] = field(default_factory=dict)
     build: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Description(Abilities):
+    """What a backend tells of the model behind a name; its `identity` may be "" for its first name.
+
+    `names` are all names of the model, `architecture` is GGUF's name of its kind, `template` its
+    chat template; "" if unknown. `takes_tools` says whether the model accepts tools, None if only
+    the template can tell. `is_provisional` means that more may be known soon.
+    """
+
+    names: tuple[str, ...]
+    architecture: str = ""
+    template: str = ""
+    _: KW_ONLY
+    takes_tools: bool | None = None
+    is_provisional: bool = False
 
 
 class PassthroughRequest(msgspec.Struct, frozen=True):

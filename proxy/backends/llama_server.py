@@ -182,8 +182,8 @@ class LlamaServer(OpenAICompatible):
             tuple(name for name in named if isinstance(name, str) and name) or (model,),
             self._architecture,
             as_text(found.get("chat_template")),
-            as_positive(found.get("total_slots")),
-            as_positive(of_one_slot.get("n_ctx")),  # a server that routes to others says 0
+            slots=as_positive(found.get("total_slots")),
+            window=as_positive(of_one_slot.get("n_ctx")),  # a server that routes to others says 0
             senses=tuple(sense for sense, has in senses.items() if has is True),
             is_blind=senses.get("vision") is False,
             engine="llama.cpp",

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy.backends.client import Abilities
 from proxy.guardrails.formats.react import ReActConvention
 from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.reasoning import ThoughtHabit
@@ -33,32 +34,19 @@ class Overrides:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownModel:
+class KnownModel(Abilities):
     """A model, the profile it was given and why, and the quirks that follow from all of it.
 
-    `slots` counts the requests that its backend works on at once, `window` the tokens that one of
-    them has room for; None where nobody knows. `senses` are what it takes beside text, and one that
-    `is_blind` takes no pictures; of others nobody knows. `evidence` and `overrides` are what it
-    follows from. Names of one `identity` lead to the same model. What its `engine` `lacks` was told
-    by its kind, or by its refusals, and what it `honours` shown by its answers; its `habit` is that
-    of the profile, and then of its replies; `tuned` are changes of the policy that were earned for
-    it.
+    `evidence` and `overrides` are what it follows from. Names of one `identity` lead to the same
+    model. Its `habit` is that of the profile, and then of its replies; `tuned` are changes of the
+    policy that were earned for it.
     """
 
     model: str
     recognition: Recognition
     quirks: Quirks
-    slots: int | None = None
-    window: int | None = None
     evidence: Evidence = field(default_factory=Evidence)
     overrides: Overrides = field(default_factory=Overrides)
-    senses: tuple[str, ...] = ()
-    identity: str = ""
-    is_blind: bool = False
-    engine: str = ""
-    lacks: tuple[str, ...] = ()
-    honours: Mapping[str, bool] = field(default_factory=dict)
-    build: str = ""
     tuned: Mapping[str, object] = field(default_factory=dict)
     habit: ThoughtHabit = field(default_factory=ThoughtHabit, compare=False)
 

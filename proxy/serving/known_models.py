@@ -7,9 +7,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 
-from proxy.backends.client import Backend, Description
+from proxy.backends.client import Abilities, Backend, Description
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
@@ -89,18 +89,10 @@ class KnownModels:
             described.names, described.architecture, described.template, described.takes_tools
         )
         known = introduce(model, evidence, self.profiles, self.overrides)
-        known = replace(
-            known,
-            slots=described.slots,
-            window=described.window or self.window_tokens,
-            senses=described.senses,
-            is_blind=described.is_blind,
-            engine=described.engine,
-            lacks=described.lacks,
-            honours=described.honours,
-            identity=described.identity or (*described.names, model)[0],
-            build=described.build,
-        )
+        abilities = {one.name: getattr(described, one.name) for one in fields(Abilities)}
+        abilities["window"] = described.window or self.window_tokens
+        abilities["identity"] = described.identity or (*described.names, model)[0]
+        known = replace(known, **abilities)
         known = replace(known, tuned=await asyncio.to_thread(self.tuned.of, known))
         before = None if entry is None else entry.known
         if before and (before.recognition, before.build) == (known.recognition, known.build):

@@ -304,11 +304,11 @@ def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
     big = Description(("m",), "qwen3", "template", slots=4, window=8192)
     small = Description(("m",), "qwen3", "template", slots=2, window=4096)
     away = Description(("m",), is_provisional=True)
-    assert described(big, small) == Description(("m",), "qwen3", "template", 6, 4096)
+    assert described(big, small) == Description(("m",), "qwen3", "template", slots=6, window=4096)
     assert described(away, small) == small
     assert described(away, away) == away
     assert described(big, Description(("m",))) == Description(
-        ("m",), "qwen3", "template", None, 8192
+        ("m",), "qwen3", "template", window=8192
     )
 
 

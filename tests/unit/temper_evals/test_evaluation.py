@@ -7,6 +7,7 @@ from msgspec import structs
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
+from temper_evals.arms import TINY_ARMS
 from temper_evals.evaluation import (
     EvaluationChoice,
     arms_of,
@@ -67,8 +68,17 @@ def test_the_tiny_model_has_scenarios_arms_and_a_protocol_of_its_own() -> None:
     assert not tiny.is_simulated
     assert {one.family for one in scenarios_of(tiny)} == {"chain"}
     names = [one.name for one in arms_of(tiny)]
-    assert names == ["direct", "temper-off", "temper-accept", "temper-respond", "temper"]
+    assert names == [*TINY_ARMS]
     assert str(protocol_of(tiny)["hash"]).startswith(f"{protocol_of(SMALL)['hash']}-")
+
+
+@pytest.mark.parametrize("is_tiny", [False, True])
+def test_what_tune_looks_at_can_be_left_out(*, is_tiny: bool) -> None:
+    every = scenarios_of(EvaluationChoice(tiny=is_tiny, suite="full", families=("chain",)))
+    choice = EvaluationChoice(tiny=is_tiny, suite="full", families=("chain",), untuned=True)
+    names = [one.name for one in scenarios_of(choice)]
+    assert names[:3] == ["chain-1", "chain-3", "chain-5"]
+    assert len(names) == len(every) // 2
 
 
 def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
