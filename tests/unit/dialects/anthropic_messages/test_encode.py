@@ -419,3 +419,23 @@ def test_calls_that_ran_here_are_blocks_with_their_results() -> None:
     started = [one for one in told(sent) if one["type"] == "content_block_start"]
     assert [member(one, "index") for one in started] == [0, 1, 2, 3, 4, 5]
     assert [member(one, "content_block") for one in started][1:5] == content[1:5]
+
+
+def test_a_thread_is_refused_in_the_words_on_which_the_sdk_sends_whole_histories() -> None:
+    refused = error_object(Problem(400, "invalid_request_error", "No.", param="thread"), "r1")
+    details = member(member(refused, "error"), "details")
+    assert details == {"error_code": "thread_unsupported_request"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop", "told_reason"),
+    [("stop", "###", "stop_sequence"), ("stop", "", "end_turn"), ("length", "###", "max_tokens")],
+)
+def test_the_string_that_ended_an_answer_is_named(reason: str, stop: str, told_reason: str) -> None:
+    builder = MessageBuilder(terms())
+    ended: list[ReplyEvent] = [TextDelta("a"), UsageReported({}, stop=stop), ReplyFinished(reason)]
+    for event in ended:
+        builder.add(event)
+    whole = json.parse(builder.build())
+    assert member(whole, "stop_reason") == told_reason
+    assert member(whole, "stop_sequence") == (stop if told_reason == "stop_sequence" else None)
