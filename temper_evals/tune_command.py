@@ -228,13 +228,17 @@ class _Teller:
 
     def __init__(self, *, is_quiet: bool) -> None:
         self._console = Console(stderr=True, highlight=False, quiet=is_quiet)
-        self._out = Console(highlight=False, quiet=is_quiet, soft_wrap=True)
+        # lines of a file are not broken
+        self._out = Console(highlight=False, quiet=is_quiet, soft_wrap=not sys.stdout.isatty())
+        self._is_live = False
         self._status = self._console.status("Starting ...")
 
     def __enter__(self) -> None:
+        self._is_live = True
         self._status.start()
 
     def __exit__(self, *_: object) -> None:
+        self._is_live = False
         self._status.stop()
 
     def show(self, verdict: Verdict) -> None:
@@ -253,4 +257,7 @@ class _Teller:
             self.say(f"Left as your settings have it: {own}")
 
     def say(self, line: str) -> None:
+        self._status.stop()
         self._out.print(line)
+        if self._is_live:
+            self._status.start()

@@ -54,7 +54,10 @@ def page(folder: Path, size: str) -> str:
     results = results_of(runs)
     facts, protocol = shipped.facts(), read_protocol(folder)
     command = f"python -m benchmarks tiny {folder.name} --size {size} --page docs/tiny.md"
-    made = f"\nProtocol `{protocol['hash']}`, {len(runs)} runs: `{command}`\n\n"
+    made = (
+        f"\nProtocol `{protocol['hash']}`, guardrails and nudges `{protocol.get('guardrails')}`, "
+        f"{len(runs)} runs: `{command}`\n\n"
+    )
     return "".join(
         (
             _HEAD,
