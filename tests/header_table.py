@@ -39,6 +39,7 @@ HEADERS = (
         " (`state.url`)",
     ),
     Header("out", "x-temper-attempts", "generations that were asked for"),
+    Header("out", "x-temper-version", "Temper's own version, where Ollama's is answered"),
     Header("out", "x-temper-outcome", "`clean`, `repaired`, `retried` or `exhausted`"),
     Header("out", "x-temper-repairs", "what was repaired, e.g. `rescued=hermes;coerced=2`"),
     Header(
