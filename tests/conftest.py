@@ -95,9 +95,9 @@ def nobody_else_is_told_to_stop() -> Iterator[None]:
     AppStatus.should_exit = False
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """For tests that configure logging, which is the whole process's."""
+    """A test that configures logging, as commands do, does it for the whole process."""
     root, ours = logging.getLogger(), logging.getLogger("proxy")
     handlers, levels = root.handlers, (root.level, ours.level)
     yield

@@ -289,7 +289,7 @@ async def test_tokens_are_counted_there(double: AnthropicDouble) -> None:
         )
         listed = [model async for model in client.models.list()]
     assert counted.input_tokens > 100
-    assert len(double.counted) == 1
+    assert 1 <= len(double.counted) <= 2  # for the answer, and to see whether it fits
     assert [(model.id, model.max_input_tokens) for model in listed] == [(MODEL, WINDOW)]
 
 

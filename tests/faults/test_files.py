@@ -48,10 +48,7 @@ DOCUMENTS = [
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None
-) -> None:
-    del logging_as_it_was
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 

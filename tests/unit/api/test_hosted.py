@@ -26,7 +26,7 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening, listening_in_thread
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("logging_as_it_was")]
+pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[3]
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

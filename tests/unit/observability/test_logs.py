@@ -186,8 +186,6 @@ def test_colours_need_a_terminal_and_nobody_who_is_against_them(
     assert not takes_colour(Terminal())
 
 
-pytestmark = pytest.mark.usefixtures("logging_as_it_was")
-
 RECORD = RequestRecord(
     id="r1",
     begun_at=1_700_000_000.0,
