@@ -88,7 +88,7 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
     check_extra()
     choice = TypeAdapter(_Choice).validate_python(flags)
     url = choice.backend_url
-    settings = load(config, {"backend": {"url": url}} if url else None, level="error")
+    settings = load(config, {"backend": {"url": url}} if url else None, level="warning")
     verdicts: list[Verdict] = []
     is_done, path = asyncio.run(_tune(settings, choice, verdicts, _Teller(is_quiet=as_json)))
     if as_json:
