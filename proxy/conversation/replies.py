@@ -66,6 +66,7 @@ class UsageReported(msgspec.Struct, frozen=True):
 
     usage: JsonObject
     timings: JsonObject | None = None
+    system_fingerprint: str | None = None
 
 
 class ReplyFinished(msgspec.Struct, frozen=True):

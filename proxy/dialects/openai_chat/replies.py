@@ -154,6 +154,8 @@ class ChunkDecoder:
         self._reason = ""
         self._usage: JsonObject | None = None
         self._timings: JsonObject | None = None
+        self._has_fingerprint = False
+        self._late_fingerprint: str | None = None
         self._calls = CallsInProgress()
 
     def feed(self, data: str) -> list[ReplyPart]:
@@ -201,6 +203,9 @@ class ChunkDecoder:
                     chunk.system_fingerprint or None,
                 )
             )
+            self._has_fingerprint = bool(chunk.system_fingerprint)
+        elif chunk.system_fingerprint and not self._has_fingerprint:
+            self._late_fingerprint = chunk.system_fingerprint
         if chunk.usage is not NOTHING:
             self._usage = _object_or(self._usage, chunk.usage)
         if chunk.timings is not NOTHING:
@@ -215,10 +220,10 @@ class ChunkDecoder:
         delta = choice.delta
         if reasoning := delta.reasoning_content or delta.reasoning:
             parts.append(ReasoningDelta(reasoning))
-        if delta.content:
-            told = choice.logprobs
-            logprobs = None if told is NOTHING else json.parse(bytes(told))
-            parts.append(TextDelta(delta.content, logprobs))
+        # vLLM tells them beside an empty delta as well, and beside one of a call
+        logprobs = None if choice.logprobs is NOTHING else json.parse(bytes(choice.logprobs))
+        if delta.content or logprobs:
+            parts.append(TextDelta(delta.content or "", logprobs))
         if delta.tool_calls:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
@@ -249,7 +254,7 @@ class ChunkDecoder:
         self._is_ended = True
         parts: list[ReplyPart] = [*self._calls.finish()]
         if self._usage is not None:
-            parts.append(UsageReported(self._usage, self._timings))
+            parts.append(UsageReported(self._usage, self._timings, self._late_fingerprint))
         parts.append(ReplyFinished(self._reason))
         return parts
 
