@@ -53,10 +53,7 @@ class TemperError(Exception):
 
 
 class InvalidConfiguration(TemperError):
-    """A setting cannot be used; `setting` is its name as the operator writes it.
-
-    Where several cannot, `problems` has each of them.
-    """
+    """A setting cannot be used; `setting` is its name, and `problems` has each of several."""
 
     def __init__(
         self, setting: str, problem: str, problems: "tuple[InvalidConfiguration, ...]" = ()
@@ -243,10 +240,7 @@ class BackendTimedOut(BackendFailed):
 
 
 class BackendRefused(BackendFailed):
-    """The backend answered with an error of its own, kept here as it came.
-
-    `param` is the field that it blames, "" where it blames none.
-    """
+    """The backend's own error, as it came; `param` is the field that it blames, "" for none."""
 
     def __init__(
         self,
@@ -336,10 +330,19 @@ class StateUnavailable(TemperError):
 
 
 class RunStopped(TemperError):
-    """A run ended otherwise than with an answer; `result` is all that it has."""
+    """A run ended otherwise than with an answer; `result` is all that it has.
 
-    def __init__(self, result: object, problem: str) -> None:
-        self.result = result
+    `tool` is the one that it is about, "" where there is none; its own error is the `__cause__`.
+    `attempts` were made at the last reply, which was `reply`. Of the required steps some are
+    `completed`, others `pending`.
+    """
+
+    def __init__(self, result: object, problem: str, tool: str = "") -> None:
+        self.result, self.tool = result, tool
+        self.attempts: int = getattr(result, "attempts", 0)
+        self.reply: str = getattr(result, "reply", "")
+        self.completed: tuple[str, ...] = getattr(result, "completed", ())
+        self.pending: tuple[str, ...] = getattr(result, "pending", ())
         super().__init__(problem)
 
 

@@ -1,7 +1,8 @@
 """Temper in a program: `from temper import Agent, Model, tool`.
 
 What is behind a name is imported when it is first used, so `import temper` costs nothing. The names
-of `__all__` stay from version to version; the package `proxy` behind them may change.
+of `__all__` stay from version to version; the package `proxy` behind them may change. `__main__`
+is the command.
 """
 
 from importlib import import_module
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         ToolRetry,
         ToolsFailed,
     )
+    from proxy.facts import Compacted
     from proxy.tool_rounds.executor import (
         Added,
         Executor,
@@ -60,6 +62,7 @@ __all__ = [
     "Agent",
     "AskedAgain",
     "BackendFailed",
+    "Compacted",
     "ContextOverflow",
     "Conversation",
     "Executor",
@@ -121,6 +124,7 @@ _HOMES = {
         "RunStopped StepsSkipped TemperError ToolFailed "
         "ToolRetry ToolsFailed"
     ),
+    "facts": "Compacted",
     "tool_rounds.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
     "tool_rounds.terms": "Stop",
     "tool_rounds.transcript": "Conversation",

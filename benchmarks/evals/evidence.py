@@ -4,11 +4,14 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals
+from benchmarks.evals.publishing import COMMITS, TUNING
 from benchmarks.evals.thresholds import Evidence, Promise, evidence_of, promises
-from temper_evals.arms import DIRECT, TEMPER
+from proxy.conversation import json
+from temper_evals.arms import DIRECT, TEMPER, TUNED
 from temper_evals.records import RunRecord, read_protocol, read_runs
-from temper_evals.report.table import HEADINGS, points, rows
-from temper_evals.results import ArmResult, compare_runs, results_of
+from temper_evals.report.table import HEADINGS, percent, points, rows
+from temper_evals.results import ArmResult, ceilings_of, compare_runs, results_of
 from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
 from temper_evals.statistics import RESAMPLES, holm
 
@@ -16,47 +19,63 @@ _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
-The same tasks, by the same plain agent loop with the same luck, straight at a model (`direct`),
-through Temper (`temper`: its defaults) and through other proxies as their documentation recommends.
-The model is **simulated**: it errs at rates that others published ([how](guides/evaluating.md),
-sources in `config/evals/profiles`). So this page says what follows *if* a model fails like that,
-and not that a model of some name gets better.
+**No closed loop with a real model has shown any of this yet.** The model here is simulated: it errs
+at rates that others published ([how](guides/evaluating.md), sources in `config/evals/profiles`). So
+this page shows what follows *if* a model fails and reacts like that. It does not show that a
+particular model gets better: `temper eval` and `temper tune` measure yours.
+
+The same plain agent loop runs the same tasks with the same random numbers: directly at a model
+(`direct`), through Temper with its defaults (`temper`; `temper-again` is the same once more), with
+what `temper tune` earned on other random numbers (`temper-tuned`), and through other proxies as
+their documentation recommends.
 
 """
 _LIMITS = """
 ## What this does not show
 
 - Nothing here is a claim about a named model: `temper eval --model FILE` asks yours.
-- Intervals speak of this suite, whose families are a fixed list. The author of most knows Temper's
-  guardrails; what is held out ([above](#held-out)) is by somebody who does not.
+- Intervals are about this suite, whose families are a fixed list. The author of most families knows
+  Temper's guardrails; the author of the held-out ones ([above](#held-out)) does not.
 - Real errors cluster by model and template, simulated ones do not. Rates come from few models.
 - Tools of the suite refuse what their schema forbids; some real ones are more lenient.
-- Times are of a busy machine with two cores and of a model that takes no time: they compare arms,
-  and are no benchmark ([performance](performance.md) is).
-- A bound on harm needs many runs that were right before: "not shown" means that no harm was seen,
-  in too few of them.
+- Times are from a busy machine with two cores and a model that takes no time: they compare arms.
+  They are no benchmark ([performance](performance.md) is one).
+- A bound on harm needs many runs that were right before. "Not shown" means that no harm was seen,
+  but in too few runs.
 """
 
 
 def page(folder: Path, versions: Mapping[str, str]) -> str:
     """Return the page of the records in a folder."""
     parts = {one.name: [*read_runs(one)] for one in sorted(folder.iterdir()) if one.is_dir()}
-    evidence = evidence_of({name: runs for name, runs in parts.items() if runs})
+    verdicts = _tuned(folder)
+    evidence = evidence_of({name: runs for name, runs in parts.items() if runs}, verdicts)
     protocol = read_protocol(folder / next(iter(evidence.parts)))
+    commits = folder / COMMITS
+    commit = (
+        ", ".join(commits.read_text("utf-8").split("\n")).strip(", ") if commits.exists() else ""
+    )
     told = ", ".join(f"{name} {one}" for name, one in versions.items())
     total = sum(map(len, parts.values()))
     made = (
-        f"Protocol `{protocol['hash']}` (scenarios, rates and loop), Temper {protocol['temper']}, "
+        f"Protocol `{protocol['hash']}` (scenarios, rates and loop), guardrails and nudges "
+        f"`{protocol.get('guardrails', 'unknown')}`, commit `{commit or 'unknown'}`, "
+        f"Temper {protocol['temper']}, "
         f"{told}, Python {platform.python_version()}; {total} runs.\n"
     )
     return "".join(
         (
             _HEAD,
             made,
+            _beside_forge(evidence),
+            _goals(evidence),
+            _tuning(verdicts),
             _promises(promises(evidence)),
+            _ceilings(evidence),
             _table("Every arm", evidence.results.get("main", ())),
             _families(evidence),
             _held_out(evidence),
+            _table("Models that act again when asked", evidence.results.get("over-acting", ())),
             _table("Controls: what must show nothing", evidence.results.get("controls", ())),
             _table("Traps", evidence.results.get("traps", ())),
             _table("Where nothing is to be called", evidence.results.get("restraint", ())),
@@ -73,10 +92,64 @@ def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)]) + "\n"
 
 
+def _tuned(folder: Path) -> dict[str, list[str]]:
+    """Return the verdicts of tuning, by bed."""
+    files = sorted((folder / TUNING).glob("*.json"))
+    told = {one.stem: json.parse(one.read_bytes()) for one in files}
+    found = {bed: one.get("verdicts") for bed, one in told.items() if isinstance(one, dict)}
+    return {bed: [*map(str, one)] for bed, one in found.items() if isinstance(one, list)}
+
+
+def _beside_forge(evidence: Evidence) -> str:
+    cells = beside_forge(evidence)
+    text = (
+        "\n## Temper and forge\n\nShares of right runs in percent. A harmed run is right without a "
+        "proxy and wrong with it.\n\n"
+    )
+    return text + _lines(ROW_HEADINGS, cells) if cells else ""
+
+
+def _goals(evidence: Evidence) -> str:
+    found = goals(evidence)
+    text = "\n## Goals and results\n\nThe goals were fixed before the runs.\n\n"
+    return text + _lines(_COLUMNS, _cells(found)) if found else ""
+
+
+def _tuning(verdicts: Mapping[str, Sequence[str]]) -> str:
+    """Show what tuning has decided, with random numbers that no other part has."""
+    cells = [(bed, one) for bed, told in verdicts.items() for one in told]
+    text = "\n## What `temper tune` decided\n\n"
+    return text + _lines(("bed", "verdict"), cells) if cells else ""
+
+
+def _ceilings(evidence: Evidence) -> str:
+    runs = evidence.parts.get("main", ())
+    found = {bed: ceilings_of(bed, runs) for bed in evidence.beds("main")}
+    cells = [
+        (bed, *("" if one is None else percent(one) for one in (both.perfect, both.detectable)))
+        for bed, both in found.items()
+    ]
+    text = (
+        "\n## Two ceilings\n\n*Perfect* is the model without all errors that a proxy could see or "
+        "prevent. *Detectable* is what is right\nwithout help, and what is wrong with an error "
+        "that shows in a reply by itself. Asking behind an end can\ngo beyond the second.\n\n"
+    )
+    return text + _lines(("bed", "perfect", "detectable"), cells) if cells else ""
+
+
+_COLUMNS = ("endpoint", "threshold", "measured", "")
+
+
+def _cells(found: Sequence[Promise]) -> list[tuple[str, ...]]:
+    return [(one.endpoint, one.threshold, one.measured, one.outcome.value) for one in found]
+
+
 def _promises(found: Sequence[Promise]) -> str:
-    cells = [(one.endpoint, one.threshold, one.measured, one.outcome.value) for one in found]
-    text = "\n## What was promised, and what came\n\nThe thresholds were fixed before the runs.\n\n"
-    return text + _lines(("endpoint", "threshold", "measured", ""), cells)
+    text = (
+        "\n## Promises of the first edition\n\nThe thresholds are older than the rates of today's "
+        "simulated model, and as they were; of traps more are\nneeded than then.\n\n"
+    )
+    return text + _lines(_COLUMNS, _cells(found))
 
 
 def _table(title: str, results: Sequence[ArmResult]) -> str:
@@ -88,7 +161,7 @@ def _families(evidence: Evidence) -> str:
     shown = [
         one
         for one in evidence.results.get("main", ())
-        if one.arm in (DIRECT, TEMPER, "temper-respond", "forge", "forge-respond", "ceiling")
+        if one.arm in (DIRECT, TEMPER, TUNED, "forge", "forge-respond", "ceiling")
     ]
     families = list(dict.fromkeys(name for one in shown for name in one.families))
     cells = [
@@ -119,8 +192,8 @@ def _held_out(evidence: Evidence) -> str:
     headings = ("bed", "arm", *(f"{one}, held out" for one in columns), *columns)
     text = (
         f"\n## Held out\n\nThe families {', '.join(HELD_OUT)}, and how broken calls look in them,\n"
-        "are by a second author who has not read how Temper repairs, and were used for this page\n"
-        "only. Beside them: all other families.\n\n"
+        "are by a second author who has not read how Temper repairs, and were used only for this\n"
+        "page. The other columns have all other families.\n\n"
     )
     return text + _lines(headings, cells)
 

@@ -23,7 +23,7 @@ _CONTENT = re.compile(
 # The end of a stream, or what only a whole answer has.
 _WHOLE = re.compile(
     rb'data: \[DONE\]|"chat\.completion"|event: (?:message_stop|response\.completed)'
-    rb'|\A\{"id":"(?:msg|resp)_'
+    rb'|\A\{"id":"(?:msg|resp)_|"done":true'
 )
 _STAMP = re.compile(rb" (\d{%d})" % STAMP_DIGITS)
 _WORD = WORD.encode()

@@ -56,6 +56,21 @@ def _as_responses(body: JsonObject) -> JsonObject:
     return {**rest, **said, "tools": tools}
 
 
+def _as_ollama(body: JsonObject) -> JsonObject:
+    """Write a request as clients of Ollama do: arguments are objects."""
+    said: JsonObject = {"messages": [*map(_spoken, _objects(body["messages"]))]}
+    rest: JsonObject = {"model": body["model"], "stream": body["stream"], **said}
+    return {**rest, "options": {"temperature": body["temperature"]}, "tools": body["tools"]}
+
+
+def _spoken(message: JsonObject) -> JsonObject:
+    calls: list[JsonValue] = [
+        {"id": call_id, "function": {"name": name, "arguments": json.parse(arguments)}}
+        for call_id, name, arguments in _calls(message)
+    ]
+    return {**message, "tool_calls": calls} if calls else message
+
+
 def _items(message: JsonObject) -> list[JsonObject]:
     if message["role"] == "tool":
         told = {"call_id": message["tool_call_id"], "output": message["content"]}
@@ -87,4 +102,5 @@ CHAT = Language("/v1/chat/completions", lambda body: body)
 LANGUAGES = {
     "messages": Language("/v1/messages", _as_messages),
     "responses": Language("/v1/responses", _as_responses),
+    "ollama": Language("/api/chat", _as_ollama),
 }

@@ -291,7 +291,7 @@ SCENARIOS: dict[str, Scenario] = {
     "slow": Scenario("256 streams with tools at 20 ms", slow),
     "rush": Scenario("the same, begun within half a second", rush),
     "languages": Scenario(
-        "calls and streams in the languages of Anthropic and of Responses",
+        "calls and streams in the languages of Anthropic, Responses and Ollama",
         languages,
         "accept",
         only=(TEMPER,),

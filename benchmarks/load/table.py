@@ -53,6 +53,9 @@ ROWS: dict[str, dict[str, str]] = {
         "responses_call_of_chat": "Responses: CPU per call, of that in chat",
         "responses_prose_of_chat": "the same: per token of 8 streams",
         "responses_slow_of_chat": "the same: per token of 256 slow streams",
+        "ollama_call_of_chat": "Ollama: CPU per call, of that in chat",
+        "ollama_prose_of_chat": "the same: per token of 8 streams",
+        "ollama_slow_of_chat": "the same: per token of 256 slow streams",
     },
     "large": {"p50": "625 kB request: p50, ms"},
     "start": {

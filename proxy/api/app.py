@@ -1,6 +1,6 @@
 """The composition root of the HTTP side: routes, limits and error pages around the models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from http import HTTPStatus
@@ -10,7 +10,8 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import version
 from proxy.api.client_connection import Endpoint
@@ -41,12 +42,14 @@ from proxy.errors import TemperError
 from proxy.inference.preparation import Policy
 from proxy.inference.retry_budget import RetryBudget
 from proxy.observability.observers import Observers
+from proxy.serving.admission import Priority
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.services import ServiceOptions, Services
 
 if TYPE_CHECKING:
     from proxy.serving.tool_hosting import ToolHosting
 
+_VECTORS = ("/api/embed", "/api/embeddings")
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
 
@@ -57,8 +60,9 @@ class ServerOptions(ServiceOptions):
     With `forwards_authorization` the client's key is sent to the backend, because the operator has
     none. Web pages from `origins` may use the server from a browser. The `workers` of all
     `replicas` share a backend's slots equally. With `has_open_metrics` metrics need no key.
-    `workflows` are rules of order by model name. The dashboard needs a key of one of the
-    `operators`, or no key if the server is open.
+    `workflows` are rules of order by model name, `priorities` the highest ones by the owners of
+    keys. Clients of Ollama look at the `ollama_port`, 0 for none. The dashboard needs a key of one
+    of the `operators`, or no key if the server is open.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -71,8 +75,10 @@ class ServerOptions(ServiceOptions):
     forwards_authorization: bool = False
     has_open_metrics: bool = False
     operators: frozenset[str] = frozenset()
+    ollama_port: int = 0
     has_read_only_ui: bool = False
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
+    priorities: Mapping[str, Priority] = field(default_factory=dict)
 
     @property
     def process_count(self) -> int:
@@ -111,10 +117,31 @@ def create_app(
         app.include_router(metrics_router(services, observers.meter, tools))
     public = _add_pages(app, services, serving, observers, tools=tools)
     describe_posts(app, fronts, PASSED_ON)
+    app.router.routes.append(Mount("/api", _late_ollama_router(services, serving, endpoints)))
     _add_error_pages(app)
     probes = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     paths = OpenPaths(probes, public)
     return Edge(app, endpoints, serving.access, fronts, paths=paths, origins=serving.origins)
+
+
+def _late_ollama_router(
+    services: Services, serving: ServerOptions, endpoints: Iterable[str]
+) -> ASGIApp:
+    """Make the routes below `/api` on their first request: most clients are none of Ollama's."""
+
+    @cache
+    def router() -> ASGIApp:
+        from proxy.api.routes.ollama import OllamaRoutes, ollama_router
+
+        operators = serving.operators if serving.access.keys else None
+        reader = RequestReader(serving.body, serving.forwards_authorization)
+        routes = OllamaRoutes(services, reader, operators)
+        return ollama_router(routes, (path for path in endpoints if path.startswith("/api/")))
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await router()(scope, receive, send)
+
+    return answer
 
 
 async def _refuse_unrouted(request: Request) -> Response:
@@ -130,7 +157,8 @@ def _add_pages(
     tools: "ToolHosting | None",
 ) -> frozenset[str]:
     """Add the pages for browsers; return the paths that hold no data."""
-    app.include_router(overview_router(app, has_dashboard=observers.board is not None))
+    has_dashboard, port = observers.board is not None, serving.ollama_port
+    app.include_router(overview_router(app, has_dashboard=has_dashboard, ollama_port=port))
     if observers.board is None:
         return frozenset((ROOT_PATH,))
     shared, recording, siblings = observers.shared, observers.recording, observers.siblings
@@ -161,33 +189,52 @@ def _endpoints(
 ) -> dict[str, Callable[[], Endpoint]]:
     """Return, by path, what makes the endpoint of a POST on its first request."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
-    preparation = RequestPreparation(services, serving.policy, serving.workflows)
+    preparation = RequestPreparation(
+        services, serving.policy, serving.workflows, serving.priorities
+    )
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
     def reader_for(route: FrontRoute) -> RequestReader:
-        return reader if route.file is None else replace(reader, references=REFERENCES)
+        own = replace(reader, body=replace(reader.body, any_type=route.any_type))
+        return own if route.file is None else replace(own, references=REFERENCES)
 
     def chat(route: FrontRoute) -> Endpoint:
         front, own = route.front, reader_for(route)
         chatting = Chat(front, own, preparation, timeouts, budget, processes, observers, tools)
         sharing = fronts.share(front, timeouts.keep_alive) if fronts.share is not None else None
         keeping = keep_answers(route, chatting)
-        return Idempotency(keeping, serving.body, front.is_complete, sharing=sharing)
+        return Idempotency(keeping, own.body, front.is_complete, sharing=sharing)
 
     def count(route: FrontRoute) -> Endpoint:
         return TokenCount(route.front, reader_for(route), preparation, tools)
-
-    def relay(path: str) -> Endpoint:
-        return Relay(path, reader, preparation, timeouts, processes, observers)
 
     for route in fronts:
         endpoints |= dict.fromkeys(route.paths, cache(partial(chat, route)))
         if route.count_path:
             endpoints[route.count_path] = cache(partial(count, route))
-    for path in PASSED_ON:
-        endpoints[path] = cache(partial(relay, path))
+
+    relays = partial(
+        Relay,
+        reader=reader,
+        preparation=preparation,
+        timeouts=timeouts,
+        process_count=processes,
+        observers=observers,
+    )
+    endpoints |= {path: cache(partial(relays, path)) for path in PASSED_ON}
+    endpoints |= {path: cache(partial(_late_vectors, relays(path))) for path in _VECTORS}
     return endpoints
+
+
+def _late_vectors(relay: Relay) -> Endpoint:
+    """Make the endpoint of a path at which clients of Ollama ask for vectors."""
+    from proxy.api.routes.ollama import Vectors
+
+    own = replace(relay.reader, body=replace(relay.reader.body, any_type=True))
+    return Vectors(
+        relay.path, own, relay.preparation, relay.timeouts, relay.process_count, relay.observers
+    )
 
 
 def _add_error_pages(app: FastAPI) -> None:

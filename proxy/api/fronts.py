@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -36,8 +36,9 @@ class WrittenStore(ResponseStore, Protocol):
 class FrontRoute:
     """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
 
-    It is made on its first request, because most clients speak one language and each language costs
-    start time and memory.
+    What lies `below` a folder is answered in its words as well. It takes bodies of `any_type` from
+    whoever is no browser. It is made on its first request, because most clients speak one language
+    and each language costs start time and memory.
 
     At paths that all languages share, such as the list of models, its clients are known by a
     `header` that only they send; their `catalogue` lists models. Where a `file`, or a store that
@@ -52,6 +53,8 @@ class FrontRoute:
     catalogue: Catalogue | None = None
     file: WrittenStore | None = None
     is_shared: Callable[[], bool] | None = None
+    below: str = ""
+    any_type: bool = False
 
     @cached_property
     def front(self) -> Front:
@@ -81,7 +84,7 @@ class Fronts:
     def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Front:
         """Return the language of a path, or of what lies below one; else that of the client."""
         for route in self._routes:
-            if path.startswith(route.paths):
+            if path.startswith(route.paths) or (route.below and path.startswith(route.below)):
                 return route.front
         return self._route_of_client(headers).front
 
@@ -111,6 +114,11 @@ def all_fronts(
 
         return ResponsesFront(STAMP, store)
 
+    def ollama(*, is_text: bool) -> Front:
+        from proxy.dialects.ollama_chat.downstream.front import OllamaFront
+
+        return OllamaFront(STAMP, is_text)
+
     chat = ("/v1/chat/completions", "/chat/completions")
     count, version = "/v1/messages/count_tokens", "anthropic-version"
     inputs = "/v1/responses/input_tokens"
@@ -119,6 +127,8 @@ def all_fronts(
         FrontRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens"),
         FrontRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
         FrontRoute(responses, ("/v1/responses",), inputs, file=file, is_shared=is_shared),
+        FrontRoute(partial(ollama, is_text=True), ("/api/generate",), any_type=True),
+        FrontRoute(partial(ollama, is_text=False), ("/api/chat",), below="/api/", any_type=True),
         store=store,
         share=share,
     )

@@ -39,7 +39,9 @@ logger = logging.getLogger(__name__)
 
 Beside: TypeAlias = Callable[[ASGIApp], contextlib.AbstractAsyncContextManager[None]]
 
-OWNED = ("host", "port", "workers", "max_connections", "header_seconds", "stall_seconds")
+OWNED = (
+    "host", "port", "ollama_port", "workers", "max_connections", "header_seconds", "stall_seconds",
+)  # fmt: skip
 _OTHERS = "the server around Temper owns sockets and processes: %s counts for nothing here"
 _WARM_UP_SECONDS = 0.5  # the first request comes first
 _SWITCH_SECONDS = 0.0005  # else the event loop would wait ten times as long for the GIL

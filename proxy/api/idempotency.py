@@ -241,7 +241,7 @@ def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
     if not messages or messages[0]["status"] != 200:
         return False
     headers, last = Headers(raw=messages[0]["headers"]), messages[-1]
-    is_stream = headers["content-type"].startswith("text/event-stream")
+    is_stream = not headers["content-type"].startswith("application/json")
     return not last.get("more_body", False) and (not is_stream or is_complete(last["body"]))
 
 

@@ -14,6 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.front import Schemas
 from proxy.dialects.lenient_json import as_object
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.serving.admission import Priority
 from proxy.serving.context_fitting import FittingMode
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -41,17 +42,18 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
         if is_new:
             paths = _member(document, "paths")
             components = _member(document, "components")
-            described = {route.front.name: route.front.schemas() for route in fronts}
+            known: set[str] = set()
             for route in fronts:
-                schemas = described[route.front.name]
-                paths |= _front_paths(route, schemas)
+                schemas = route.front.schemas()
+                paths |= _front_paths(route, schemas, is_first=route.front.name not in known)
+                known.add(route.front.name)
                 _member(components, "schemas").update(_definitions(schemas))
                 failure = _title(schemas.error)
                 told: JsonObject = {"description": _ERROR, "content": _json(failure)}
                 _member(components, "responses")[failure] = told
             paths |= {path: _describe_passthrough(path) for path in passed_on}
             for path in paths:
-                error = described[fronts.of(path).name].error
+                error = fronts.of(path).schemas().error
                 _complete(path, _member(paths, path), _title(error))
         return document
 
@@ -99,12 +101,13 @@ def _title(schema: JsonObject) -> str:
     return str(schema["title"])
 
 
-def _front_paths(route: FrontRoute, schemas: Schemas) -> JsonObject:
+def _front_paths(route: FrontRoute, schemas: Schemas, *, is_first: bool) -> JsonObject:
     name, asked = route.front.name, _json(_title(schemas.request))
-    answer: JsonObject = {**_json(_title(schemas.answer)), **_STREAM}
+    stream: JsonObject = {route.front.stream_type.partition(";")[0]: {"schema": _TEXT}}
+    answer: JsonObject = {**_json(_title(schemas.answer)), **stream}
     paths: JsonObject = {
         path: _post(
-            f"{name}_{number}" if number else name,
+            f"{name}_{number or path.rpartition('/')[2]}" if number or not is_first else name,
             name,
             (name.capitalize(), _ANSWERING, "The answer, or a stream of its events"),
             asked=asked,
@@ -121,6 +124,7 @@ def _front_paths(route: FrontRoute, schemas: Schemas) -> JsonObject:
             _header("x-temper-text-policy", TextPolicy, "What prose is worth beside tools"),
             _header("x-temper-guardrails", Mode, "How much the guardrails may do"),
             _header("x-temper-compaction", FittingMode, "Whether a long conversation is cut"),
+            _header("x-temper-priority", Priority, "Whom the request waits behind"),
         ]
     return paths
 

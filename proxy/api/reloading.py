@@ -31,7 +31,8 @@ _SECTIONS = (
     "responses", "state",
 )  # fmt: skip
 _SERVER_FIELDS = (
-    "host", "port", "workers", "max_waiting", "max_connections", "header_seconds", "grace_seconds",
+    "host", "port", "ollama_port", "workers", "max_waiting", "max_connections", "header_seconds",
+    "grace_seconds",
 )  # fmt: skip
 _FIELDS = {
     "server": _SERVER_FIELDS,

@@ -28,16 +28,23 @@ PASSED_ON = MappingProxyType(
     {"/v1/completions": ("prompt", True), "/v1/embeddings": ("input", False)}
 )
 
+# one of these is in every POST that a page has a browser send elsewhere
+_BROWSERS = frozenset({"origin", "referer", "sec-fetch-site", "sec-fetch-mode"})
+
 # the only headers of a client that a backend ever sees
 _TRAVELLING = ("authorization", "traceparent")
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """The largest body in bytes, and how many seconds it may take to arrive."""
+    """The largest body in bytes, and how many seconds it may take to arrive.
+
+    With `any_type` it need not be declared as JSON, as curl does not, unless a browser sends it.
+    """
 
     size: int = 32 * 2**20
     seconds: float = 30.0
+    any_type: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,8 @@ async def read_body(
     """
     headers = headers_of(scope)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
+    is_trusted = limits.any_type and _BROWSERS.isdisjoint(headers)
+    if not (is_trusted or media_type == "application/json" or media_type.endswith("+json")):
         raise NotJson
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise InvalidRequest("Send the body uncompressed.", "content-encoding")
@@ -169,6 +177,7 @@ def note_status(live: LiveRequest, connection: ClientConnection) -> None:
 
     Until then the client may leave. A failure recorded before is kept.
     """
+    live.refusal = connection.refusal
     if live.status == CLIENT_LEFT and connection.is_over and not connection.is_cancelled:
         live.status = connection.status
 

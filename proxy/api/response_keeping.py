@@ -20,6 +20,7 @@ from proxy.api.edge import serve
 from proxy.api.fronts import FrontRoute, Fronts, WrittenStore, all_fronts
 from proxy.api.idempotency import ALONE
 from proxy.conversation import json
+from proxy.dialects import sse
 from proxy.dialects.front import Front
 from proxy.errors import InvalidConfiguration
 from proxy.observability.observers import Observers
@@ -35,7 +36,7 @@ Kept: TypeAlias = Union[MemoryStore, "ResponsesFile", "SharedResponses", None]
 REFERENCES = (b'"previous_response_id"', b'"item_reference"', b"\\u00")
 """What stands in a request that cannot be read without what was kept, also if it is escaped."""
 
-_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
+_STREAM = (b"content-type", sse.MEDIA_TYPE.encode())
 
 
 @contextmanager
@@ -182,7 +183,8 @@ async def _open_shared_fronts(
         background, claims = BackgroundTasks(), Claims(store, sealing, replica)
 
         def share(front: Front, silence: float) -> SharedAnswers:
-            return SharedAnswers(claims, front.name, front.is_complete, silence, background)
+            signs = silence if front.stream_type == sse.MEDIA_TYPE else None
+            return SharedAnswers(claims, front.name, front.is_complete, signs, background)
 
         def responses(bounds: Bounds, alone: MemoryStore) -> SharedResponses:
             return SharedResponses(

@@ -22,6 +22,7 @@ from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.settings import Settings
+from proxy.settings.sections import Server as ServerSettings
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
@@ -45,10 +46,14 @@ _ALONE = Worker()
 
 @dataclass(frozen=True, slots=True)
 class PublicAddress:
-    """Where Temper can be reached, and the backend behind it."""
+    """Where Temper can be reached, and the backend behind it.
+
+    `ollama_url` is where clients look for an Ollama, "" where Temper does not listen there.
+    """
 
     url: str
     backend: str
+    ollama_url: str = ""
 
 
 async def run(
@@ -64,9 +69,8 @@ async def run(
     `reload` reads the configuration again. Raises `InvalidConfiguration` and `ProcessFailed` kinds
     of errors.
     """
-    listening = listen(settings.server.host, settings.server.port)
-    opening = open_server(listening, settings, on_stage, reload=reload)
-    with contextlib.closing(listening):
+    with open_sockets(settings.server) as sockets:
+        opening = open_server(sockets, settings, on_stage, reload=reload)
         async with opening as (server, address):
             on_ready(address)
             # a model that cannot be loaded ends the server cleanly
@@ -75,7 +79,7 @@ async def run(
 
 @asynccontextmanager
 async def open_server(
-    listening: socket.socket,
+    sockets: Sequence[socket.socket],
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     *,
@@ -83,19 +87,47 @@ async def open_server(
     reload: ReadSettings | None = None,
     signals: Sequence[signal.Signals] = SIGNALS,
 ) -> AsyncGenerator[tuple[asyncio.Task[None], PublicAddress]]:
-    """Serve on a socket while the block runs; yields, once clients are welcome, what does it.
+    """Serve on sockets while the block runs; yields, once clients are welcome, what does it.
 
     The task ends when one of the `signals` came, see `serving`.
     """
+    listening, *also = sockets
     own = settings.server
     limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
     opening = open_app(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
     async with opening as found:
-        address = PublicAddress(url_of(listening), found.services.name)
-        async with serving(found, listening, own.grace_seconds, limits, signals=signals) as server:
+        address = address_at(sockets, found.services.name)
+        async with serving(
+            found, listening, own.grace_seconds, limits, also=also, signals=signals
+        ) as server:
             heeding = on_hangup(found.renew) if reload is not None else contextlib.nullcontext()
             with heeding, warm_up():
                 yield server, address
+
+
+@contextmanager
+def open_sockets(own: ServerSettings) -> Generator[list[socket.socket]]:
+    """Open the listening sockets, that for Ollama's clients last; raises `InvalidConfiguration`."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(contextlib.closing(listen(own.host, own.port)))]
+        if own.ollama_port:
+            try:
+                another = listen(own.host, own.ollama_port)
+            except InvalidConfiguration as error:
+                if error.setting != "server.port":
+                    raise
+                problem = (
+                    f"port {own.ollama_port} cannot be had, as an Ollama or another program has "
+                    "it: stop that, or leave --like-ollama out"
+                )
+                raise InvalidConfiguration("server.ollama_port", problem) from error
+            opened.append(stack.enter_context(contextlib.closing(another)))
+        yield opened
+
+
+def address_at(sockets: Sequence[socket.socket], backend: str) -> PublicAddress:
+    """Return where clients find a server that listens on these sockets."""
+    return PublicAddress(url_of(sockets[0]), backend, *map(url_of, sockets[1:]))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -128,6 +160,7 @@ async def serving(
     grace: float,
     limits: ConnectionLimits = DEFAULT_LIMITS,
     *,
+    also: Sequence[socket.socket] = (),
     signals: Sequence[signal.Signals] = SIGNALS,
 ) -> AsyncGenerator[asyncio.Task[None], None]:
     """Serve an application on a socket; yields the serving task once it accepts clients.
@@ -148,7 +181,7 @@ async def serving(
     )
     server = _UvicornServer(config)
     loop = asyncio.get_running_loop()
-    task = asyncio.create_task(server.serve(sockets=[listening]))
+    task = asyncio.create_task(server.serve(sockets=[listening, *also]))
     try:
         await server.ready.wait()
         # not before: a uvicorn that is told to end while it starts leaves its sockets open

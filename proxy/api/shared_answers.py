@@ -37,13 +37,14 @@ Result = TypeVar("Result")
 class SharedAnswers:
     """Shares the answers in one language; after `silence` seconds a stream gets a sign of life.
 
-    `background` runs the work that is left after an answer.
+    There is none for a stream that has no comments: `silence` is None. `background` runs the work
+    that is left after an answer.
     """
 
     claims: Claims
     language: str
     is_complete: Callable[[bytes], bool]
-    silence: float
+    silence: float | None
     background: "BackgroundTasks"
 
     def __call__(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
@@ -129,7 +130,7 @@ class WaitingClient:
     """
 
     connection: ClientConnection
-    silence: float
+    silence: float | None
     body: bytes
     told: list[tuple[bytes, bytes]] = field(default_factory=list)
     has_left: bool = False

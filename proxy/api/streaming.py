@@ -1,4 +1,4 @@
-"""Writes one answer as a stream of server-sent events, as they arrive.
+"""Writes one answer as a stream, its events as they arrive.
 
 All streamed answers are written here; `StreamEncoder` makes the bytes. A client that leaves cancels
 all work below at once.
@@ -17,12 +17,13 @@ from proxy.api.client_connection import ClientConnection
 from proxy.api.errors import describe, refuse
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent
+from proxy.dialects import sse
 from proxy.dialects.front import Decoded, StreamEncoder
 from proxy.errors import BackendTimedOut, BackendUnavailable, RequestCancelled, TemperError
 from proxy.serving.services import LoadClaim, load_wait
 
 STREAM_HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
+    "content-type": sse.MEDIA_TYPE,
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
@@ -104,10 +105,16 @@ class AnswerStream:
     `timeouts.keep_alive` of silence. A slow client slows down the reading from the backend.
     """
 
-    def __init__(self, connection: ClientConnection, timeouts: StreamTimeouts) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        timeouts: StreamTimeouts,
+        media_type: str = sse.MEDIA_TYPE,
+    ) -> None:
         self.encoder: StreamEncoder | None = None
         self._connection = connection
         self._timeouts = timeouts
+        self._headers = {**STREAM_HEADERS, "content-type": media_type}
         self._is_silent = True
         self._is_sending = False
         self._sign: asyncio.Task[None] | None = None
@@ -128,7 +135,7 @@ class AnswerStream:
 
     async def begin(self, encoder: StreamEncoder, headers: Mapping[str, str]) -> StreamEncoder:
         self.encoder = encoder
-        await self._connection.start(200, {**STREAM_HEADERS, **headers})
+        await self._connection.start(200, {**self._headers, **headers})
         return encoder
 
     async def wait_for(self, claim: LoadClaim, decoded: Decoded) -> None:

@@ -23,7 +23,14 @@ from proxy.api.assembly import server_options_of
 from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
 from proxy.api.response_keeping import examine_keeping, examine_state
-from proxy.api.server import SIGNALS, PublicAddress, Worker, listen, open_server, url_of
+from proxy.api.server import (
+    SIGNALS,
+    PublicAddress,
+    Worker,
+    address_at,
+    open_server,
+    open_sockets,
+)
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, share_folder
@@ -58,15 +65,14 @@ async def run_workers(
     `reload` reads the configuration again; the workers are replaced then, one after the other.
     Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
     """
-    listening = listen(settings.server.host, settings.server.port)
-    with contextlib.closing(listening), share_folder() as counts:
+    with open_sockets(settings.server) as sockets, share_folder() as counts:
         server_options_of(settings)  # so that an error is reported once, not by every worker
         examine_keeping(settings)
         examine_state(settings)
         read = reload or (lambda: settings)
         loaded = LoadedConfiguration(read, settle_window(settings), settings)
         settings = loaded.serving
-        crew = _Crew(settings, listening, counts)
+        crew = _Crew(settings, sockets, counts)
 
         def renew() -> None:
             if loaded.reload():
@@ -74,7 +80,7 @@ async def run_workers(
 
         async with open_shared_server(settings, on_stage, crew.tell) as server:
             backend = server.name if server is not None else ", ".join(server_urls(settings))
-            on_ready(PublicAddress(url_of(listening), backend))
+            on_ready(address_at(sockets, backend))
             logger.info(_APART, settings.server.workers)
             with on_hangup(renew) if reload is not None else contextlib.nullcontext():
                 await crew.work()
@@ -85,7 +91,7 @@ class _Crew:
     """The workers and the task that supervises them; they share counters in a folder."""
 
     settings: Settings
-    listening: socket.socket
+    sockets: list[socket.socket]
     counts: str
     _wanted: set[SpawnProcess] = field(default_factory=set)
     _news: set[News] = field(default_factory=set)
@@ -146,7 +152,7 @@ class _Crew:
         context = multiprocessing.get_context("spawn")
         ends: tuple[News, News] = context.Pipe(duplex=False)
         hearing, telling = ends
-        arguments = (self.settings, self.listening, hearing, place)
+        arguments = (self.settings, self.sockets, hearing, place)
         worker = context.Process(target=_work, args=arguments, daemon=True)
         with telling:
             with hearing:
@@ -182,17 +188,17 @@ class _Crew:
             forget_process(worker.pid or 0, self.counts)
 
 
-def _work(settings: Settings, listening: socket.socket, news: News, place: WorkerPlace) -> None:
+def _work(settings: Settings, sockets: list[socket.socket], news: News, place: WorkerPlace) -> None:
     """Run as a worker; the parent handles SIGHUP."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configure_logging(settings.logging.format, settings.logging.level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_until_orphaned(settings, listening, news, place))
+        runner.run(_serve_until_orphaned(settings, sockets, news, place))
 
 
 async def _serve_until_orphaned(
-    settings: Settings, listening: socket.socket, news: News, place: WorkerPlace
+    settings: Settings, sockets: list[socket.socket], news: News, place: WorkerPlace
 ) -> None:
     loop = asyncio.get_running_loop()
     parent = multiprocessing.parent_process()
@@ -207,6 +213,6 @@ async def _serve_until_orphaned(
             loop.remove_reader(news.fileno())
 
     loop.add_reader(news.fileno(), hear)
-    async with open_server(listening, settings, worker=Worker(remote, place)) as (server, _address):
+    async with open_server(sockets, settings, worker=Worker(remote, place)) as (server, _address):
         settle()
         await asyncio.shield(server)

@@ -69,7 +69,8 @@ class Description:
 class PassthroughRequest(msgspec.Struct, frozen=True):
     """A request that is forwarded unchanged: the path, and the raw members of its JSON body.
 
-    `text_field` names the member that the model reads.
+    `text_field` names the member that the model reads, "" where none reads anything: such a request
+    is about models, and is never addressed to another one.
     """
 
     path: str
@@ -77,6 +78,7 @@ class PassthroughRequest(msgspec.Struct, frozen=True):
     model: str
     fields: Mapping[str, bytes]
     stream: bool = False
+    method: str = "POST"
 
     def body(self) -> bytes:
         """Write the body; every member is as the client wrote it."""

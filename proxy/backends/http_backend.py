@@ -265,7 +265,10 @@ class HttpBackend(ABC):
         """Stream whole lines, unchanged but for what is confidential in errors."""
         passage = self.readdress(passage)
         confidential = self._connection.confidential
-        async with self._connection.post(passage.path, passage.body(), headers) as answer:
+        sending = self._connection.post(
+            passage.path, passage.body(), headers, method=passage.method
+        )
+        async with sending as answer:
             if not _is_success(answer.status):
                 refusal = self.read_refusal(await answer.whole())
                 if isinstance(refusal, errors.ContextOverflow):

@@ -18,6 +18,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Parsing, Question
+from proxy.dialects.lenient_json import as_positive
 from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader, decode_error
 from proxy.dialects.ollama_chat.encode import encode_question, first_picture
 from proxy.dialects.ollama_chat.fields import ModelSettings
@@ -74,7 +75,9 @@ class Ollama(HttpBackend):
         _check_pictures(question, name, shown)
         settings = ModelSettings(
             name,
-            await self._models.decide(name),
+            await self._models.decide(
+                name, as_positive(question.request.load.options.get("num_ctx"))
+            ),
             self._overrides.keep_alive,
             thinks=shown is None or shown.can("thinking") is not False,
             has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
@@ -103,7 +106,9 @@ class Ollama(HttpBackend):
         raise await self._cause(error, attempt.question, name) from error
 
     def readdress(self, passage: PassthroughRequest) -> PassthroughRequest:
-        # it goes to Ollama's own OpenAI endpoint, which has what this needs
+        if not passage.text_field:
+            return passage
+        # or it goes to Ollama's own OpenAI endpoint, which has what this needs
         model = json.dump(self._meant(passage.model))
         return replace(passage, fields={**passage.fields, "model": model})
 
@@ -126,7 +131,9 @@ class Ollama(HttpBackend):
         window = await self._models.window(name)
         if shown is None:
             identity = complete_name(name)
-            return Description((name,), window=window, is_provisional=True, identity=identity)
+            return Description(
+                (name,), window=window, is_provisional=True, identity=identity, engine="Ollama"
+            )
         self._warn(name, window)
         self.learnt.heed_build(await self.read_text(VERSION, "version"))
         return Description(

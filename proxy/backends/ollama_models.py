@@ -97,10 +97,11 @@ class OllamaModels:
             return loaded
         return _at_most(shown.fitting or shown.preset, shown.trained)
 
-    async def decide(self, name: str) -> int | None:
+    async def decide(self, name: str, wish: int | None = None) -> int | None:
         """Return the window to ask for, always the same for a model; None leaves it to Ollama.
 
-        A model that somebody else has loaded keeps the window that it has.
+        A model that somebody else has loaded keeps the window that it has. A client's `wish` counts
+        where nobody has decided.
         """
         if name not in self._decided:
             running = await self._running()
@@ -108,9 +109,10 @@ class OllamaModels:
             if name in self._shown:  # other names there are too many of
                 if _add_tag(name) not in running:
                     self._ours.add(name)
-                wanted = self._choose_window(name) or own or self._shown[name].fitting
-                return self._decided.setdefault(name, wanted)
-            return self.num_ctx or own
+                shown = self._shown[name]
+                wanted = self._choose_window(name) or own or shown.fitting
+                return self._decided.setdefault(name, wanted or _at_most(wish, shown.trained))
+            return self.num_ctx or own or wish
         return self._decided[name]
 
     async def widen(self, name: str, tokens: int) -> bool:

@@ -297,7 +297,13 @@ class BackendClient:
         await self._client.aclose()
 
     def post(
-        self, path: str, body: bytes, headers: Mapping[str, str], *, may_pause: bool = False
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        may_pause: bool = False,
+        method: str = "POST",
     ) -> BackendResponse:
         """Send a JSON body; the context of the result begins with the head of the answer.
 
@@ -306,7 +312,7 @@ class BackendClient:
         own = {**self._allow_headers(headers), "content-type": "application/json"}
         first_byte = self._timeouts.first_byte
         idle = first_byte if may_pause else self._timeouts.idle
-        return BackendResponse(self, ("POST", path, own, body), first_byte=first_byte, idle=idle)
+        return BackendResponse(self, (method, path, own, body), first_byte=first_byte, idle=idle)
 
     async def get(self, path: str, *, patience: float | None = None) -> WholeResponse:
         """Fetch a small document, all of it within `patience` seconds."""
@@ -323,7 +329,7 @@ class BackendClient:
     ) -> connection_pool.Connection | _HttpxExchange:
         """Send a request and wait for its answer, which has to be released when it was read."""
         method, path, headers, body = request
-        if self._pool is None or method == "GET":
+        if self._pool is None or method != "POST":
             return _HttpxExchange(await self._send(request, deadline))
         try:
             line = await self._pool.send(self._head(path, headers, len(body)), body, deadline)

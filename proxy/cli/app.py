@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 
-from proxy import version
 from proxy.cli import commands
 from proxy.cli.running import FAILED, Flags, fail, load, run
 from proxy.cli.usage import CommandGroup, ServeCommand
@@ -65,10 +64,23 @@ def _keep_standard_streams() -> None:
             os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
 
 
+def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's way
+    if asked:
+        commands.show_version(as_json=False)
+        context.exit()
+
+
 @click.group(
     cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG
 )
-@click.version_option(version(), message="temper %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Show the version, the commit, Python and the engine.",
+)
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
     _keep_standard_streams()
@@ -86,6 +98,14 @@ def main() -> None:
 @_OLLAMA
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
+@click.option(
+    "--like-ollama",
+    type=int,
+    is_flag=False,
+    flag_value=11434,
+    metavar="[PORT]",
+    help="Listen where clients look for an Ollama as well: on 11434, or another port.",
+)
 @click.option("--context-tokens", type=int, help="Window, with --model or --ollama.")
 @click.option("--slots", type=int, help="Requests served at once, with --model.")
 @click.option("--budget", help="Context window: backend, manual, full (what fits) or fast.")
@@ -107,7 +127,10 @@ def serve(
     """Serve an OpenAI-compatible API in front of a model."""
     given: Flags = {
         **_backend_flags({**flags, "backend_url": None}),
-        "server": {name: flags[name] for name in ("host", "port", "workers")},
+        "server": {
+            **{name: flags[name] for name in ("host", "port", "workers")},
+            "ollama_port": flags["like_ollama"],
+        },
         "context": {"budget": flags["budget"]},
         "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
         "logging": {"format": flags["log_format"]},
@@ -346,11 +369,8 @@ def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> No
 @main.command(name="version")
 @_JSON
 def show_version(*, as_json: bool) -> None:
-    """Show the version."""
-    if as_json:
-        commands.print_json({"temper": version()})
-    else:
-        click.echo(f"temper {version()}")
+    """Show the version, the commit, Python and the engine."""
+    commands.show_version(as_json=as_json)
 
 
 def _backend_flags(flags: Mapping[str, object]) -> Flags:

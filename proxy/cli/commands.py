@@ -55,7 +55,8 @@ def serve(
 
     def show_address(address: "PublicAddress") -> None:
         if as_json:
-            print_json({"url": address.url, "backend": address.backend})
+            ollama = {"ollama_url": address.ollama_url} if address.ollama_url else {}
+            print_json({"url": address.url, "backend": address.backend, **ollama})
         else:
             terminal.serve(address, awaits_model=is_ours)
             if settings.ui.enabled:
@@ -236,6 +237,18 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
         elif state == "loading":
             logger.info(_BACKEND_LOADS, address.backend)
     await own.close()
+
+
+def show_version(*, as_json: bool) -> None:
+    """Print what a bug report has to name."""
+    from proxy.doctor.versions import describe_versions
+
+    told = describe_versions()
+    if as_json:
+        print_json(told)
+    else:
+        of = "commit {commit}, Python {python}, {engine}".format_map(told)
+        click.echo(f"temper {told['temper']} ({of})")
 
 
 def print_json(value: JsonObject) -> None:

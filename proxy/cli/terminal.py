@@ -116,6 +116,8 @@ class Terminal:
 
     def _announce(self, address: "PublicAddress", behind: str) -> None:
         self.say(f"ready at {address.url}/v1 ({behind})")
+        if address.ollama_url:
+            self.say(f"ready for clients of Ollama at {address.ollama_url}")
 
 
 def open_terminal(*, logs_events: bool) -> Terminal:

@@ -35,6 +35,21 @@ class ThinkingOptions(msgspec.Struct, frozen=True):
 UNSAID = ThinkingOptions()
 
 
+class LoadOptions(msgspec.Struct, frozen=True):
+    """How a client wants the engine to load the model; only an Ollama is told all of it.
+
+    `options` are Ollama's, such as `num_ctx`. The model stays loaded for `keep_alive`, which is of
+    `seconds`: for ever if they are negative; None where nothing was said.
+    """
+
+    options: JsonObject = {}
+    keep_alive: str | float | None = None
+    seconds: float | None = None
+
+
+AS_CONFIGURED = LoadOptions()
+
+
 class Request(msgspec.Struct, frozen=True):
     """A chat request.
 
@@ -47,7 +62,8 @@ class Request(msgspec.Struct, frozen=True):
     be called; None for all. `session` is what the client calls the conversation, "" where nothing
     of it stands in the request. `thinking` is what client and operator said of thoughts: what of
     it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks for the
-    messages of the rounds of tools that ran here.
+    messages of the rounds of tools that ran here, `wants_stop` for the string that ended a reply.
+    `load` is for the engine, not for the model.
     """
 
     model: str
@@ -67,6 +83,8 @@ class Request(msgspec.Struct, frozen=True):
     session: str = ""
     thinking: ThinkingOptions = UNSAID
     wants_rounds: bool = False
+    wants_stop: bool = False
+    load: LoadOptions = AS_CONFIGURED
 
     @property
     def reserved(self) -> int | None:

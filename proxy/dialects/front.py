@@ -173,7 +173,8 @@ class Decoded:
     wants, whatever the operator's policy for text. `compaction` is what it says about shortening:
     None where it says nothing. `blindness` is what a client hears whose pictures the model cannot
     see, "" where it has sent none or the backend's own words will do. `wanted` are the
-    operator's tools that it asks for.
+    operator's tools that it asks for. `loaded` is the whole answer to a request without a prompt:
+    it asks for nothing but the model to be loaded, or unloaded.
     """
 
     request: Request
@@ -183,6 +184,7 @@ class Decoded:
     compaction: bool | None = None
     blindness: str = ""
     wanted: tuple[WantedTools, ...] = ()
+    loaded: bytes = b""
 
 
 class Front(Protocol):
@@ -190,11 +192,15 @@ class Front(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name: "chat", "messages", "responses"."""
+        """Its name: "chat", "messages", "responses", "ollama"."""
 
     @property
     def id_header(self) -> str:
         """The header, in lower case, in which its SDKs read the id of a request."""
+
+    @property
+    def stream_type(self) -> str:
+        """The media type of its streams: `sse.MEDIA_TYPE`, or that of lines."""
 
     def schemas(self) -> Schemas:
         """Describe what is sent and answered."""

@@ -5,6 +5,7 @@ Reads leniently what the WHATWG specification describes and knows nothing of wha
 
 from typing import NamedTuple
 
+MEDIA_TYPE = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
 
 DATA = b"data: "

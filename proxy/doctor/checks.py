@@ -2,20 +2,23 @@
 
 import asyncio
 import resource
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from typing import TypeAlias
 
 import httpx
 
+from proxy import DISTRIBUTION
 from proxy.api.app import create_app
 from proxy.api.assembly import server_options_of
+from proxy.api.server import listen
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
 from proxy.doctor.target import Examined, Finding, Target, fail, ok, skip, warn
-from proxy.errors import ProcessFailed, TemperError
+from proxy.errors import InvalidConfiguration, ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
@@ -59,9 +62,32 @@ def judge_memory(found: Memory) -> Finding:
 
 def reachability(settings: Settings) -> Finding:
     """Tell who can reach Temper; without a key beyond loopback the settings are refused."""
-    host = settings.server.host
+    host, port = settings.server.host, settings.server.ollama_port
     whom = ", for this machine alone" if is_loopback(host) else " and wants its key"
-    return ok(f"Temper listens on {host}{whom}")
+    told = f"Temper listens on {host}{whom}"
+    if not port:
+        return ok(told)
+    try:
+        listen(host, port).close()
+    except InvalidConfiguration:
+        return warn(
+            f"port {port} is taken, where Temper is to listen as an Ollama does",
+            "stop the Ollama that has it, if it is no Temper; or set server.ollama_port to 0",
+        )
+    return ok(f"{told}, and on port {port} as an Ollama does")
+
+
+def package_name(_: Settings) -> Finding:
+    return judge_package_name(packages_distributions().get("proxy", ()))
+
+
+def judge_package_name(owners: Iterable[str]) -> Finding:
+    """Return whether the package `proxy` is ours alone: of two, one overwrites the other."""
+    others = sorted({*owners} - {DISTRIBUTION})
+    if not others:
+        return ok("the package `proxy` is Temper's alone")
+    said = f"{others[0]} has a package `proxy` as well, and one breaks the other"
+    return warn(said, "install Temper in an environment of its own: pipx install temper-proxy")
 
 
 async def tool_servers(target: Target) -> Finding:
@@ -105,7 +131,12 @@ class Check:
     is_vital: bool = False
 
 
-MACHINE = {"open files": descriptors, "memory": memory, "Temper's address": reachability}
+MACHINE = {
+    "package": package_name,
+    "open files": descriptors,
+    "memory": memory,
+    "Temper's address": reachability,
+}
 CHECKS: tuple[Check, ...] = (
     Check("readiness", server.readiness, is_vital=True),
     Check("version", server.version, is_vital=True),

@@ -40,9 +40,9 @@ class Quirks:
     `syntaxes` are tried first, in this order. `convention` names the way in which tools are
     described in the prompt, "" if the chat template does it. `aliases` map names that the model
     writes to the tools it may mean. With `resets_state` the backend must not continue from a cached
-    prompt that was changed. With `offers_respond` a `convention` also describes the synthetic
-    answer tool if the `text_policy` is AUTO. A prompt that `opens_thoughts` leaves their end to the
-    reply.
+    prompt, except that of the same conversation, unchanged. With `offers_respond` a `convention`
+    also describes the synthetic answer tool if the `text_policy` is AUTO. A prompt that
+    `opens_thoughts` leaves their end to the reply.
     """
 
     syntaxes: tuple[str, ...] = ()

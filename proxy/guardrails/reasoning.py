@@ -134,6 +134,11 @@ class ReasoningSplitter:
     _held: int = 0
     _tail: str = ""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all that follows is text."""
+        return self._place == "answering"
+
     def feed(self, text: str) -> list[Spoken]:
         if self._place == "answering":
             return [TextDelta(text)] if text else []

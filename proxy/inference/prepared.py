@@ -7,12 +7,12 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Messages
 from proxy.conversation.requests import Question, RefusalCount, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
-from proxy.facts import Fact
+from proxy.facts import Compacted, Fact
 from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.history_repair.history import fit_roles
 from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.reasoning import ThoughtHabit
+from proxy.guardrails.reasoning import ReasoningSplitter, ThoughtHabit
 from proxy.guardrails.retry import MOST_ATTEMPTS, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
@@ -90,6 +90,16 @@ class PreparedTurn(msgspec.Struct, frozen=True):
     close_out_tries: int = 1
     habit: ThoughtHabit = msgspec.field(default_factory=ThoughtHabit)
 
+    def _goes_on(self, attempt: Attempt) -> bool:
+        """Return whether a prompt begins with all of the one before: nothing is rolled back."""
+        is_cut = any(isinstance(fact, Compacted) and fact.is_new for fact in self.facts)
+        has_begun = any(message.role == "assistant" for message in self.messages)
+        return attempt.kind == "as_asked" and has_begun and not is_cut
+
+    def make_splitter(self) -> ReasoningSplitter | None:
+        """Make what splits thoughts off, where anything may be changed."""
+        return None if self.is_observed else ReasoningSplitter(self.quirks.opens_thoughts)
+
     def question(
         self,
         attempt: Attempt,
@@ -106,7 +116,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
             self.prompt_format.question(request, messages, self.tool_choice, omits),
             parsing=attempt.parsing,
             schema=schema,
-            resets_cache=self.quirks.resets_state and attempt.kind != "as_asked",
+            resets_cache=self.quirks.resets_state and not self._goes_on(attempt),
             calls_singly=not self.quirks.calls_in_parallel,
             checks_answer=is_answer,
             refusals=self.refusals,

@@ -25,10 +25,10 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.facts import Fact, RejectedReply, Unchecked
+from proxy.facts import EndedThoughts, Fact, RejectedReply, Unchecked
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reading import ReplyReader
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter, split_unopened
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.sent_answer import SentAnswer
@@ -189,18 +189,31 @@ class CallIds:
 
 
 class PassthroughReader:
-    """Shows everything as it arrives; without `streams_calls` calls are shown whole, at the end."""
+    """Shows everything as it arrives; without `streams_calls` calls are shown whole, at the end.
 
-    def __init__(self, new_id: NewId, *, streams_calls: bool = True) -> None:
+    With a `splitter` the thoughts that a reply begins with go out as such.
+    """
+
+    def __init__(
+        self,
+        new_id: NewId,
+        *,
+        streams_calls: bool = True,
+        splitter: ReasoningSplitter | None = None,
+    ) -> None:
         self._ids = CallIds(new_id)
         self._streams_calls = streams_calls
         self._reply = ReplyInProgress()
+        self._splitter = splitter
+        self._splits = splitter is not None  # until there is text
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         identify = self._ids.identify
+        if self._splits and self._splitter is not None:
+            events = self._split(events, self._splitter)
         shown = [
             identify(event) if isinstance(event, ToolCallStarted) else event for event in events
         ]
@@ -208,8 +221,31 @@ class PassthroughReader:
             self._reply.add(whole)
         return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
 
+    def _split(
+        self, events: Sequence[ReplyEvent], splitter: ReasoningSplitter
+    ) -> Sequence[ReplyEvent]:
+        split: list[ReplyEvent] = []
+        for event in events:
+            match event:
+                case TextDelta(text, logprobs=None):
+                    split += splitter.feed(text)
+                case TextDelta() | ToolCallStarted():  # which cannot be cut, or is no thought
+                    split += (*splitter.settle(), event)
+                case _:
+                    split.append(event)
+        self._splits = not splitter.is_over
+        return split
+
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        return [], self.answer(reason)
+        splitter = self._splitter
+        if splitter is None:
+            return [], self.answer(reason)
+        rest: list[ReplyEvent] = [*splitter.finish()]
+        for event in rest:
+            self._reply.add(event)
+        answer = self.answer(reason)
+        is_ended = splitter.has_ended or bool(split_unopened(answer.text)[0])
+        return rest, replace(answer, facts=(EndedThoughts(),)) if is_ended else answer
 
     def answer(self, reason: str) -> Accepted:
         reply = self._reply.finish(reason)

@@ -299,7 +299,9 @@ class Turn:
     def _listen(self) -> reply_reader.TurnReader:
         offer, streams = self._terms, self._prepared.streams_calls
         if offer is None:
-            return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
+            return reply_reader.PassthroughReader(
+                self._new_id, streams_calls=streams, splitter=self._prepared.make_splitter()
+            )
         if self._prepared.is_observed:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind == "constrained":

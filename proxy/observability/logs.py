@@ -147,7 +147,9 @@ def _outcome_part(record: RequestRecord) -> _StyledText:
 def _failure_text(record: RequestRecord) -> str:
     if record.left is not None:
         return f"the client left {WORDS.departures[record.left]}"
-    return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
+    if record.error is not None:
+        return f"the backend: {record.error.replace('_', ' ')}"
+    return escape(cut(record.refusal))
 
 
 def _seconds(seconds: float) -> str:
@@ -294,7 +296,7 @@ def _request_values(record: RequestRecord) -> dict[str, Value]:
         "tools": _cut(tools(facts)) or None,
         "repairs": _cut(repairs(facts)),
         "context": _cut(context(facts)) or None,
-        "error": record.error,
+        "error": record.error or _cut(record.refusal) or None,
         "left": record.left,
         "trace": f"{record.trace.trace_id:032x}" if record.trace is not None else None,
     }

@@ -99,6 +99,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     language, `model` the name it sent, `service` the configured name that it stands for. `outcome`
     is set if the request was answered, `left` if its client did not wait. `number` is the board's:
     clients may use the same id twice. `client` is the name of the API key, if there are keys.
+    `refusal` is the message of the error that the client got, "" for none.
     """
 
     id: str
@@ -124,6 +125,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefix_broken: PrefixBroken | None = None
     number: int = 0
     client: str | None = None
+    refusal: str = ""
+    priority: str = "normal"
 
     @property
     def overhead(self) -> float:
@@ -161,8 +164,8 @@ class Sink(Protocol):
 class Load(Protocol):
     """Follows how many requests one service has at the moment."""
 
-    def wait(self, by: int) -> None:
-        """Add to the number of requests that wait for a slot."""
+    def wait(self, by: int, priority: str = "normal") -> None:
+        """Add to the number of requests of a `priority` that wait for a slot."""
 
     def run(self, by: int, share: float) -> None:
         """Add to the number that have one; `share` is their share of all slots' tokens."""

@@ -117,6 +117,11 @@ class Fleet:
         """Begin to load a model that nobody has asked for yet; a failure is logged."""
         self._run(self._preload(name))
 
+    def keep(self, name: str, seconds: float | None) -> None:
+        """Stop a model after so many idle seconds; never if negative, as configured if None."""
+        self.swapping.keep(name, seconds)
+        self._set_alarm()
+
     def condition(self, name: str) -> Condition:
         state = self.servers[name].status.state
         match self.swapping.presence(name):

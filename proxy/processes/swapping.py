@@ -71,13 +71,23 @@ class Orders:
 
 @dataclass(eq=False, slots=True)
 class _ModelState:
-    """A model as it is now; `failed` is the moment of its last failure."""
+    """A model as it is now; `failed` is the moment of its last failure.
+
+    It is `kept` for so many idle seconds, where its latest client said so.
+    """
 
     model: LoadableModel
     presence: Presence = "stopped"
     users: int = 0
     used: float = 0.0
     failed: float | None = None
+    kept: float | None = None
+
+    @property
+    def ttl(self) -> float | None:
+        if self.kept is None:
+            return self.model.ttl
+        return self.kept if self.kept >= 0 else None
 
     def move(self, presence: Presence) -> None:
         assert presence in _MOVES[self.presence], (self.presence, presence)  # noqa: S101 - illegal
@@ -106,6 +116,10 @@ class SwapPlanner:
 
     def presence(self, name: str) -> Presence:
         return self._members[name].presence
+
+    def keep(self, name: str, seconds: float | None) -> None:
+        """Stop a model after so many idle seconds; never if negative, as configured if None."""
+        self._members[name].kept = seconds
 
     def has_failed(self, name: str, now: float) -> bool:
         """Return whether a model failed so recently that it is not tried again yet."""
@@ -244,7 +258,7 @@ class SwapPlanner:
         return not (member.users or is_awaited)
 
     def _expiry(self, member: _ModelState) -> float | None:
-        ttl = member.model.ttl
+        ttl = member.ttl
         if ttl is None or member.presence != "loaded" or member.users:
             return None
         return None if self._waiting_for(member.model.name) else member.used + ttl

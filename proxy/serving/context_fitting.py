@@ -7,7 +7,7 @@ backend for token counts, and remembers per model what it learned.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -16,7 +16,13 @@ from typing import Literal, TypeAlias
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import Compaction, Fitted, Reported, leave_unchanged
+from proxy.context.compaction import (
+    Compaction,
+    Fitted,
+    Reported,
+    Unshortened,
+    leave_unchanged,
+)
 from proxy.context.message_sizes import MessageSizes, countable, remember
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules, Sliding, Tiered
@@ -75,6 +81,7 @@ class ContextPolicy:
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
     budget: BudgetMode = "backend"
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
+    own: Callable[[TokenBook, Window], Compaction] | None = None  # of a program
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
         """Return how much may be used of a slot of so many tokens."""
@@ -84,6 +91,8 @@ class ContextPolicy:
     def compaction(
         self, book: TokenBook, window: Window, *, is_counted: bool = False
     ) -> Compaction:
+        if self.own is not None:
+            return self.own(book, window)
         rules = self.rules
         if is_counted:
             rules = replace(rules, high=rules.high_counted)
@@ -93,7 +102,7 @@ class ContextPolicy:
             case "sliding":
                 return Sliding(book, window)
             case "none":
-                return Reported(Tiered(book, window, rules, self.texts))
+                return Unshortened(book, window)
 
 
 class Fitting:

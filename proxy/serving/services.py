@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
-from proxy.backends.client import Backend, BackendModel, Health, PassthroughRequest
+from proxy.backends.client import Backend, BackendModel, Headers, Health, PassthroughRequest
 from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -55,6 +55,7 @@ async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, No
 
 
 _DEFAULTS = ("default", "auto")  # model names of clients that leave the choice to the server
+OLLAMA = "Ollama"  # the engine, as its description names it
 _LONGEST_NAME = 512  # characters; names may be paths
 
 Addressed = TypeVar("Addressed", Request, PassthroughRequest)
@@ -86,6 +87,32 @@ class Service:
         if self.fleet is not None:
             return self.fleet.lease(self.name)
         return nullcontext(self.backend.lease() if isinstance(self.backend, Managed) else None)
+
+    def lease_for(
+        self, request: Request, *, has_prompt: bool
+    ) -> AbstractContextManager[LoadClaim | None]:
+        """Claim the model as long as a request says, and not at all for one that ends its stay.
+
+        Raises `QueueFull`; None if the model need not be loaded.
+        """
+        if self.fleet is not None:
+            self.fleet.keep(self.name, request.load.seconds)
+        is_end = request.load.seconds == 0 and not has_prompt
+        return nullcontext(None) if is_end else self.lease()
+
+    async def load(self, request: Request, headers: Headers) -> None:
+        """Have an Ollama load or unload the model of a request; what loads here is loaded."""
+        known = await self.look_up(request.model)
+        if known.engine == OLLAMA:
+            fields = {"model": request.fields["model"]}
+            if request.load.options:
+                fields["options"] = json.dump(request.load.options)
+            if request.load.keep_alive is not None:
+                fields["keep_alive"] = json.dump(request.load.keep_alive)
+            passage = PassthroughRequest("/api/generate", "prompt", request.model, fields)
+            async with aclosing(self.backend.relay(passage, headers)) as pieces:
+                async for _ in pieces:
+                    pass
 
     def address_to_backend(self, request: Addressed) -> Addressed:
         """Name the model as its backend does, which does not know our aliases."""
@@ -202,8 +229,10 @@ class Services:
 
     def resolve(self, model: str) -> str:
         """Return the model that a name's pattern leads to; the name itself without a pattern."""
-        if model in self._by_name:
-            return model
+        # clients of Ollama may write the tag or leave it out
+        for name in (model, f"{model}:latest", model.removesuffix(":latest")):
+            if name in self._by_name:
+                return name
         for pattern, name in self._patterns:
             if fnmatchcase(model, pattern):
                 return name
@@ -223,10 +252,10 @@ class Services:
 
     async def show(self, model: str) -> BackendModel:
         """Return one model by its name or alias; raises `UnknownModel`."""
-        service = self.find(model)
+        service, meant = self.find(model), self.resolve(model)
         offered = await service.offers()
         for one in offered:
-            if one.id in (model, service.name):
+            if one.id in (meant, service.name) or meant in _DEFAULTS:
                 known = {} if "capabilities" in one.details else await service.describe(one.id)
                 return BackendModel(one.id, {**known, **one.details})
         raise UnknownModel(model, tuple(one.id for one in offered))

@@ -43,6 +43,12 @@ class Server(Section):
         "127.0.0.1", "address to listen on; beyond loopback an api_key is required", min_length=1
     )
     port: Count = setting(8367, "TCP port to listen on; 0 takes a free one", ge=0, le=65535)
+    ollama_port: Count = setting(
+        0,
+        "further port, for clients that look for an Ollama at its own, 11434; 0 for none",
+        ge=0,
+        le=65535,
+    )
     api_key: Key = setting(None, "key that clients must send as a bearer token")
     api_keys_file: File = setting(
         None, "file with one 'name key' a line, for clients with keys of their own"
@@ -68,6 +74,9 @@ class Server(Section):
         1, "processes that serve; one is enough for most machines", ge=1, le=64
     )
     max_waiting: Count = setting(256, "requests that may wait for a slot; more get a 429", ge=1)
+    priorities: dict[str, Literal["high", "normal", "low"]] = setting(
+        {}, "highest priority of requests by the name of their key; low ones wait behind others"
+    )
     grace_seconds: Patience = setting(
         10, "how long running requests may take to finish at shutdown, in seconds"
     )
@@ -220,10 +229,7 @@ class Responses(Section):
 
 
 class State(Section):
-    """What replicas share, in a Valkey or Redis: idempotency keys and responses.
-
-    Needs the extra `state`.
-    """
+    """What replicas share in a Valkey or Redis (extra `state`): idempotency keys and responses."""
 
     url: StateUrl = setting(
         None,

@@ -1,4 +1,4 @@
-"""Shows results: `table` in words, `plots` as pictures, `page` as one file of HTML, `comparison`.
+"""Shows results: `table` in words, `terminal` fits a window, `plots` are pictures, `page` is HTML.
 
-Help, harm, cost and ceiling always stand together.
+`comparison` is of two evaluations. Help, harm, cost and ceiling always stand together.
 """

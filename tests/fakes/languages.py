@@ -51,6 +51,10 @@ class Chat:
             said["output_config"] = {"effort": self.effort}
         return {**said, **self._told("anthropic")}
 
+    def ollama(self) -> JsonObject:
+        said: JsonObject = {"messages": self._said("images"), **self._told("function")}
+        return {**said, "think": self.effort} if self.effort else said
+
     def _said(self, kind: str) -> list[JsonValue]:
         is_kept = (lambda role: role != "system") if kind == "image" else (lambda role: bool(role))
         said: list[JsonValue] = [
@@ -64,7 +68,9 @@ class Chat:
                 "input_image": {"type": "input_image", "image_url": url},
                 "image": {"type": "image", "source": {**source}},
             }
-            said.append({"role": "user", "content": [pictures[kind]]})
+            seen: JsonObject = {"content": "", "images": [PICTURE]}
+            shown: JsonObject = seen if kind == "images" else {"content": [pictures[kind]]}
+            said.append({"role": "user", **shown})
         return said
 
     def _told(self, kind: str) -> JsonObject:
@@ -96,6 +102,7 @@ PATHS: dict[str, tuple[str, Callable[[Chat], JsonObject]]] = {
     "chat": ("/v1/chat/completions", Chat.chat),
     "messages": ("/v1/messages", Chat.anthropic),
     "responses": ("/v1/responses", Chat.responses),
+    "ollama": ("/api/chat", Chat.ollama),
 }
 EVERYWHERE = tuple((name, stream) for name in PATHS for stream in (False, True))
 
@@ -109,7 +116,7 @@ async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> Got:
 
 async def post(front: Front, path: str, body: JsonObject) -> Got:
     answer = await front.client.post(path, content=json.dump(body))
-    if not answer.headers["content-type"].startswith("text/event-stream"):
+    if answer.headers["content-type"].startswith("application/json"):
         return _read(answer.status_code, [answer.json()])
     said = [line.removeprefix("data: ") for line in answer.text.splitlines()]
     events = [json.parse(line.encode()) for line in said if line.startswith("{")]
@@ -129,6 +136,8 @@ def _read(status: int, documents: list[JsonObject]) -> Got:
             *objects_in([document.get("content_block")]),
         ]:
             found.add_block(block)
+        if "done" in document and "message" in document:
+            found.add_line(as_object(document["message"]))
         delta = as_object(document.get("delta"))
         found.text += f"{delta.get('text') or ''}"
         found.extend(f"{delta.get('partial_json') or ''}")
@@ -161,6 +170,12 @@ class Found:
             if "name" in function:
                 self.calls.append((function["name"], ""))
             self.extend(f"{function.get('arguments') or ''}")
+
+    def add_line(self, message: JsonObject) -> None:
+        self.text += f"{message['content']}"
+        for call in objects_in(message.get("tool_calls")):
+            function = as_object(call["function"])
+            self.calls.append((function["name"], json.dump_text(function["arguments"])))
 
     def add_block(self, block: JsonObject) -> None:
         self.text += f"{block.get('text') or ''}"

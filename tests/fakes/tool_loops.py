@@ -254,7 +254,7 @@ class _RightBackend:
             problem |= {"message": "the request exceeds the available context size"}
             problem |= {"n_prompt_tokens": tokens, "n_ctx": self._window}
             return JSONResponse({"error": problem}, 400)
-        reply = _reply_to(body["messages"], f"{self.generations}")
+        reply = reply_to(body["messages"], f"{self.generations}")
         if not body.get("stream"):
             return Response(whole(reply), media_type="application/json")
         rendered = streamed(reply, has_usage=bool(body.get("stream_options")))
@@ -270,7 +270,7 @@ class _RightBackend:
         return StreamingResponse(events(), media_type="text/event-stream")
 
 
-def _reply_to(messages: JsonValue, number: str) -> Reply:
+def reply_to(messages: JsonValue, number: str) -> Reply:
     prompt = json.dump_text(messages)
     said_to = {**SAID, **ASKED_OF_THE_MOCK}
     place, trigger = max((prompt.rfind(trigger), trigger) for trigger in said_to)

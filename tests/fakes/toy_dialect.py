@@ -52,6 +52,7 @@ class Shouting:
 
     name = "shouting"
     id_header = "x-request-id"
+    stream_type = "text/event-stream"
 
     def schemas(self) -> Schemas:
         return Schemas({"title": "Ask"}, {"title": "Say"}, {"title": "Count"}, {"title": "Fail"})

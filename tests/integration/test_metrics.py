@@ -54,8 +54,9 @@ async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> 
 
 async def test_requests_are_counted_by_the_language_of_their_clients() -> None:
     asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-    async with temper(*[says("Hi.")] * 3, observers=counting()) as front:
+    async with temper(*[says("Hi.")] * 4, observers=counting()) as front:
         await front.client.post("/v1/messages", json=asked)
+        await front.client.post("/api/chat", json=asked)
         await front.client.post("/v1/messages", json={})
         await front.client.post("/v1/responses", json={"model": "m", "input": "Hi"})
         await front.ask(request(tools=None))
@@ -65,6 +66,7 @@ async def test_requests_are_counted_by_the_language_of_their_clients() -> None:
     assert seen.value(name, dialect="messages", status="400", outcome="none") == 1
     assert seen.value(name, dialect="responses", status="200") == 1
     assert seen.value(name, dialect="chat") == 1
+    assert seen.value(name, dialect="ollama", status="200") == 1
 
 
 async def test_failures_of_the_backend_and_of_clients_are_told_apart(*, stream: bool) -> None:

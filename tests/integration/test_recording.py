@@ -134,6 +134,17 @@ WEATHER: JsonObject = {
     "required": ["city"],
 }
 ASKED_IN: dict[str, tuple[str, JsonObject]] = {
+    "ollama": (
+        "/api/chat",
+        {
+            "messages": [{"role": "user", "content": "How is the weather in Paris?"}],
+            "tools": [
+                {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}},
+                {"type": "function", "function": {"name": "get_time"}},
+            ],
+            "temper": STEPS,
+        },
+    ),
     "messages": (
         "/v1/messages",
         {

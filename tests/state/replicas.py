@@ -81,7 +81,7 @@ async def replica(
     settings = load_settings(None, sections)
     with closing(listen("127.0.0.1", 0)) as socket:
         async with (
-            open_server(socket, settings, signals=()) as (_, address),
+            open_server([socket], settings, signals=()) as (_, address),
             httpx.AsyncClient(
                 base_url=address.url,
                 transport=plain_transport(),

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
+from typing import ClassVar
 
 import anyio
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -31,9 +31,10 @@ from proxy.api.request_reader import (
 from proxy.api.streaming import Deadline, StreamTimeouts
 from proxy.backends.client import PassthroughRequest, Pieces
 from proxy.dialects import sse
-from proxy.errors import TemperError
+from proxy.errors import BackendSpokeNonsense, TemperError
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
+from proxy.observability.record import CHAT_DIALECT
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.services import Service, load_wait
 
@@ -42,7 +43,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Passes requests on to the same `path` of the backend that has their model."""
+    """Passes requests on to the same `path` of the backend that has their model.
+
+    A subclass may put them otherwise, and write the answers anew.
+    """
+
+    dialect: ClassVar[str] = CHAT_DIALECT
 
     path: str
     reader: RequestReader
@@ -51,10 +57,24 @@ class Relay:
     process_count: int = 1
     observers: Observers = field(default_factory=Observers)
 
+    def read(self, body: bytes) -> PassthroughRequest:
+        """Read a request; raises `InvalidRequest`."""
+        return decode_passage(self.path, body)
+
+    async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
+        """Return what the backend of a service is asked."""
+        del service
+        return passage
+
+    def write(self, asked: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
+        """Write the answer to what was `asked`; raises ValueError for what the backend said."""
+        del asked, passage
+        return body
+
     async def __call__(self, connection: ClientConnection) -> None:
-        live = begin_live_request(connection, self.observers)
+        live = begin_live_request(connection, self.observers, self.dialect)
         try:
-            read = await self.reader.read(connection, partial(decode_passage, self.path))
+            read = await self.reader.read(connection, self.read)
             await self._answer(read, connection, live)
         except ClientDisconnect:
             return
@@ -71,6 +91,7 @@ class Relay:
         self, read: PassthroughRequest, connection: ClientConnection, live: LiveRequest
     ) -> None:
         passage, service = self.preparation.relay(read)
+        passage = await self.put(passage, service)
         backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
         live.asked = RequestTarget(passage.model, service.title, backend, passage.stream)
         pieces = self._pieces(passage, service, connection, live)
@@ -81,6 +102,10 @@ class Relay:
             else:
                 async with Deadline(self.timeouts.deadline, backend):
                     body = b"".join([piece async for piece in pieces])
+                try:
+                    body = self.write(read, passage, body)
+                except ValueError as error:
+                    raise BackendSpokeNonsense(backend, "sent no valid answer", body) from error
                 response = Response(body, 200, told, "application/json")
             await response(connection.scope, _never, connection.send)
 
@@ -118,7 +143,10 @@ class Relay:
         """Stream the answer as soon as the model is loaded and has a slot."""
         load = self.observers.load(service.title)
         scope = connection.scope
-        upstream, key = self.reader.upstream_headers(scope), client_key(sender_of(scope), scope)
+        sender = sender_of(scope)
+        upstream, key = self.reader.upstream_headers(scope), client_key(sender, scope)
+        priority = self.preparation.priority_of(sender)
+        live.priority = priority.value
         with service.lease() as claim:
             if claim is not None:
                 with live.wait_for_model(load):
@@ -126,7 +154,7 @@ class Relay:
                         await claim.wait_until_granted()
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
-            async with service.admission.slot(key):
+            async with service.admission.slot(key, priority):
                 live.admit(0.0)
                 with live.attempt(upstream) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:

@@ -38,7 +38,7 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
             asked.get("after_id", ""),
             asked.get("before_id", ""),
         )
-        listed = [*map(_to_listed_model, await services.models())]
+        listed = [*map(to_listed_model, await services.models())]
         return JSONResponse(catalogue.models(listed, wanted))
 
     @router.get("/v1/models/{model_id:path}")
@@ -46,7 +46,7 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
         """Show one model."""
         catalogue = fronts.catalogue(request.headers)
         model = await services.show(request.path_params["model_id"])
-        return JSONResponse(catalogue.model(_to_listed_model(model)))
+        return JSONResponse(catalogue.model(to_listed_model(model)))
 
     @router.get("/props", openapi_extra=query_parameters("model"))
     async def show(request: Request) -> JSONResponse:
@@ -64,7 +64,7 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
     return router
 
 
-def _to_listed_model(model: BackendModel) -> ListedModel:
+def to_listed_model(model: BackendModel) -> ListedModel:
     window = model.details.get("context_window")
     return ListedModel(model.id, window if isinstance(window, int) else None, model.details)
 

@@ -34,6 +34,7 @@ from proxy.observability.sentences import page_words
 from proxy.profiles.profile import Profile
 
 ROOT_PATH = "/"
+_LIKE_OLLAMA = "Ollama is running"
 _PAGE = "/ui"
 _ASSETS = "/ui/assets/"
 _PING_SECONDS = 15
@@ -126,10 +127,7 @@ async def _file(request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """The endpoints of the page; with `operators`, only their keys are accepted.
-
-    `siblings` ask the boards of the other workers.
-    """
+    """The page's endpoints, for keys of `operators` only; `siblings` ask other workers' boards."""
 
     watching: Watching
     recording: Recording | None = None
@@ -273,12 +271,18 @@ def _refusal(request: Request, code: str) -> Response:
     return response
 
 
-def overview_router(app: FastAPI, *, has_dashboard: bool) -> APIRouter:
-    """Make `/`, which leads browsers to the dashboard, and `/docs` of an application."""
+def overview_router(app: FastAPI, *, has_dashboard: bool, ollama_port: int = 0) -> APIRouter:
+    """Make `/`, which leads browsers to the dashboard, and `/docs` of an application.
+
+    On the `ollama_port`, if there is one, `/` is what an Ollama has there.
+    """
     router = APIRouter()
 
-    @router.get(ROOT_PATH, include_in_schema=False)
+    @router.api_route(ROOT_PATH, methods=["GET", "HEAD"], include_in_schema=False)
     async def show(request: Request) -> Response:
+        server = request.scope.get("server") or ("", 0)
+        if ollama_port and server[1] == ollama_port:  # whose clients look for these very words
+            return PlainTextResponse(_LIKE_OLLAMA)
         if has_dashboard and "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("ui", 307, {"cache-control": "no-store"})
         dashboard = _DASHBOARD_LINE if has_dashboard else ""

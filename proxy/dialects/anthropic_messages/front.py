@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
+from proxy.dialects import sse
 from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
 from proxy.dialects.anthropic_messages.encode import (
     MESSAGE_STOP,
@@ -39,6 +40,7 @@ class MessagesFront:
     stamp: IdsAndClock
     name: str = "messages"
     id_header: str = "request-id"
+    stream_type: str = sse.MEDIA_TYPE
 
     def schemas(self) -> Schemas:
         return messages_schemas()

@@ -1,4 +1,4 @@
-"""Ollama's own chat language, spoken by one backend; no client of ours speaks it.
+"""Ollama's own chat language, as a backend speaks it; `downstream` is what clients speak.
 
 `encode` writes a question with `fields`, which has the table of them; `decode` reads the lines of a
 reply.

@@ -10,6 +10,9 @@ from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.dialects.openai_chat.replies import decode_error as decode_plain_error
 from proxy.dialects.raw_json import kind
 
+# what Ollama measures, in nanoseconds
+DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
+
 
 class LineReader:
     """Turns the lines of one reply into events.
@@ -86,7 +89,8 @@ class LineReader:
 
     def _end(self, chunk: JsonObject, parts: list[ReplyPart]) -> None:
         self._is_ended = True
-        parts.append(replies.UsageReported(_usage(chunk)))
+        timings: JsonObject = {name: chunk[name] for name in DURATIONS if name in chunk}
+        parts.append(replies.UsageReported(_usage(chunk), timings or None))
         reason = as_text(chunk.get("done_reason"))
         # Ollama ends a call with "stop" as well
         natural = "tool_calls" if self._calls else "stop"

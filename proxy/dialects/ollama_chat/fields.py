@@ -80,6 +80,12 @@ def body_fields(question: Question, terms: ModelSettings) -> JsonObject:
         else:
             _write(body, name, value, terms)
     _write_wishes(body, question, terms)
+    load = question.request.load
+    if load.keep_alive is not None:
+        put_once(body, "keep_alive", load.keep_alive, "keep_alive")
+    if load.options:
+        group = group_in(body, _OPTIONS)
+        group |= {name: value for name, value in load.options.items() if name != "num_ctx"}
     if terms.keep_alive is not None:
         body.setdefault("keep_alive", terms.keep_alive)
     if terms.num_ctx is not None:

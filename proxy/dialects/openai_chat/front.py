@@ -31,6 +31,7 @@ class OpenAIFront(ABC):
 
     __slots__ = ()
     id_header = "x-request-id"
+    stream_type = sse.MEDIA_TYPE
 
     @abstractmethod
     def decode(self, body: bytes, sender: front.Sender) -> front.Decoded:

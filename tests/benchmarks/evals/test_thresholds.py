@@ -78,7 +78,7 @@ def test_traps_count_where_there_are_enough_of_them() -> None:
         both = arm("direct", "+" * count) + arm("temper", "+" * count, **changes)
         return {"traps": [structs.replace(one, family="trap") for one in both]}
 
-    assert found(traps(600))["p-small: traps"].outcome is Outcome.MET
+    assert found(traps(2_000))["p-small: traps"].outcome is Outcome.MET
     assert found(traps(10))["p-small: traps"].outcome is Outcome.NOT_SHOWN
     assert found(traps(10, promoted=1))["p-small: traps"].outcome is Outcome.MISSED
     assert found(traps(10))["p-small: harm in `trap`"].outcome is Outcome.MET

@@ -38,7 +38,10 @@ def test_every_language_has_a_name_and_paths_of_its_own() -> None:
     routes = list(all_fronts())
     paths = [path for route in routes for path in (*route.paths, route.count_path) if path]
     assert len(paths) == len(set(paths))
-    assert len({route.front.name for route in routes}) == len(routes)
+    named = {(route.front.name, route.paths) for route in routes}
+    assert len(named) == len(routes)
+    assert {name for name, _ in named} == {"chat", "messages", "responses", "ollama"}
+    assert all_fronts().of("/api/tags").name == "ollama"
 
 
 def test_what_is_stamped_is_fresh() -> None:

@@ -196,6 +196,22 @@ def test_names_that_ollama_does_not_know_are_not_remembered() -> None:
     assert len(server.asked("ps")) == 2
 
 
+@pytest.mark.parametrize(
+    ("num_ctx", "loaded", "window"), [(None, {}, 4096), (8192, {}, 8192), (None, {"m": 2048}, 2048)]
+)
+def test_a_clients_wish_counts_where_nobody_has_decided(
+    num_ctx: int | None, loaded: JsonObject, window: int
+) -> None:
+    async def decide(models: OllamaModels) -> tuple[int | None, int | None]:
+        unseen = await models.decide("m", 4096)
+        await models.show("m")
+        assert unseen == window
+        return await models.decide("m", 4096), await models.decide("m", 5120)
+
+    server = Server(num_ctx, show=SHOWN, ps=running(**loaded))
+    assert server.use(decide) == (window, window)
+
+
 def test_a_window_that_was_decided_is_the_one_there_is() -> None:
     server = Server(show=SHOWN, ps=running(m=4096))
 

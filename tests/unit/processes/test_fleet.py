@@ -111,6 +111,18 @@ def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -
     run(scene)
 
 
+def test_a_model_that_is_not_wanted_any_more_is_stopped_at_once() -> None:
+    async def scene(world: World) -> None:
+        world.servers["a"].finish()
+        await world.lease("a").wait_until_granted()
+        world.release("a")
+        world.fleet.keep("a", 0)
+        await world.servers["a"].stopped.wait()
+        assert world.fleet.condition("a") == "unloaded"
+
+    run(scene)
+
+
 def test_an_idle_model_is_stopped_after_its_ttl() -> None:
     async def scene(world: World) -> None:
         world.servers["a"].finish()

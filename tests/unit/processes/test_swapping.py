@@ -255,6 +255,22 @@ def test_a_model_in_use_does_not_stop_and_its_time_begins_when_it_is_left() -> N
     book.end()
 
 
+def test_the_latest_client_says_how_long_a_model_stays() -> None:
+    planner = SwapPlanner([LoadableModel("a", ttl=60)])
+    place, _ = planner.ask("a", 0.0)
+    planner.note_loaded("a", 0.0)
+    planner.leave(place, 10.0)
+    assert planner.next_look() == 70.0
+    planner.keep("a", 5)
+    assert planner.next_look() == 15.0
+    planner.keep("a", -1)
+    assert planner.next_look() is None
+    planner.keep("a", None)
+    assert planner.next_look() == 70.0
+    planner.keep("a", 0)
+    assert planner.look(10.0).stop == ["a"]
+
+
 def test_a_model_without_a_ttl_stays() -> None:
     book = book_of("a").load("a")
     assert book.swapping.next_look() is None

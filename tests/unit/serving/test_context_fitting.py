@@ -72,13 +72,17 @@ def account(fitted: Fitted) -> tuple[int, bool, bool]:
     [
         ("tiered", (2, True, True)),
         ("sliding", (2, True, False)),
-        ("none", (2, False, False)),
     ],
 )
 def test_the_operator_chooses_the_strategy(
     strategy: Strategy, found: tuple[int, bool, bool]
 ) -> None:
     assert account(chosen(ContextPolicy(strategy=strategy))) == found
+
+
+def test_where_nothing_is_shortened_what_is_too_long_is_one_clear_error() -> None:
+    with pytest.raises(ContextOverflow, match=r"nothing of it is left out here"):
+        chosen(ContextPolicy(strategy="none"))
 
 
 def test_a_client_may_have_it_off_or_only_reported() -> None:

@@ -81,6 +81,15 @@ def test_who_leaves_the_choice_to_the_server_gets_the_first_model(model: str) ->
     assert services.resolve(model) == "small"
 
 
+@pytest.mark.parametrize("model", ["small", "small:latest", "large", "large:latest"])
+def test_the_tag_of_the_latest_may_be_written_or_left_out(model: str) -> None:
+    services = Services(
+        [SERVING.service(ScriptedBackend(), name=name) for name in ("small", "large:latest")]
+    )
+    found = services.find(model).name
+    assert found.removesuffix(":latest") == model.removesuffix(":latest")
+
+
 def test_what_is_called_default_is_meant_by_that() -> None:
     backends = ScriptedBackend(), ScriptedBackend()
     first = SERVING.service(backends[0], name="small")

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import UNSAID, Question, ThinkingOptions
+from proxy.conversation.requests import UNSAID, LoadOptions, Question, ThinkingOptions
 from proxy.dialects.field_table import CARRIED, Handling
 from proxy.dialects.ollama_chat.fields import FIELDS, OPTIONS, ModelSettings, body_fields
 from proxy.dialects.openai_chat.decode import decode_request
@@ -127,6 +127,16 @@ def test_log_probabilities_are_asked_for_as_they_were() -> None:
 @pytest.mark.parametrize("value", ["10m", 300, -1, 0])
 def test_a_client_may_say_how_long_the_model_stays_loaded(value: JsonValue) -> None:
     assert written(ModelSettings("m", keep_alive="5m"), keep_alive=value) == {"keep_alive": value}
+
+
+def test_what_a_client_of_ollama_says_of_loading_is_said_again() -> None:
+    asked = question(temperature=0.5)
+    load = LoadOptions({"num_ctx": 5, "num_gpu": 1}, "5m", 300.0)
+    told = replace(asked, request=replace(asked.request, load=load))
+    assert body_fields(told, ModelSettings("m", num_ctx=9, keep_alive="1m")) == {
+        "keep_alive": "5m",
+        "options": {"temperature": 0.5, "num_gpu": 1, "num_ctx": 9},
+    }
 
 
 def test_the_operators_terms_are_in_every_body() -> None:

@@ -290,7 +290,7 @@ class TestChunks:
 
     @pytest.mark.parametrize("include_usage", [True, False])
     def test_carry_a_fingerprint_on_the_last_that_came_late(self, include_usage: bool) -> None:
-        reported = UsageReported(USAGE, None, "vllm-0.32.0")
+        reported = UsageReported(USAGE, system_fingerprint="vllm-0.32.0")
         identity = Identity("c1", 1, "m")
         encoder = ChunkEncoder(identity, include_usage=include_usage)
         written = encoder.encode_all([STARTED, TextDelta("", LOGPROBS), reported, FINISH])

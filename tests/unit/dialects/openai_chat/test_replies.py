@@ -442,6 +442,37 @@ def test_what_vllm_tells_beside_an_empty_delta_and_at_the_end_is_not_lost() -> N
     assert tokens == ["<tool_call>", '",', "<|im_end|>"]
     usage: JsonObject = {"prompt_tokens": 31, "total_tokens": 54, "completion_tokens": 23}
     assert parts[-2:] == [
-        UsageReported(usage, None, "vllm-0.32.0-e3d15501"),
+        UsageReported(usage, system_fingerprint="vllm-0.32.0-e3d15501"),
         ReplyFinished("tool_calls"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("told", "stop"),
+    [
+        ({"stop_reason": "###"}, "###"),
+        ({"stop_reason": 2}, ""),
+        ({"matched_stop": "###"}, "###"),
+        ({"matched_stop": 151645}, ""),
+        ({"stop_reason": ["odd"]}, ""),
+        ({"stop_reason": "###", "delta": None}, "###"),
+        ({}, ""),
+    ],
+)
+def test_the_string_that_ended_a_reply_is_told_with_what_it_cost(
+    told: JsonObject, stop: str
+) -> None:
+    decoder = ChunkDecoder()
+    choice: JsonObject = {"index": 0, "delta": {}, "finish_reason": "stop", **told}
+    decoder.feed(json.dump_text({"choices": [choice], "usage": {"total_tokens": 1}}))
+    assert decoder.finish()[0] == UsageReported({"total_tokens": 1}, stop=stop)
+
+
+def test_a_llama_server_tells_it_where_it_is_verbose() -> None:
+    decoder = ChunkDecoder()
+    for more in ({}, {"stopping_word": "###", "stop_type": "word"}):
+        chunk: JsonObject = {"choices": [{"index": 0, "delta": {}}], "__verbose": {**more}}
+        decoder.feed(json.dump_text(chunk))
+    end: JsonObject = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    decoder.feed(json.dump_text({"choices": [end], "usage": {}}))
+    assert decoder.finish()[0] == UsageReported({}, stop="###")

@@ -1,0 +1,200 @@
+"""What clients of Ollama ask beside answers: models and their management, the version, vectors.
+
+Models are managed by an Ollama behind Temper, where there is one, and by operators only.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from msgspec import structs
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route, Router
+
+from proxy import version
+from proxy.api.errors import describe, error_reply
+from proxy.api.request_reader import RequestReader, read_body
+from proxy.api.routes.passthrough import Relay
+from proxy.api.routes.resources import to_listed_model
+from proxy.backends.client import PassthroughRequest
+from proxy.conversation import json
+from proxy.dialects.front import ListedModel
+from proxy.dialects.ollama_chat.downstream import resources
+from proxy.errors import (
+    InvalidRequest,
+    NotTheOperator,
+    TemperError,
+    UnknownModel,
+)
+from proxy.profiles.known_model import KnownModel
+from proxy.serving.services import OLLAMA, Service, Services
+
+_OLD = "/api/embeddings"  # for one text
+VERSION = "0.34.0"  # of Ollama's API, as it is spoken here; some clients want a recent one
+_LINES = "application/x-ndjson"
+_NO_OLLAMA = (
+    "There is no Ollama behind Temper whose models could be changed. Download a model with "
+    "`temper pull OWNER/NAME:Q4_K_M` and serve it with `temper serve --hf`."
+)
+_NO_BLOBS = "Temper takes no files. Send them to the Ollama itself, or use `temper pull`."
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaRoutes:
+    """Answers from the `services`; only `operators` may change models, if there are any."""
+
+    services: Services
+    reader: RequestReader
+    operators: frozenset[str] | None = None
+
+    async def tags(self, _: Request) -> Response:
+        """List the models that can be asked for."""
+        return JSONResponse(resources.list_models(await self._listed()))
+
+    async def running(self, request: Request) -> Response:
+        """List the models that are loaded."""
+        alone = [*self.services]
+        if len(alone) == 1 and (found := await self._ollama()) is not None:
+            return await self._pass_on(request, found, b"{}")
+        loaded: list[ListedModel] = []
+        for service in self.services:
+            if await service.condition() == "loaded":
+                loaded += map(to_listed_model, await service.offers())
+        return JSONResponse(resources.list_running(loaded, time.time()))
+
+    async def show(self, request: Request) -> Response:
+        """Describe one model."""
+        body = await self._body(request)
+        asked = resources.read_name(body)
+        if not asked:
+            raise InvalidRequest("model is required")
+        service, known = await self._find(asked)
+        if known.engine == OLLAMA:
+            named = json.join_object({**json.split_object(body), "model": json.dump(asked)})
+            return await self._pass_on(request, service, named, is_asked=True)
+        offered = [*map(to_listed_model, await service.offers())]
+        model = next((one for one in offered if one.id == known.model), None)
+        if model is None and len(offered) != 1:
+            raise UnknownModel(asked, tuple(one.id for one in offered))
+        model = model or offered[0]
+        shown = resources.show_model(
+            replace(model, window=known.window),
+            known.evidence.architecture,
+            known.evidence.template,
+            known.capabilities,
+        )
+        return JSONResponse(shown)
+
+    async def version(self, _: Request) -> Response:
+        """Tell the version of Ollama's API that is spoken."""
+        return JSONResponse({"version": VERSION}, headers={"x-temper-version": version()})
+
+    async def manage(self, request: Request) -> Response:
+        """Have an Ollama pull, push, create, copy or delete a model."""
+        body = await self._body(request)
+        owner = request.scope["state"].get("owner", "")
+        if self.operators is not None and owner not in self.operators:
+            raise NotTheOperator(owner)
+        found = await self._ollama()
+        if found is None:
+            raise InvalidRequest(_NO_OLLAMA)
+        return await self._pass_on(request, found, body)
+
+    async def refuse_blobs(self, _: Request) -> Response:
+        """Refuse files of models."""
+        raise InvalidRequest(_NO_BLOBS)
+
+    async def _listed(self) -> list[ListedModel]:
+        return [*map(to_listed_model, await self.services.models())]
+
+    async def _find(self, asked: str) -> tuple[Service, KnownModel]:
+        name = asked.removesuffix(":latest")
+        service = self.services.find(name)
+        return service, await service.look_up(self.services.resolve(name))
+
+    async def _ollama(self) -> Service | None:
+        """Return the first service before an Ollama."""
+        for service in self.services:
+            if (await service.look_up(service.name)).engine == OLLAMA:
+                return service
+        return None
+
+    async def _body(self, request: Request) -> bytes:
+        limits = replace(self.reader.body, any_type=True)
+        return await read_body(request.scope, request.receive, limits)
+
+    async def _pass_on(
+        self, request: Request, service: Service, body: bytes, *, is_asked: bool = False
+    ) -> Response:
+        """Pass a request on, and its answer as it comes; with `is_asked` for a model."""
+        scope, name = request.scope, resources.read_name(body)
+        passage = PassthroughRequest(
+            scope["path"],
+            "model" if is_asked else "",
+            name,
+            json.split_object(body),
+            method=request.method,
+        )
+        if is_asked:
+            passage = service.address_to_backend(passage)
+        pieces = service.backend.relay(passage, self.reader.upstream_headers(scope))
+        first = await anext(pieces, b"")
+
+        async def rest() -> AsyncGenerator[bytes, None]:
+            yield first
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        yield piece
+            except TemperError as error:
+                yield error_reply(describe(error), scope).body + b"\n"
+
+        media_type = _LINES if b"\n" in first else "application/json"
+        return StreamingResponse(rest(), media_type=media_type)
+
+
+def ollama_router(routes: OllamaRoutes, posts: Iterable[str]) -> Router:
+    """Make the routes below `/api`; what is posted to `posts` is answered elsewhere."""
+    names = {
+        "tags": (routes.tags, ["GET"]),  # and HEAD, which starlette adds
+        "version": (routes.version, ["GET"]),
+        "ps": (routes.running, ["GET"]),
+        "show": (routes.show, ["POST"]),
+        **dict.fromkeys(("pull", "push", "create", "copy"), (routes.manage, ["POST"])),
+        "delete": (routes.manage, ["DELETE"]),
+        "blobs/{digest}": (routes.refuse_blobs, ["HEAD", "POST"]),
+    }
+    own = [Route(f"/{name}", answer, methods=ways) for name, (answer, ways) in names.items()]
+    others = [Route(path.removeprefix("/api"), routes.show, methods=["POST"]) for path in posts]
+    return Router([*own, *others], redirect_slashes=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors(Relay):
+    """Passes requests for vectors on: to an Ollama as they came, else to `/v1/embeddings`."""
+
+    dialect: ClassVar[str] = "ollama"
+
+    def read(self, body: bytes) -> PassthroughRequest:
+        name = resources.read_name(body)
+        if not name:
+            raise InvalidRequest("model is required")
+        resources.ask_for_vectors(body)  # raises what is wrong with it
+        text_field = "prompt" if self.path == _OLD else "input"
+        return PassthroughRequest(self.path, text_field, name, json.split_object(body))
+
+    async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
+        if (await service.look_up(passage.model)).engine == OLLAMA:
+            return passage
+        fields = resources.ask_for_vectors(passage.body())
+        name = f"{json.parse(fields['model'])}".removesuffix(":latest")
+        fields["model"] = json.dump(name)
+        return structs.replace(passage, path="/v1/embeddings", fields=fields)
+
+    def write(self, asked: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
+        if passage.path == self.path:
+            return body
+        return resources.write_vectors(body, asked.model, is_old=self.path == _OLD)

@@ -1,0 +1,280 @@
+"""From the language of Ollama's clients: a request, written in the language of backends.
+
+What a later message says alters no earlier one, so the backend's cached prompt survives. Calls
+without an id are numbered through the conversation, and a result without one belongs to the first
+call of its name that has none.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.requests import LoadOptions, Request, ThinkingOptions
+from proxy.conversation.tools import Tool
+from proxy.dialects.foreign_history import (
+    HistoryCall,
+    HistoryEntry,
+    Medium,
+    Part,
+    write_answer_format,
+    write_arguments,
+    write_picture,
+    write_tool,
+)
+from proxy.dialects.ollama_chat.downstream.schema import (
+    OllamaChatRequest,
+    OllamaGenerateRequest,
+    Options,
+)
+from proxy.dialects.ollama_chat.downstream.table import FIELDS, OPTIONS
+from proxy.dialects.ollama_chat.fields import FIELDS as UPSTREAM
+from proxy.dialects.ollama_chat.fields import OPTIONS as KNOWN_OPTIONS
+from proxy.dialects.raw_json import JsonText, Members, Node, nodes_in, own_text, read_object
+from proxy.dialects.temper_options import workflow_in
+from proxy.dialects.wire_schema import NO_PARAMETERS, check, check_name, check_new
+from proxy.errors import InvalidRequest
+from proxy.facts import Fact, Omitted
+
+_GROUP = "options."
+# what each option is called in chat completions, by the table of those that go to an Ollama
+_SAMPLING = {
+    row.target.removeprefix(_GROUP): name
+    for name, row in UPSTREAM.items()
+    if row.target.startswith(_GROUP)
+}
+_WRITTEN_HERE = ("num_predict", "stop")
+_LOADING = KNOWN_OPTIONS - _SAMPLING.keys() - {*_WRITTEN_HERE}
+_COPIED = ("logprobs", "top_logprobs", "temper")
+_PLAIN = frozenset(("role", "content"))
+LATEST = ":latest"
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_STEP = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_DURATION = re.compile(rf"[+-]?(?:(?:{_STEP.pattern})+|\d+(?:\.\d+)?)")
+_PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}
+
+
+class DecodedOllama(NamedTuple):
+    """A request, what of it was left out, and the model as the client has called it.
+
+    One that `only_loads` has no prompt: the model is to be loaded, or unloaded.
+    """
+
+    request: Request
+    facts: tuple[Fact, ...]
+    model: str
+    has_pictures: bool
+    only_loads: bool
+
+
+def decode_chat(body: bytes) -> DecodedOllama:
+    """Read a request to `/api/chat`; raises `InvalidRequest`."""
+    value = read_object(body)
+    checked = check(OllamaChatRequest, value)
+    nodes = nodes_in(value, body)
+    reader = _HistoryReader()
+    messages = tuple(map(reader.read, nodes.elements("messages")))
+    return _decode(checked, nodes, messages, has_pictures=reader.has_pictures)
+
+
+def decode_generate(body: bytes) -> DecodedOllama:
+    """Read a request to `/api/generate`; raises `InvalidRequest`."""
+    value = read_object(body)
+    checked = check(OllamaGenerateRequest, value)
+    nodes = nodes_in(value, body)
+    said: list[Part] = [nodes["prompt"].text()] if checked.prompt else []
+    said += map(_picture, nodes.elements("images"))
+    messages: list[Message] = []
+    if said and checked.system:
+        messages.append(HistoryEntry("system", [nodes["system"].text()]).message)
+    if said:
+        messages.append(HistoryEntry("user", said).message)
+    has_pictures = bool(checked.images)
+    return _decode(checked, nodes, tuple(messages), has_pictures=has_pictures)
+
+
+def _decode(
+    checked: OllamaChatRequest | OllamaGenerateRequest,
+    nodes: Members,
+    messages: tuple[Message, ...],
+    *,
+    has_pictures: bool,
+) -> DecodedOllama:
+    for name, node in nodes.items():
+        if node.value:
+            FIELDS.check(name, node.value)
+    if not checked.model:
+        raise InvalidRequest("model is required")
+    tools = _tools(nodes.elements("tools"))
+    options, wished = checked.options or Options(), nodes.inner("options")
+    limit = options.num_predict
+    request = Request(
+        model=checked.model.removesuffix(LATEST),
+        messages=messages,
+        fields={},
+        tools=tools,
+        stream=checked.stream is not False,
+        max_tokens=limit if limit is not None and limit > 0 else None,
+        stop_strings=any(options.stop or ()),
+        answer_schema={"type": "object"} if checked.format == "json" else checked.format or None,
+        workflow=workflow_in(checked.temper, messages, tools),
+        thinking=_thinking(checked.think),
+        load=_load_options(wished, checked.keep_alive),
+    )
+    fields = _fields(request, nodes, wished)
+    facts = tuple(map(Omitted, dict.fromkeys(_omissions(nodes, wished))))
+    is_empty = not messages
+    return DecodedOllama(
+        replace(request, fields=fields), facts, checked.model, has_pictures, is_empty
+    )
+
+
+def _omissions(nodes: Members, options: Members) -> Iterator[str]:
+    yield from (name for name, node in nodes.items() if node.value and FIELDS.drops(name))
+    yield from ("ollama_option" for name in options if OPTIONS.drops(name))
+
+
+def _thinking(said: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as clients send it
+    if isinstance(said, str):
+        return ThinkingOptions(is_on=True, effort=said)
+    return ThinkingOptions(is_on=said)
+
+
+def _load_options(options: Members, keep_alive: str | float | None) -> LoadOptions:
+    wished: JsonObject = {name: options[name].value for name in options if name in _LOADING}
+    seconds = read_duration(keep_alive) if isinstance(keep_alive, str) else keep_alive
+    return LoadOptions(wished, keep_alive, seconds)
+
+
+def read_duration(text: str) -> float | None:
+    """Return the seconds of a duration such as "1h30m"; "" says nothing.
+
+    Raises `InvalidRequest` for anything else.
+    """
+    if not text:
+        return None
+    if not _DURATION.fullmatch(text):
+        raise InvalidRequest(f'Expected a duration like "5m", got {text[:40]!r}.', "keep_alive")
+    steps = _STEP.findall(text)
+    if not steps:
+        return float(text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in steps)
+    return -seconds if text.startswith("-") else seconds
+
+
+def _tools(described: list[Node]) -> tuple[Tool, ...]:
+    tools: dict[str, Tool] = {}
+    for node in described:
+        tool = node.members()
+        function = tool.inner("function")
+        name, parameters = function.need("name").text(), function.get("parameters")
+        check_name(name.text, function.at("name"))
+        check_new(name.text, tools, function.at("name"))
+        source = node.source
+        if "type" not in tool or parameters is None:
+            source = write_tool(
+                name,
+                description=function.text("description"),
+                parameters=json.dump(NO_PARAMETERS) if parameters is None else parameters.source,
+            )
+        schema: JsonValue = NO_PARAMETERS if parameters is None else parameters.value
+        assert isinstance(schema, dict | bool)  # noqa: S101 - as it was checked
+        tools[name.text] = Tool(name.text, schema, source)
+    return tuple(tools.values())
+
+
+def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, bytes]:
+    """Write the members of the request, in an order that is always the same."""
+    fields = {"model": json.dump(request.model)}
+    fields["messages"] = json.join_array([message.source for message in request.messages])
+    if request.tools:
+        fields["tools"] = json.join_array([tool.source for tool in request.tools])
+    if request.max_tokens is not None:
+        fields["max_tokens"] = json.dump(request.max_tokens)
+    if request.stop_strings:
+        fields["stop"] = options["stop"].source
+    fields |= {own: options[name].source for name, own in _SAMPLING.items() if name in options}
+    fields |= {name: nodes[name].source for name in _COPIED if name in nodes}
+    if nodes.value("format") == "json":
+        fields["response_format"] = b'{"type":"json_object"}'
+    elif request.answer_schema is not None:
+        form = {"name": b'"answer"', "schema": nodes["format"].source}
+        fields["response_format"] = write_answer_format(form)
+    if request.stream:
+        fields["stream"] = b"true"
+    return fields
+
+
+class _HistoryReader:
+    """Reads messages in their order; `_open` are the ids and names of calls without a result."""
+
+    def __init__(self) -> None:
+        self.has_pictures = False
+        self._open: list[tuple[JsonText, str]] = []
+        self._count = 0
+
+    def read(self, node: Node) -> Message:
+        value = node.object()
+        role, content = f"{value['role']}", value.get("content")
+        if isinstance(content, str) and role != "tool" and value.keys() <= _PLAIN:
+            return Message(role, content, node.source)  # as backends have it as well
+        members = node.members()
+        said: list[Part] = [members["content"].text()] if members.word("content") else []
+        pictures = [*map(_picture, members.elements("images"))]
+        self.has_pictures = self.has_pictures or bool(pictures)
+        thought = members.text("thinking")
+        calls = tuple(map(self._call, members.elements("tool_calls")))
+        return HistoryEntry(
+            role,
+            [*said, *pictures],
+            [thought] if thought is not None and thought.text else (),
+            calls,
+            self._origin(members) if role == "tool" else None,
+        ).message
+
+    def _call(self, node: Node) -> HistoryCall:
+        made = node.members()
+        function = made.inner("function")
+        arguments = function.get("arguments")
+        is_text = arguments is not None and arguments.is_text
+        written = function["arguments"].text() if is_text else write_arguments(arguments)
+        call_id = made.text("id") or self._new_id()
+        self._open.append((call_id, function.word("name")))
+        return HistoryCall(call_id, function["name"].text(), written)
+
+    def _origin(self, members: Members) -> JsonText:
+        """Return the id of the call that a result belongs to."""
+        told, name = members.text("tool_call_id"), members.word("tool_name")
+        for one in self._open:
+            call_id, called = one
+            is_meant = called == name or not name if told is None else call_id.text == told.text
+            if is_meant:
+                self._open.remove(one)
+                return call_id
+        return told or self._new_id()
+
+    def _new_id(self) -> JsonText:
+        self._count += 1
+        return own_text(f"call_{self._count}")
+
+
+def _picture(node: Node) -> Medium:
+    """Read a picture in base64, or a `data:` URL as some clients send it."""
+    head, comma, data = node.text().text.rpartition(",")
+    try:
+        is_whole = bool(base64.b64decode(data, validate=True))
+    except (binascii.Error, ValueError):
+        is_whole = False
+    if not is_whole or (comma and not head.startswith("data:")):
+        raise InvalidRequest("Expected a picture in base64.", node.path)
+    if not comma:
+        kind = next((one for mark, one in _PICTURES.items() if data.startswith(mark)), "png")
+        head = f"data:image/{kind};base64"
+    return write_picture(json.dump(f"{head},{data}"))

@@ -1,0 +1,254 @@
+"""To the language of Ollama's clients: the events of one answer, as lines or added up to one.
+
+Calls come whole, each when its arguments are complete; a call that was cut off is left out.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, UsageReported
+from proxy.dialects.answer_blocks import (
+    AnswerBlocks,
+    BlockDelta,
+    BlockStarted,
+    BlockStep,
+)
+from proxy.dialects.front import ErrorReply, IdsAndClock, Problem
+from proxy.dialects.lenient_json import as_count, as_list, as_object, parse_object, read_usage
+from proxy.dialects.ollama_chat.decode import DURATIONS
+
+DONE = b'"done":true'  # no string can hold this, as its quotes would be escaped
+_NOT_DONE = b',"done":false}\n'
+_NANOSECONDS = 1e9
+_MILLISECONDS = 1e6  # in nanoseconds
+
+
+def moment(now: float) -> str:
+    """Write a Unix time in seconds as Ollama does."""
+    written = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds")
+    return written.removesuffix("+00:00") + "Z"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTerms:
+    """What an answer has to heed: the `model` as the client calls it, and when it was asked.
+
+    With `is_text` it answers a prompt, else a conversation.
+    """
+
+    model: str
+    is_text: bool
+    stamp: IdsAndClock
+    began: float
+    new_call_id: Callable[[], str]
+
+    def head(self) -> bytes:
+        created = moment(self.stamp.now()).encode()
+        return b'{"model":%b,"created_at":"%b",' % (json.dump(self.model), created)
+
+    def said(self, content: bytes, more: bytes = b"") -> bytes:
+        """Write what was said: `content` is a JSON string, `more` are members behind it."""
+        if self.is_text:
+            return b'"response":%b%b' % (content, more)
+        return b'"message":{"role":"assistant","content":%b%b}' % (content, more)
+
+    def loaded(self, reason: str) -> bytes:
+        """Write the whole answer to a request without a prompt."""
+        return b'%b%b,%b,"done_reason":"%b"}\n' % (
+            self.head(), self.said(b'""'), DONE, reason.encode(),
+        )  # fmt: skip
+
+
+class _Answer(ABC):
+    """What stream and whole have in common: what is said, and how it ends."""
+
+    def __init__(self, terms: AnswerTerms) -> None:
+        self._terms = terms
+        self._blocks = AnswerBlocks(terms.new_call_id, no_arguments="{}")
+        self._block = BlockStarted(0, "text")
+        self._arguments: list[str] = []
+        self._calls = 0
+        self._reason = "stop"
+        self._usage: UsageReported | None = None
+        self._first: float | None = None
+
+    def _take(self, event: ReplyEvent) -> None:
+        match event:
+            case UsageReported():
+                self._usage = event
+                steps: list[BlockStep] = []
+            case ReplyFinished(reason):
+                self._reason = reason
+                # a call without arguments looks like the half of one
+                steps = self._blocks.finish(drops_half_call=reason == "length")
+            case _:
+                steps = self._blocks.feed(event)
+        for step in steps:
+            self._step(step)
+
+    def _step(self, step: BlockStep) -> None:
+        match step:
+            case BlockStarted():
+                self._block, self._arguments = step, []
+            case BlockDelta(text) if self._block.kind == "tool_use":
+                self._arguments.append(text)
+            case BlockDelta(text, logprobs):
+                self._first = self._terms.stamp.now() if self._first is None else self._first
+                self._say(self._block.kind, text, logprobs)
+            case _ if self._block.kind == "tool_use":
+                self._end_call("".join(self._arguments))
+            case _:
+                pass
+
+    @abstractmethod
+    def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
+        """Take note of more text, or of more thoughts."""
+
+    @abstractmethod
+    def _make(self, call: bytes) -> None:
+        """Take note of a whole call, as JSON."""
+
+    def _end_call(self, arguments: str) -> None:
+        made = parse_object(arguments)
+        if made is None:
+            return
+        # what a model spells over several lines would be several lines of the stream
+        written = json.dump(made) if "\n" in arguments or "\r" in arguments else arguments.encode()
+        function = b'{"index":%d,"name":%b,"arguments":%b}' % (
+            self._calls, json.dump(self._block.name), written,
+        )  # fmt: skip
+        self._calls += 1
+        self._make(b'{"id":%b,"function":%b}' % (json.dump(self._block.id), function))
+
+    def _end(self) -> bytes:
+        reason = b"length" if self._reason == "length" else b"stop"
+        figures = json.dump(self._figures())
+        return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, figures[1:])
+
+    def _figures(self) -> JsonObject:
+        """Return durations in nanoseconds and counts, as the engine tells them or as measured."""
+        reported = self._usage or UsageReported({})
+        counts, told = read_usage(reported.usage), reported.timings or {}
+        now = self._terms.stamp.now()
+        first = now if self._first is None else self._first
+        durations = {
+            "total_duration": (now - self._terms.began) * _NANOSECONDS,
+            "load_duration": 0.0,
+            "prompt_eval_duration": _nanoseconds(told, "prompt_ms", first - self._terms.began),
+            "eval_duration": _nanoseconds(told, "predicted_ms", now - first),
+        }
+        figures: JsonObject = {
+            name: as_count(told[name]) if name in told else round(durations[name])
+            for name in DURATIONS
+        }
+        figures |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
+        if "prompt_tokens_details" in reported.usage:
+            figures["prompt_eval_cached_count"] = counts.cached
+        return figures
+
+
+def _nanoseconds(told: JsonObject, name: str, measured: float) -> float:
+    value = told.get(name)
+    return value * _MILLISECONDS if isinstance(value, int | float) else measured * _NANOSECONDS
+
+
+class OllamaStream(_Answer):
+    """Writes the events of one answer as lines, each a JSON object."""
+
+    def __init__(self, terms: AnswerTerms) -> None:
+        super().__init__(terms)
+        self._lines: list[bytes] = []
+        self._head = b""
+
+    def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
+        self._lines, self._head = [], self._terms.head()
+        for event in events:
+            if isinstance(event, TextDelta) and event.text and self._blocks.is_in_text:
+                self._say("text", event.text, event.logprobs)  # as most events are
+            else:
+                self._take(event)
+        return b"".join(self._lines)
+
+    def keep_alive(self) -> bytes:
+        """Return a line that says nothing: there are no comments among lines."""
+        return self._terms.head() + self._terms.said(b'""') + _NOT_DONE
+
+    def comment(self, text: str) -> bytes:
+        del text
+        return b""
+
+    def end(self) -> bytes:
+        rest = self.encode_all((ReplyFinished(self._reason),))
+        return rest + self._terms.head() + self._terms.said(b'""') + b"," + self._end()
+
+    def fail(self, problem: Problem) -> bytes:
+        return error_object(problem) + b"\n"
+
+    def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
+        if kind == "thinking":
+            said = self._terms.said(b'""', b',"thinking":%b' % json.dump(text))
+        else:
+            said = self._terms.said(json.dump(text)) + _logprobs(_tokens(logprobs))
+        self._lines.append(self._head + said + _NOT_DONE)
+
+    def _make(self, call: bytes) -> None:
+        said = self._terms.said(b'""', b',"tool_calls":[%b]' % call)
+        self._lines.append(self._head + said + _NOT_DONE)
+
+
+class OllamaBuilder(_Answer):
+    """Adds up the events of one answer to a whole one."""
+
+    def __init__(self, terms: AnswerTerms) -> None:
+        super().__init__(terms)
+        self._texts: dict[str, list[str]] = {"text": [], "thinking": []}
+        self._made: list[bytes] = []
+        self._told: list[JsonValue] = []
+
+    def add(self, event: ReplyEvent) -> None:
+        self._take(event)
+
+    def build(self) -> bytes:
+        self._take(ReplyFinished(self._reason))
+        text, thoughts = ("".join(self._texts[kind]) for kind in ("text", "thinking"))
+        more = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
+        if self._made:
+            more += b',"tool_calls":%b' % json.join_array(self._made)
+        said = self._terms.said(json.dump(text), more) + _logprobs(self._told)
+        return self._terms.head() + said + b"," + self._end()
+
+    def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
+        self._texts[kind].append(text)
+        self._told += _tokens(logprobs)
+
+    def _make(self, call: bytes) -> None:
+        self._made.append(call)
+
+
+def _tokens(logprobs: JsonValue) -> list[JsonValue]:
+    """Return the tokens that a backend tells, without the lists of rivals that are empty."""
+    return [
+        {name: value for name, value in as_object(token).items() if value != []}
+        for token in as_list(as_object(logprobs).get("content"))
+    ]
+
+
+def _logprobs(tokens: list[JsonValue]) -> bytes:
+    return b',"logprobs":%b' % json.dump(tokens) if tokens else b""
+
+
+def error_object(problem: Problem) -> bytes:
+    """Write `{"error": "..."}`; clients look for Ollama's "not found"."""
+    message = problem.message
+    if problem.code == "model_not_found":
+        message = message.replace("The model", "model", 1).replace("does not exist", "not found", 1)
+    path = f"{problem.param}: " if problem.param and problem.code is None else ""
+    return json.dump({"error": message if message.startswith(path) else path + message})
+
+
+def error_reply(problem: Problem) -> ErrorReply:
+    return ErrorReply(problem.status, problem.headers, error_object(problem))

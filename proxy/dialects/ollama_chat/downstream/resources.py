@@ -1,0 +1,132 @@
+"""What clients of Ollama look up, models and vectors, in Ollama's shapes."""
+
+import hashlib
+from collections.abc import Iterable
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.front import ListedModel
+from proxy.dialects.lenient_json import as_count, as_list, as_object, as_positive, read_usage
+from proxy.dialects.ollama_chat.downstream.encode import moment
+from proxy.dialects.raw_json import nodes_in, read_object
+from proxy.errors import InvalidRequest
+
+# what Temper adds to an entry in a list of models, which no Ollama has
+_OWN = frozenset(
+    ("status", "aliases", "capabilities", "context_window", "meta", "engine", "tried", "tuned")
+)
+_FOR_EVER = 100 * 365 * 86_400.0  # seconds
+_BILLION, _MILLION = 1e9, 1e6
+_COPIED = ("model", "dimensions")
+
+
+def with_tag(name: str) -> str:
+    """Return a name with its tag, as Ollama completes it."""
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def list_models(models: Iterable[ListedModel]) -> JsonObject:
+    """Write the answer to `/api/tags`: an Ollama's own entries, or what is known."""
+    return {"models": [_entry(model) for model in models]}
+
+
+def list_running(models: Iterable[ListedModel], now: float) -> JsonObject:
+    """Write the answer to `/api/ps` for models that are loaded, at a Unix time in seconds."""
+    running: list[JsonValue] = []
+    for model in models:
+        entry = _entry(model)
+        entry |= {"expires_at": moment(now + _FOR_EVER), "size_vram": entry["size"]}
+        if model.window is not None:
+            entry["context_length"] = model.window
+        running.append(entry)
+    return {"models": running}
+
+
+def _entry(model: ListedModel) -> JsonObject:
+    name, told = with_tag(model.id), model.details
+    if "digest" in told:
+        own = {key: value for key, value in told.items() if key not in _OWN}
+        return {**own, "name": name, "model": name}
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": moment(as_count(told.get("created"))),
+        "size": as_count(as_object(told.get("meta")).get("size")),
+        "digest": hashlib.sha256(model.id.encode()).hexdigest(),
+        "details": _details(model, ""),
+    }
+
+
+def _details(model: ListedModel, architecture: str) -> JsonObject:
+    parameters = as_count(as_object(model.details.get("meta")).get("n_params"))
+    unit, size = ("B", _BILLION) if parameters >= _BILLION else ("M", _MILLION)
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": architecture,
+        "families": [architecture] if architecture else [],
+        "parameter_size": f"{parameters / size:.1f}{unit}" if parameters else "",
+        "quantization_level": "",
+    }
+
+
+def show_model(
+    model: ListedModel, architecture: str, template: str, capabilities: Iterable[str]
+) -> JsonObject:
+    """Write the answer to `/api/show`; clients size their prompts by the window in it."""
+    kind = architecture or "unknown"
+    about: JsonObject = {"general.architecture": kind, "general.basename": model.id}
+    parameters = ""
+    if model.window is not None:
+        about[f"{kind}.context_length"] = model.window
+        parameters = f"{'num_ctx':30} {model.window}"
+    count = as_positive(as_object(model.details.get("meta")).get("n_params"))
+    if count is not None:
+        about["general.parameter_count"] = count
+    return {
+        "modelfile": f"# served by Temper\nFROM {model.id}\n",
+        "parameters": parameters,
+        "template": template,
+        "details": _details(model, architecture),
+        "model_info": about,
+        "capabilities": ["completion", *capabilities],
+        "modified_at": moment(as_count(model.details.get("created"))),
+    }
+
+
+def read_name(body: bytes) -> str:
+    """Return the model that a request names, under its old name as well; "" if it names none."""
+    nodes = nodes_in(read_object(body), body)
+    return nodes.word("model") or nodes.word("name")
+
+
+def ask_for_vectors(body: bytes) -> dict[str, bytes]:
+    """Write a request to `/api/embed` or `/api/embeddings` as one to `/v1/embeddings`."""
+    nodes = nodes_in(read_object(body), body)
+    asked = nodes.get("input") or nodes.get("prompt")
+    if asked is None:
+        raise InvalidRequest("Expected a text, or an array of texts.", "input")
+    fields = {name: nodes[name].source for name in _COPIED if name in nodes}
+    return {**fields, "input": asked.source, "encoding_format": b'"float"'}
+
+
+def write_vectors(answer: bytes, model: str, *, is_old: bool) -> bytes:
+    """Write what `/v1/embeddings` has answered as Ollama does, the first vector where `is_old`.
+
+    Raises ValueError for what is no such answer.
+    """
+    told = as_object(json.parse(answer))
+    entries = [as_object(entry) for entry in as_list(told.get("data"))]
+    ordered = sorted(entries, key=lambda entry: as_count(entry.get("index")))
+    vectors: list[JsonValue] = [as_list(entry.get("embedding")) for entry in ordered]
+    if not vectors:
+        raise ValueError("there is no vector")
+    if is_old:
+        return json.dump({"embedding": vectors[0]})
+    return json.dump(
+        {
+            "model": model,
+            "embeddings": vectors,
+            "prompt_eval_count": read_usage(as_object(told.get("usage"))).prompt,
+        }
+    )

@@ -1,0 +1,351 @@
+"""ollama-python, sync and async, before a mock of Ollama and before a real llama-server.
+
+The mock does everything right, and is asked directly as well; the llama-server's model writes its
+calls as text.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+import httpx
+import ollama
+import pytest
+from pydantic import BaseModel
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.processes.process import RunningServer
+from tests.fakes.command import running_temper
+from tests.fakes.right_ollama import (
+    ANSWER,
+    BLIND,
+    PICTURE,
+    TAGGED,
+    THINK,
+    THOUGHT,
+    RightOllama,
+    before_right_ollama,
+)
+from tests.fakes.tool_loops import (
+    FACTS,
+    MODEL,
+    TRIP,
+    TRIP_ANSWER,
+    TRIP_CALLS,
+    TRIP_GENERATIONS,
+    Served,
+    Tools,
+    before_leaking_llama_server,
+)
+
+pytestmark = pytest.mark.usefixtures("llama_server")  # which lives longer than the module
+
+
+class Way(Protocol):
+    """A way to call a method of the client; answers are read whole, or added up."""
+
+    def __call__(self, url: str, method: str, /, **asked: object) -> JsonObject: ...
+
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "country": {"type": "string"}},
+    "required": ["city", "country"],
+}
+
+
+@pytest.fixture(scope="module")
+def mock() -> RightOllama:
+    return RightOllama()
+
+
+@pytest.fixture(scope="module")
+def both(mock: RightOllama) -> Iterator[tuple[str, Served]]:
+    """The mock's address, and Temper before it."""
+    with before_right_ollama(mock) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with before_leaking_llama_server(tmp_path_factory.mktemp("leaks")) as served:
+        yield served
+
+
+def whole(url: str, method: str, **asked: object) -> JsonObject:
+    with ollama.Client(url) as client:
+        return dumped(getattr(client, method)(**asked))
+
+
+def streamed(url: str, method: str, **asked: object) -> JsonObject:
+    with ollama.Client(url) as client:
+        return add_up([dumped(line) for line in getattr(client, method)(**asked, stream=True)])
+
+
+def awaited(url: str, method: str, **asked: object) -> JsonObject:
+    async def ask() -> JsonObject:
+        async with ollama.AsyncClient(url) as client:
+            return dumped(await getattr(client, method)(**asked))
+
+    return asyncio.run(ask())
+
+
+def async_streamed(url: str, method: str, **asked: object) -> JsonObject:
+    async def ask() -> JsonObject:
+        async with ollama.AsyncClient(url) as client:
+            lines = await getattr(client, method)(**asked, stream=True)
+            return add_up([dumped(line) async for line in lines])
+
+    return asyncio.run(ask())
+
+
+WAYS = (whole, streamed, awaited, async_streamed)
+
+
+def dumped(answer: BaseModel) -> JsonObject:
+    return cast("JsonObject", answer.model_dump(exclude_none=True))
+
+
+def add_up(lines: list[JsonObject]) -> JsonObject:
+    """Add up what lines say, word by word, to what the last one says of the whole."""
+    assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
+    total = {**lines[-1]}
+    for line in lines[:-1]:
+        for name in ("response", "thinking", "logprobs"):
+            if name in line:
+                total[name] = _plus(total.get(name), line[name])
+        message, more = total.get("message"), line.get("message")
+        if isinstance(message, dict) and isinstance(more, dict):
+            texts = {name: more[name] for name in more if name != "role"}
+            total["message"] = {
+                **message,
+                **{name: _plus(message.get(name), value) for name, value in texts.items()},
+            }
+    return total
+
+
+def _plus(before: JsonValue, more: JsonValue) -> JsonValue:
+    if isinstance(more, list):
+        return [*cast("list[JsonValue]", before or []), *more]
+    return f"{before or ''}{more}"
+
+
+def without_times(answer: JsonObject) -> JsonObject:
+    return {name: value for name, value in answer.items() if name != "created_at"}
+
+
+def user(words: str, **more: JsonValue) -> JsonObject:
+    return {"role": "user", "content": words, **more}
+
+
+TOOLS = [Tools([]).get_weather, Tools([]).get_time]
+QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
+    "words": ("chat", {"messages": [user("Who are you?")]}),
+    "thoughts": ("chat", {"messages": [user(THINK)], "think": True}),
+    "no thoughts": ("chat", {"messages": [user(THINK)], "think": False}),
+    "calls": ("chat", {"messages": [user(TRIP)], "tools": TOOLS}),
+    "a form": ("chat", {"messages": [user(FACTS)], "format": SCHEMA}),
+    "json": ("chat", {"messages": [user(FACTS)], "format": "json"}),
+    "log probabilities": ("chat", {"messages": [user(FACTS)], "logprobs": True}),
+    "a picture": ("chat", {"messages": [user("See?", images=[PICTURE])]}),
+    "options": ("chat", {"messages": [user("Hi")], "options": {"temperature": 0, "top_k": 5}}),
+    "a prompt": ("generate", {"prompt": "Who are you?", "system": "Be brief."}),
+    "a prompt with thoughts": ("generate", {"prompt": THINK, "think": True}),
+    "nothing": ("generate", {}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_is_the_one_that_comes_directly_but_for_the_time(
+    mock: RightOllama, both: tuple[str, Served], way: Way, question: str
+) -> None:
+    direct, served = both
+    method, asked = QUESTIONS[question]
+    expected = way(direct, method, model=MODEL, **asked)
+    before = mock.generations
+    got = way(served.url, method, model=MODEL, **asked)
+    assert without_times(got) == without_times(expected)
+    assert mock.generations - before == (question != "nothing")
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_what_can_be_looked_up_is_what_comes_directly(
+    both: tuple[str, Served], *, is_async: bool
+) -> None:
+    asked: list[tuple[str, dict[str, object]]] = [
+        ("list", {}),
+        ("ps", {}),
+        ("show", {"model": MODEL}),
+        ("embed", {"model": MODEL, "input": ["a", "b"]}),
+        ("embed", {"model": MODEL, "input": "a"}),
+        ("embeddings", {"model": MODEL, "prompt": "a"}),
+    ]
+    ask = awaited if is_async else whole
+    direct, served = both
+    for method, members in asked:
+        assert ask(served.url, method, **members) == ask(direct, method, **members)
+
+
+def test_models_are_managed_by_the_ollama_behind(
+    mock: RightOllama, both: tuple[str, Served]
+) -> None:
+    _, served = both
+    mock.managed.clear()
+    with ollama.Client(served.url) as client:
+        progress = [one.status for one in client.pull("new", stream=True)]
+        assert client.pull("new").status == "success"
+        assert client.create("own", from_="new").status == "success"
+        assert client.copy("new", "old").status == "success"
+        assert client.delete("new").status == "success"
+    assert progress == ["pulling manifest", "pulling", "success"]
+    assert [name for name, _ in mock.managed] == ["pull", "pull", "create", "copy", "delete"]
+    assert mock.managed[-1][1] == {"model": "new"}
+
+
+def test_a_model_is_loaded_and_unloaded(mock: RightOllama, both: tuple[str, Served]) -> None:
+    _, served = both
+    mock.managed.clear()
+    assert whole(served.url, "chat", model=MODEL, keep_alive="10m")["done_reason"] == "load"
+    assert whole(served.url, "generate", model=MODEL, keep_alive=0)["done_reason"] == "unload"
+    assert [(name, body.get("keep_alive")) for name, body in mock.managed] == [
+        ("load", "10m"),
+        ("unload", 0),
+    ]
+
+
+def test_what_is_about_loading_reaches_the_ollama(
+    mock: RightOllama, both: tuple[str, Served]
+) -> None:
+    _, served = both
+    options = {"num_gpu": 3, "num_ctx": 4096, "temperature": 0.5}
+    asked = [user("Hi")]
+    whole(served.url, "chat", model=MODEL, messages=asked, options=options, keep_alive="7m")
+    body = mock.bodies[-1]
+    assert body["keep_alive"] == "7m"
+    # the model was loaded with a window before, which stays
+    assert body["options"] == {"num_gpu": 3, "num_ctx": 8192, "temperature": 0.5}
+
+
+@pytest.fixture(params=["mock", "leaking llama-server"])
+def loop(request: pytest.FixtureRequest) -> Served:
+    if request.param == "mock":
+        return cast("tuple[str, Served]", request.getfixturevalue("both"))[1]
+    leaking: Served = request.getfixturevalue("leaking")
+    return leaking
+
+
+def run_tools(url: str, way: Way, tools: Tools) -> str:
+    """Run a whole loop as the documentation of ollama-python has it."""
+    messages: list[object] = [user(TRIP)]
+    while True:
+        offered = [tools.get_weather, tools.get_time]
+        answer = way(url, "chat", model=MODEL, messages=messages, tools=offered)
+        message = cast("JsonObject", answer["message"])
+        messages.append(message)
+        calls = cast("list[JsonObject]", message.get("tool_calls", []))
+        if not calls:
+            return f"{message['content']}"
+        for call in calls:
+            function = cast("JsonObject", call["function"])
+            arguments = cast("dict[str, str]", function["arguments"])
+            is_weather = function["name"] == "get_weather"
+            said = tools.get_weather(**arguments) if is_weather else tools.get_time(**arguments)
+            messages.append({"role": "tool", "tool_name": function["name"], "content": said})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loop_runs_its_tools_and_answers(loop: Served, way: Way) -> None:
+    tools, before = Tools([]), loop.generations()
+    url = loop.url.removesuffix("/v1")
+    rescued = loop.rescued_calls if loop.leaks else 0
+    assert run_tools(url, way, tools) == TRIP_ANSWER
+    assert tools.called == [*TRIP_CALLS]
+    assert loop.generations() - before == TRIP_GENERATIONS
+    if loop.leaks:
+        assert loop.rescued_calls - rescued == len(TRIP_CALLS)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_answer_of_a_llama_server_has_its_form(leaking: Served, way: Way) -> None:
+    url = leaking.url.removesuffix("/v1")
+    answer = way(url, "chat", model=MODEL, messages=[user(FACTS)], format=SCHEMA)
+    message = cast("JsonObject", answer["message"])
+    assert json.parse(f"{message['content']}") == {"city": "Paris", "country": "France"}
+    assert (answer["model"], answer["done_reason"]) == (MODEL, "stop")
+    assert all(cast("int", answer[name]) > 0 for name in ("eval_count", "prompt_eval_count"))
+    assert cast("int", answer["eval_duration"]) > 0
+
+
+def test_a_llama_server_is_listed_and_shown(leaking: Served) -> None:
+    with ollama.Client(leaking.url.removesuffix("/v1")) as client:
+        (listed,) = client.list().models
+        (running,) = client.ps().models
+        assert listed.model is not None
+        shown = client.show(listed.model)
+    assert listed.model.endswith(":latest")
+    assert (listed.size or 0) > 0
+    assert running.context_length == 131_072
+    assert shown.modelinfo is not None
+    architecture = shown.modelinfo["general.architecture"]
+    assert shown.modelinfo[f"{architecture}.context_length"] == 131_072
+    assert {"completion", "tools"} <= {*(shown.capabilities or ())}
+
+
+def test_thoughts_stand_apart(both: tuple[str, Served]) -> None:
+    _, served = both
+    answer = whole(served.url, "chat", model=MODEL, messages=[user(THINK)], think=True)
+    message = cast("JsonObject", answer["message"])
+    assert (message["thinking"], message["content"]) == (THOUGHT, ANSWER)
+
+
+def refused(url: str, way: Way, method: str = "chat", **asked: object) -> tuple[int, str]:
+    with pytest.raises(ollama.ResponseError) as raised:
+        way(url, method, **asked)
+    return raised.value.status_code, raised.value.error
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Way) -> None:
+    url = both[1].url
+    picture = [user("See?", images=[PICTURE])]
+    status, said = refused(url, way, model=BLIND, messages=picture)
+    assert (status, "takes no pictures" in said) == (400, True)
+    status, said = refused(url, way, model="nobody", messages=[user("Hi")])
+    assert (status, said.startswith("model 'nobody' not found")) == (404, True)
+    status, said = refused(url, way, "generate", model=MODEL, prompt="a", suffix="b")
+    assert (status, said.startswith("suffix: ")) == (400, True)
+
+
+def test_an_error_amid_a_stream_is_its_last_line(llama_server: RunningServer) -> None:
+    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key, "TEMPER_BACKEND__DEADLINE_SECONDS": "1"}
+    with running_temper("--backend-url", llama_server.base_url, environment=key) as url:
+        asked: JsonObject = {"model": "m", "messages": [user("[[forever]]")]}
+        answer = httpx.post(f"{url}/api/chat", json=asked, trust_env=False, timeout=60)
+    assert answer.status_code == 200
+    last = cast("JsonObject", json.parse(answer.content.splitlines()[-1]))
+    assert last.get("done_reason") == "length" or "error" in last
+
+
+@contextmanager
+def like_ollama(port: int, backend: str) -> Iterator[str]:
+    with running_temper("--like-ollama", f"{port}", "--backend-url", backend, environment={}):
+        yield f"http://127.0.0.1:{port}"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def test_it_listens_where_clients_look_for_an_ollama(both: tuple[str, Served]) -> None:
+    direct, served = both
+    with like_ollama(free_port(), direct) as url:
+        assert httpx.get(url, trust_env=False).text == "Ollama is running"
+        assert httpx.head(url, trust_env=False).status_code == 200
+        with ollama.Client(url) as client:
+            assert [one.model for one in client.list().models] == [TAGGED, BLIND]
+    assert httpx.head(served.url, trust_env=False).status_code == 200

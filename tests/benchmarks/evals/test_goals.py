@@ -1,0 +1,85 @@
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals
+from benchmarks.evals.thresholds import Outcome, Promise, evidence_of
+from temper_evals.records import RunRecord
+from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, HALF, arm
+
+TITLE = "p-small: `temper-tuned` beside `forge`"
+ACTING = "p-small@over_acting=0.1"
+
+
+def found(
+    parts: Mapping[str, list[RunRecord]], verdicts: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Promise]:
+    return {one.endpoint: one for one in goals(evidence_of(parts, verdicts))}
+
+
+def beside(forge: str, tuned: str, /, **changes: object) -> dict[str, Promise]:
+    costly = {"model_seconds": 10.0, "prompt": 1_000}
+    runs = [*DIRECT, *arm("forge", forge, **costly)]
+    return found({"main": [*runs, *arm("temper-tuned", tuned, model_seconds=5.0, **changes)]})
+
+
+def test_nothing_is_said_of_what_was_not_run() -> None:
+    assert goals(evidence_of({})) == []
+    assert goals(evidence_of({"main": DIRECT})) == []
+
+
+def test_tuned_and_forge_are_held_against_each_other() -> None:
+    good = beside(HALF, ALL)
+    assert {one.outcome for one in good.values()} == {Outcome.MET}
+    assert good[f"{TITLE}: success"].measured.startswith("+25.0")
+    worse = beside(ALL, HALF, prompt=900)
+    for what in ("success", "harmed", "tokens"):
+        assert worse[f"{TITLE}: {what}"].outcome is Outcome.MISSED
+    assert worse[f"{TITLE}: model seconds"].outcome is Outcome.MET
+
+
+@pytest.mark.parametrize(
+    ("name", "generations", "outcome"),
+    [
+        ("temper", 2, Outcome.MET),
+        ("temper", 3, Outcome.MISSED),
+        ("temper-tuned", 3, Outcome.MISSED),
+    ],
+)
+def test_generations_are_counted_by_request(name: str, generations: int, outcome: Outcome) -> None:
+    runs = [*DIRECT, *arm(name, ALL, generations=generations)]
+    title = f"p-small, `{name}`: generations a request"
+    assert found({"main": runs})[title].outcome is outcome
+
+
+def test_two_arms_that_are_the_same_do_not_differ() -> None:
+    title = "p-small: the same twice (A/A)"
+    same = [*DIRECT, *arm("temper", ALL), *arm("temper-again", ALL)]
+    assert found({"main": same})[title].outcome is Outcome.MET
+    other = [*DIRECT, *arm("temper", ALL), *arm("temper-again", HALF)]
+    assert found({"main": other})[title].outcome is Outcome.MISSED
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "outcome"),
+    [
+        (("close_out always: 0 helped, 3 harmed of 9: off", "respond: 7 helped: on"), Outcome.MET),
+        (("close_out always: 9 helped, 1 harmed of 90: on",), Outcome.MISSED),
+        ((), Outcome.MISSED),
+    ],
+)
+def test_where_a_model_acts_again_tuning_leaves_the_check_off(
+    verdicts: tuple[str, ...], outcome: Outcome
+) -> None:
+    runs = [*arm("temper", ALL, ACTING), *arm("temper-tuned", ALL, ACTING)]
+    told = found({"over-acting": runs}, {ACTING: verdicts})
+    assert told[f"{ACTING}: close_out left off"].outcome is outcome
+    assert told[f"{ACTING}: tuned - defaults"].outcome is Outcome.REPORTED
+
+
+def test_forge_and_temper_stand_in_the_first_table() -> None:
+    runs = [*DIRECT, *arm("temper", ALL), *arm("forge", HALF, model_seconds=2.0)]
+    (row,) = beside_forge(evidence_of({"main": runs}))
+    assert len(row) == len(ROW_HEADINGS)
+    assert row[:6] == ("p-small", "`temper`", "50.0", "75.0", "100.0", row[5])
+    assert row[5].startswith("+25.0")

@@ -1,0 +1,171 @@
+"""Ollama's API around the answers: who may ask how, what others get instead of an Ollama's."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.api.edge import Access
+from proxy.backends.ollama import Ollama
+from proxy.backends.transport import BackendClient
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from tests.fakes.front import in_front_of, temper
+from tests.fakes.right_ollama import FOREVER, RightOllama
+from tests.fakes.scripted_backend import Script, ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import says
+from tests.fakes.tool_loops import MODEL
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+CHAT = "/api/chat"
+LINES = "application/x-ndjson"
+HI: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+OPEN = {"content-type": "application/x-www-form-urlencoded"}  # as curl has it
+
+
+def error_in(answer: httpx.Response) -> str:
+    told = json.parse(answer.content)
+    assert isinstance(told, dict)
+    assert told.keys() == {"error"}
+    return f"{told['error']}"
+
+
+async def test_curl_need_not_say_that_it_sends_json() -> None:
+    async with temper(says("Hello.")) as front:
+        answer = await front.client.post(CHAT, content=json.dump(HI), headers=OPEN)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, LINES)
+
+
+@pytest.mark.parametrize("header", ["origin", "referer", "sec-fetch-site"])
+@pytest.mark.parametrize("path", [CHAT, "/api/embed", "/api/show", "/api/pull"])
+async def test_a_page_has_to_say_so(path: str, header: str) -> None:
+    async with temper() as front:
+        headers = {**OPEN, header: "https://elsewhere.example"}
+        answer = await front.client.post(path, content=json.dump(HI), headers=headers)
+    assert answer.status_code == 415
+    assert "application/json" in error_in(answer)
+
+
+async def test_a_key_counts_for_the_answer_it_was_first_sent_with() -> None:
+    headers = {"idempotency-key": "k"}
+    async with temper(says("Hello.")) as front:
+        first = await front.client.post(CHAT, json=HI, headers=headers)
+        second = await front.client.post(CHAT, json=HI, headers=headers)
+    assert first.content == second.content
+    assert second.headers["idempotent-replayed"] == "true"
+
+
+BODIES: tuple[tuple[str, bytes], ...] = (
+    (CHAT, b""),
+    (CHAT, b"[]"),
+    (CHAT, b"{"),
+    (CHAT, b'{"model":1}'),
+    (CHAT, b'{"model":"m","messages":[[]]}'),
+    (CHAT, b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"options":{"top_k":"x"}}'),
+    ("/api/generate", b'{"model":"m","prompt":5}'),
+    ("/api/generate", b'{"model":"m","prompt":"a","suffix":"b"}'),
+    ("/api/show", b"{}"),
+    ("/api/show", b"[]"),
+    ("/api/embed", b"{}"),
+    ("/api/embed", b'{"model":"m"}'),
+    ("/api/embeddings", b"null"),
+    ("/api/pull", b"7"),
+    ("/api/blobs/sha256:1", b"blob"),
+)
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES)
+async def test_what_a_client_sends_is_never_an_error_of_the_server(path: str, body: bytes) -> None:
+    async with temper() as front:
+        answer = await front.client.post(path, content=body)
+    assert answer.status_code == 400
+    assert error_in(answer)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", CHAT, 405), ("POST", "/api/tags", 405), ("GET", "/api/nowhere", 404)],
+)
+async def test_other_paths_and_methods(method: str, path: str, status: int) -> None:
+    async with temper() as front:
+        answer = await front.client.request(method, path)
+    assert (answer.status_code, bool(error_in(answer))) == (status, True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_engine_that_fails_is_told(*, stream: bool) -> None:
+    async with temper(Script((b"data: {",), status=500)) as front:
+        answer = await front.client.post(CHAT, json={**HI, "stream": stream})
+    assert (answer.status_code, bool(error_in(answer))) == (502, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "told"),
+    [
+        (
+            "/api/embed",
+            {"input": ["a", "b"]},
+            {"model": "m:latest", "embeddings": [[1.0], [0.5]], "prompt_eval_count": 4},
+        ),
+        ("/api/embeddings", {"prompt": "a"}, {"embedding": [1.0]}),
+    ],
+)
+async def test_vectors_come_from_any_engine(path: str, asked: JsonObject, told: JsonObject) -> None:
+    data = b'[{"index":1,"embedding":[0.5]},{"index":0,"embedding":[1.0]}]'
+    answer = b'{"data":%b,"usage":{"prompt_tokens":4}}' % data
+    json_type = {"content-type": "application/json"}
+    async with temper(Script((answer,), headers=json_type)) as front:
+        got = await front.client.post(path, json={"model": "m:latest", **asked})
+        (put,) = front.backend.questions
+    assert {**told, **got.json()} == got.json()
+    assert (put.raw["model"], put.raw["encoding_format"]) == (b'"m"', b'"float"')
+
+
+async def test_an_engine_that_makes_no_vectors_is_told() -> None:
+    async with temper(Script((b"{}",), headers={"content-type": "application/json"})) as front:
+        got = await front.client.post("/api/embed", json={"model": "m", "input": "a"})
+    assert (got.status_code, "no valid answer" in error_in(got)) == (502, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/api/pull"), ("POST", "/api/create"), ("DELETE", "/api/delete")],
+)
+async def test_without_an_ollama_the_remedy_is_named(method: str, path: str) -> None:
+    async with temper() as front:
+        answer = await front.client.request(method, path, json={"model": "m"})
+    assert answer.status_code == 400
+    assert "temper pull" in error_in(answer)
+
+
+async def test_only_operators_change_models() -> None:
+    keys = {"ann": "a", "bob": "b"}
+    serving = ServerOptions(access=Access(keys), operators=frozenset(("ann",)))
+    mock = RightOllama()
+    async with listening(mock.app) as behind:
+        engine = Ollama(BackendClient(behind.url))
+        async with in_front_of(engine, serving, ScriptedBackend()) as front:
+            statuses = {}
+            for name, key in keys.items():
+                headers = {"authorization": f"Bearer {key}"}
+                asked = {"model": "new", "stream": False}
+                answer = await front.client.post("/api/pull", json=asked, headers=headers)
+                statuses[name] = answer.status_code
+    assert statuses == {"ann": 200, "bob": 403}
+    assert [name for name, _ in mock.managed] == ["pull"]
+
+
+async def test_who_leaves_ends_the_work_at_the_engine() -> None:
+    mock = RightOllama()
+    asked: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": FOREVER}]}
+    async with listening(mock.app) as behind:
+        engine = Ollama(BackendClient(behind.url))
+        async with in_front_of(engine, None, ScriptedBackend()) as front:
+            async with front.client.stream("POST", CHAT, json=asked) as answer:
+                await anext(answer.aiter_lines())
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await mock.left.wait()

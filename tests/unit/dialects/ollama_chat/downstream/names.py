@@ -1,0 +1,52 @@
+"""Names of Ollama's API that tests hold against its types, and nothing looks up."""
+
+from proxy.dialects.field_table import (
+    CARRIED,
+    DROPPED,
+    ENFORCED,
+    IGNORED,
+    REFUSED,
+    FieldTable,
+    rows,
+)
+
+MESSAGES = FieldTable(
+    rows(CARRIED, "role content thinking images tool_calls function name arguments"),
+    rows(ENFORCED, "tool_name id tool_call_id"),
+)
+
+TOOLS = FieldTable(
+    rows(CARRIED, "type function name description parameters"),
+    rows(CARRIED, "defs items required properties enum"),
+)
+
+# of a request for vectors; only an Ollama is told all of it
+VECTORS = FieldTable(
+    rows(CARRIED, "model input prompt dimensions"),
+    rows(DROPPED, "truncate options keep_alive"),
+)
+
+# of requests about models, for an Ollama
+MANAGEMENT = FieldTable(
+    rows(CARRIED, "model stream insecure quantize from_ files adapters template license system"),
+    rows(CARRIED, "parameters messages source destination"),
+)
+
+# what ollama.com offers and no Ollama of one's own
+HOSTED = FieldTable(rows(REFUSED, "web_search web_fetch system_one"))
+
+# of every answer: carried is told, ignored never is
+ANSWERS = FieldTable(
+    rows(CARRIED, "model created_at done done_reason message response thinking logprobs"),
+    rows(CARRIED, "total_duration load_duration prompt_eval_count prompt_eval_duration"),
+    rows(CARRIED, "eval_count eval_duration token logprob top_logprobs embeddings embedding"),
+    rows(IGNORED, "context image completed total"),
+)
+
+# of models: carried is told as far as it is known, ignored only by an Ollama
+MODELS = FieldTable(
+    rows(CARRIED, "model name modified_at digest size details parent_model format family families"),
+    rows(CARRIED, "parameter_size quantization_level template modelfile modelinfo parameters"),
+    rows(CARRIED, "capabilities expires_at size_vram context_length models"),
+    rows(IGNORED, "license status completed total"),
+)
