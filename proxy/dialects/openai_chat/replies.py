@@ -205,7 +205,16 @@ class ChunkDecoder:
                 )
             )
             self._has_fingerprint = bool(chunk.system_fingerprint)
-        elif chunk.system_fingerprint and not self._has_fingerprint:
+        self._take_account(chunk)
+        if progress is not None:
+            parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
+        for choice in chunk.choices:
+            if not choice.index:
+                self._take_choice(choice, parts)
+
+    def _take_account(self, chunk: Chunk) -> None:
+        """Note what is told of the reply as a whole; the latest account counts."""
+        if chunk.system_fingerprint and not self._has_fingerprint:
             self._late_fingerprint = chunk.system_fingerprint
         if chunk.usage is not NOTHING:
             self._usage = _object_or(self._usage, chunk.usage)
@@ -213,11 +222,6 @@ class ChunkDecoder:
             self._timings = _object_or(self._timings, chunk.timings)
         if chunk.verbose is not None:
             self._stop = chunk.verbose.stopping_word
-        if progress is not None:
-            parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
-        for choice in chunk.choices:
-            if not choice.index:
-                self._take_choice(choice, parts)
 
     def _take_choice(self, choice: Choice, parts: list[ReplyPart]) -> None:
         delta = choice.delta
