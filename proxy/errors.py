@@ -49,7 +49,7 @@ from proxy import bounds
 
 
 class TemperError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error that this package raises on purpose."""
 
 
 class InvalidConfiguration(TemperError):
@@ -81,9 +81,9 @@ _WINDOW_NAMED = "maximum context length"
 
 
 class ContextOverflow(InvalidRequest):
-    """The prompt is longer than the window; both in tokens, None where the backend kept silent.
+    """The prompt is longer than the window; both in tokens, None if the backend does not say.
 
-    `read` is how much of it a backend has read that dropped the rest without a word.
+    `read` is how much a backend has read if it silently dropped the rest.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ContextOverflow(InvalidRequest):
 
 
 class UnknownModel(InvalidRequest):
-    """No such model; `known` lists the ids there are, `remedy` says how to get others."""
+    """No such model; `known` lists the available ids, `remedy` says how to get others."""
 
     def __init__(self, model: str, known: tuple[str, ...], remedy: str = "") -> None:
         self.model, self.known = model, known
@@ -112,7 +112,7 @@ class UnknownModel(InvalidRequest):
 
 
 class PreviousResponseUnknown(InvalidRequest):
-    """The response to go on from is not kept, or not any more, or belongs to somebody else."""
+    """The response to continue is unknown, forgotten, or belongs to somebody else."""
 
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
@@ -121,7 +121,7 @@ class PreviousResponseUnknown(InvalidRequest):
 
 
 class RequestTooLarge(InvalidRequest):
-    """The body is longer than the server takes; `limit` in bytes."""
+    """The body is larger than the server accepts; `limit` in bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -129,7 +129,7 @@ class RequestTooLarge(InvalidRequest):
 
 
 class RequestTimedOut(InvalidRequest):
-    """The body did not come in `seconds`."""
+    """The body did not arrive within `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -154,7 +154,7 @@ class HostNotAllowed(InvalidRequest):
 
 
 class NotAuthorized(InvalidRequest):
-    """No key, or the wrong one if there `was_sent` any."""
+    """No key was sent, or a wrong one if there `was_sent` any."""
 
     def __init__(self, *, was_sent: bool = False) -> None:
         wrong = "The API key that was sent is not valid. " if was_sent else ""
@@ -162,14 +162,14 @@ class NotAuthorized(InvalidRequest):
 
 
 class ToolsNotAllowed(InvalidRequest):
-    """The tools of a server are not for the owner of this key."""
+    """The owner of this key may not use the tools of a server."""
 
     def __init__(self, param: str) -> None:
         super().__init__("The tools of this server are not for the owner of this key.", param)
 
 
 class NotTheOperator(InvalidRequest):
-    """The dashboard was asked for with a key that opens the API only."""
+    """The dashboard was requested with a key that opens only the API."""
 
     def __init__(self, owner: str) -> None:
         problem = f"The dashboard is not for the key of {owner}: use server.api_key, or have the "
@@ -177,14 +177,14 @@ class NotTheOperator(InvalidRequest):
 
 
 class ForeignOrigin(InvalidRequest):
-    """A web page of another origin has asked for the dashboard's data."""
+    """A web page of another origin requested the dashboard's data."""
 
     def __init__(self) -> None:
         super().__init__("Only the dashboard's own page may ask for this", "origin")
 
 
 class KeyReused(InvalidRequest):
-    """An idempotency key came again, with another request."""
+    """An idempotency key was reused for another request."""
 
     def __init__(self) -> None:
         problem = "This key was sent with another request before: use a new one for each request"
@@ -201,7 +201,7 @@ class QueueFull(InvalidRequest):
 
 
 class BackendFailed(TemperError):
-    """The backend did not deliver; `backend` is its address or name."""
+    """The backend failed; `backend` is its address or name."""
 
     def __init__(self, backend: str, problem: str) -> None:
         self.backend, self.problem = backend, problem
@@ -232,7 +232,7 @@ class BackendUnavailable(BackendFailed):
 
 
 class BackendTimedOut(BackendFailed):
-    """Nothing came for too long; `is_overall` if all there is took too long together."""
+    """The backend was silent for too long; `is_overall` if everything together took too long."""
 
     def __init__(self, backend: str, problem: str, *, is_overall: bool = False) -> None:
         self.is_overall = is_overall
@@ -260,7 +260,7 @@ class BackendRefused(BackendFailed):
 class BackendSpokeNonsense(BackendFailed):
     """The backend broke its own protocol; `sample` is for the debug log only.
 
-    It `is_endless` where nothing was wrong with the reply but that it did not end.
+    It `is_endless` if the only problem was that the reply did not end.
     """
 
     def __init__(
@@ -271,23 +271,23 @@ class BackendSpokeNonsense(BackendFailed):
 
 
 class RequestCancelled(TemperError):
-    """An operator has ended a request while it was being answered."""
+    """An operator ended a request while it was being answered."""
 
     def __init__(self) -> None:
         super().__init__("An operator of this server has ended the request.")
 
 
 class ServerStopped(TemperError):
-    """Temper was told to stop, and could not wait for the answer."""
+    """Temper was told to stop and could not wait for the answer."""
 
     def __init__(self) -> None:
         super().__init__("This server is stopping. Send the request again once it runs.")
 
 
 class GuardrailsExhausted(TemperError):
-    """No attempt gave a usable reply, and the operator asked to be strict about it.
+    """No attempt gave a usable reply, and the operator wants an error then.
 
-    The `objection` names the tool, and what is wrong with the last call of it.
+    The `objection` names the tool, and what was wrong with its last call.
     """
 
     def __init__(self, attempts: int, defect: str, objection: str = "") -> None:
@@ -299,7 +299,7 @@ class GuardrailsExhausted(TemperError):
 
 
 class CallBrokeOff(GuardrailsExhausted):
-    """A call of `tool` that the client has seen the beginning of never became a valid one."""
+    """The client saw the beginning of a call of `tool`, but it never became valid."""
 
     def __init__(self, attempts: int, defect: str, tool: str) -> None:
         super().__init__(attempts, defect)
@@ -313,7 +313,7 @@ class CallBrokeOff(GuardrailsExhausted):
 
 
 class ToolServerUnavailable(TemperError):
-    """A tool `server` that a request asks for is not there, or not yet."""
+    """A requested tool `server` is not available, or not yet."""
 
     def __init__(self, server: str) -> None:
         self.server = server
@@ -321,7 +321,7 @@ class ToolServerUnavailable(TemperError):
 
 
 class StateUnavailable(TemperError):
-    """A store cannot be used, by default the shared one: what is named may be there or not."""
+    """A store cannot be used, by default the shared one: its contents are unknown."""
 
     def __init__(
         self, problem: str = "What is shared with other replicas cannot be read now (state.url)"
@@ -347,37 +347,37 @@ class RunStopped(TemperError):
 
 
 class RoundsExhausted(RunStopped):
-    """There were as many rounds of tools as there may be."""
+    """The limit of tool rounds was reached."""
 
 
 class ToolsFailed(RunStopped):
-    """Tools failed round after round."""
+    """Tools failed in one round after another."""
 
 
 class StepsSkipped(RunStopped):
-    """The model would not take a required step."""
+    """The model refused to take a required step."""
 
 
 class NoValidReply(RunStopped):
-    """No reply of the model was fit to be used."""
+    """No reply of the model was usable."""
 
 
 class RunCancelled(RunStopped):
-    """Somebody cancelled it."""
+    """The run was cancelled."""
 
 
 class ToolRetry(TemperError):
-    """Raised by a tool that was called in a wrong way; the message tells the model a better one."""
+    """Raised by a tool that was called incorrectly; the message tells the model how to call it."""
 
 
 class ToolFailed(TemperError):
-    """Raised by a tool that was called rightly and has nothing to give; nobody did it wrong."""
+    """Raised by a tool that was called correctly but has no result; nobody made a mistake."""
 
 
 class ProcessFailed(TemperError):
-    """A server that we started is in trouble; `log` holds its last lines.
+    """A server that we started failed; `log` holds its last lines.
 
-    It `is_lasting` where another start would end in the same way.
+    It `is_lasting` if another start would end the same way.
     """
 
     def __init__(

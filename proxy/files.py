@@ -10,7 +10,7 @@ from proxy.errors import InvalidConfiguration
 
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*"""
 _SENSELESS = {
-    # it costs its square, or more, before anybody sees that there is no such setting
+    # it costs its square, or more, before anybody notices that there is no such setting
     f"has a key of more than {bounds.KEY_PARTS} parts": re.compile(
         rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{{bounds.KEY_PARTS}}}", re.MULTILINE
     ),
@@ -21,13 +21,13 @@ _SENSELESS = {
 
 
 def read_text(path: Path | Traversable, setting: str = "") -> str:
-    """Read a text; raises `InvalidConfiguration` that names the setting, or else the file."""
+    """Read a text; raises `InvalidConfiguration` that names the setting, or otherwise the file."""
     try:
         with path.open("rb") as file:
             content = file.read(bounds.FILE_BYTES + 1)
         if len(content) > bounds.FILE_BYTES:
             raise _unusable(path, setting, f"is larger than {bounds.FILE_BYTES} bytes")
-        return content.decode("utf-8-sig")  # Windows' editors begin a file with a mark
+        return content.decode("utf-8-sig")  # editors on Windows begin a file with a mark
     except OSError as error:
         raise _unusable(path, setting, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

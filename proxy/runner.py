@@ -25,13 +25,13 @@ Notice: TypeAlias = Callable[[RoundEvent], Awaitable[None]]
 
 
 class TurnSource(Protocol):
-    """Makes turns of what a run asks, and puts them to a backend."""
+    """Makes turns of what a run asks, and sends them to a backend."""
 
     async def begin(self, ask: Ask) -> Turn:
-        """Prepare and fit what is to be asked; raises `ContextOverflow` if nothing fits."""
+        """Prepare and fit the next request; raises `ContextOverflow` if nothing fits."""
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
-        """Make another turn of a prompt that proved too long; None if that is no help."""
+        """Make another turn after a prompt proved too long; None if that does not help."""
 
     def answer(self, turn: Turn) -> ReplyEvents:
         """Stream what the turn lets out; closing the iterator cancels the work upstream.
@@ -79,7 +79,7 @@ async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
         try:
             async with aclosing(turns.answer(turn)) as batches:
                 async for batch in batches:
-                    # with what the ladder ended, where a reply ends that no other is asked for
+                    # the defect with which the ladder ended, if the reply is the last one
                     is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
                     defect = last_defect(turn.facts) if is_end else None
                     if shown := run.receive(batch, defect=defect):

@@ -189,9 +189,8 @@ def _endpoints(
 ) -> dict[str, Callable[[], Endpoint]]:
     """Return, by path, what makes the endpoint of a POST on its first request."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
-    preparation = RequestPreparation(
-        services, serving.policy, serving.workflows, serving.priorities
-    )
+    policy, workflows = serving.policy, serving.workflows
+    preparation = RequestPreparation(services, policy, workflows, serving.priorities)
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 

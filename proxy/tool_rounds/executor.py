@@ -14,7 +14,7 @@ class Status(Enum):
     """How a call ended.
 
     `REFUSED`: it was not run, because a person or a rule said no. `LOST`: whether it had an effect
-    is not known, as whoever ran it went away.
+    is unknown, because whoever ran it disappeared.
     """
 
     DONE = "done"
@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the step that the call is was not taken."""
+        """Whether the call does not count as a completed step."""
         return self.status is not Status.DONE
 
     @property
@@ -54,21 +54,21 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One reply with calls that were run: what was said before them, and what came of them."""
+    """One reply whose calls were run: what was said before them, and their outcomes."""
 
     text: str
     outcomes: tuple[Outcome, ...]
 
 
 class ToolStarted(msgspec.Struct, frozen=True):
-    """A call is about to be run, in the round of that number."""
+    """A call is about to be run, in the round with that number."""
 
     call: ToolCall
     round: int
 
 
 class ToolFinished(msgspec.Struct, frozen=True):
-    """A call has come to an end."""
+    """A call has ended."""
 
     outcome: Outcome
     round: int
@@ -100,14 +100,14 @@ class Executor(Protocol):
     """Runs the tools that it offers."""
 
     def specs(self) -> Sequence[Tool]:
-        """Return the tools there are, always in the same order and the same bytes."""
+        """Return the available tools, always in the same order and the same bytes."""
         ...
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        """Run the calls of one reply and return an outcome for each, in their order.
+        """Run the calls of one reply and return an outcome for each, in order.
 
-        Nothing that a tool does raises. Cancelling it cancels the calls.
+        Nothing that a tool does raises. Cancelling this cancels the calls.
         """
         ...

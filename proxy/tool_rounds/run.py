@@ -54,7 +54,7 @@ from proxy.tool_rounds.terms import RunTerms, Stop
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Put this to the model; when it `is_last`, tools may no longer be called."""
+    """Send this to the model; if it `is_last`, tools may no longer be called."""
 
     request: Request
     is_last: bool = False
@@ -71,7 +71,7 @@ Step: TypeAlias = Ask | Execute
 
 
 class ClientView:
-    """Joins replies; their calls, usage and ends are left out, as only the run knows of them."""
+    """Joins replies without their calls, usage and ends, which only the run knows."""
 
     def __init__(self) -> None:
         self._has_gone_on = False
@@ -79,12 +79,12 @@ class ClientView:
         self._is_next = False
 
     def go_on(self) -> None:
-        """Take what comes from now on for another reply, whose text begins a paragraph."""
+        """Begin another reply, whose text begins a paragraph."""
         self._has_gone_on = True
         self._is_next = self._has_text
 
     def of(self, events: Sequence[ReplyEvent], *, are_asides: bool) -> list[ReplyEvent]:
-        """Return what the client sees of events; text that is an aside goes out as reasoning."""
+        """Return what the client sees of events; text that is an aside becomes reasoning."""
         shown: list[ReplyEvent] = []
         for event in events:
             if isinstance(event, TextDelta) and are_asides:
@@ -128,10 +128,10 @@ class Run:
         self.terms = terms
         self.state = RunState.READY
         self.stop: Stop | None = None  # why it is over
-        self.defect = ""  # what was wrong with the last reply of a run that ended for it
+        self.defect = ""  # what was wrong with the last reply, if the run ended because of it
         self.added: tuple[Message, ...] = ()
         self.rounds: tuple[Round, ...] = ()
-        self.facts: tuple[Fact, ...] = ()  # what happened to calls, beyond what the turns tell
+        self.facts: tuple[Fact, ...] = ()  # what happened to calls, beyond the facts of the turns
         self.usages: tuple[UsageReported, ...] = ()
         self.output: Outcome | None = None  # of the terminal tool that ended it
         self._request = request
@@ -146,11 +146,11 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The text of the last reply; "" while it arrives, and where there is none."""
+        """The text of the last reply; "" while it arrives, and if there is none."""
         return self._reply.text
 
     def next_step(self) -> Step | None:
-        """Return what is to be done now; None when it is over."""
+        """Return what to do next; None when the run is over."""
         if self.state is RunState.DONE:
             return None
         if self.state is RunState.CALLED:
@@ -169,7 +169,7 @@ class Run:
     def receive(
         self, batch: Sequence[ReplyEvent], *, defect: str | None = None
     ) -> Sequence[ReplyEvent]:
-        """Take what a turn let out of its reply; returns what the client sees of it.
+        """Take what a turn released of its reply; return what the client sees of it.
 
         A `defect` says that the turn's ladder has ended: then nothing of the reply is executed.
         """
@@ -182,11 +182,11 @@ class Run:
         return self._view.of(batch, are_asides=self._has_called and self._may_call)
 
     def finish(self, outcome: Outcome) -> None:
-        """Take what became of one call of the step: it counts even if the others never end."""
+        """Take the outcome of one call of the step: it counts even if the others never end."""
         self._finished[outcome.call.id] = outcome
 
     def finish_round(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
-        """Take what became of all calls, in order; returns the last events if the run is over."""
+        """Take the outcomes of all calls, in order; return the last events if the run is over."""
         self._move(RunState.READY)
         self._commit(outcomes)
         has_failed = any(one.is_failure and one.counted for one in outcomes)
@@ -203,12 +203,12 @@ class Run:
         return self._end_with(Stop.FAILURES, f"{failed} The last result: {last}")
 
     def fail(self, defect: str, words: str = "") -> None:
-        """End it as no reply was fit; `words` stand in place of one."""
+        """End the run because no reply was usable; `words` replace one."""
         self.defect, self._reply = defect, Reply(words)
         self._end(Stop.EXHAUSTED)
 
     def cancel(self) -> None:
-        """End it, wherever it stands; what is over stays as it is."""
+        """End the run in any state; one that is over stays as it is."""
         if self.state is not RunState.DONE:
             self._end(Stop.CANCELLED)
 
@@ -218,7 +218,7 @@ class Run:
 
     def _hear(self, event: ReplyEvent) -> None:
         match event:
-            case ReplyStarted():  # once more, where a prompt proved too long and was shortened
+            case ReplyStarted():  # again, after a prompt proved too long and was shortened
                 self._forget()
             case UsageReported():
                 self.usages += (event,)
@@ -261,7 +261,7 @@ class Run:
         return [*self._view.of(batch, are_asides=False), *self._last_events(left, reason)]
 
     def _may_execute(self, *, is_mixed: bool) -> bool:
-        """Return whether owned calls are run, or left out; a mixed reply is forgiven once."""
+        """Return whether owned calls are run or left out; one mixed reply is tolerated."""
         if not self._may_call:
             return False
         is_forgiven = not (is_mixed and self._has_mixed)
@@ -275,7 +275,7 @@ class Run:
         return assistant_message(self._reply.text, calls, reasoning=self._reply.reasoning)
 
     def _commit(self, outcomes: Sequence[Outcome]) -> None:
-        """Commit a round: the reply, and for each of its calls a result or a note."""
+        """Commit a round: the reply, and a result or a note for each of its calls."""
         calls = _calls_of(self._reply)
         owned = self._select_owned(calls)
         assert [one.call for one in outcomes] == [*owned]  # noqa: S101 - an executor's bug
@@ -293,7 +293,7 @@ class Run:
             self._request = self._request.choosing(ToolUse.AUTO)
 
     def _end(self, stop: Stop) -> None:
-        """End it; calls that have no outcome get a note."""
+        """End the run; calls without an outcome get a note."""
         state = self.state
         self._move(RunState.DONE)
         self.stop = stop

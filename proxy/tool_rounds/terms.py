@@ -11,8 +11,8 @@ MOST_FAILED_ROUNDS = 3
 MOST_RESULT_CHARS = 16_000
 
 _SHARE = 0.25  # of the window, for all results of one round
-_CHARS_PER_TOKEN = 3  # of JSON; of prose it is four
-_LEAST_CHARS = 200  # of a result that is still worth reading
+_CHARS_PER_TOKEN = 3  # of JSON; prose has four
+_LEAST_CHARS = 200  # a shorter result would not be worth reading
 
 
 class Stop(Enum):

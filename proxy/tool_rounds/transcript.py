@@ -28,7 +28,7 @@ Append: TypeAlias = Callable[[Message], None]
 
 
 class Exchanged(msgspec.Struct, frozen=True):
-    """What the user said, the rounds of tools for it, and the answer; "" where there is none."""
+    """What the user said, the rounds of tools for it, and the answer, "" if there is none."""
 
     user: str
     rounds: tuple[Round, ...] = ()
@@ -36,7 +36,7 @@ class Exchanged(msgspec.Struct, frozen=True):
 
 
 class Conversation:
-    """The messages of one conversation, in order; only a run adds to it, and one at a time."""
+    """The messages of one conversation, in order; only one run at a time adds to it."""
 
     def __init__(self, history: Iterable[Message] = ()) -> None:
         self._history = [*history]
@@ -44,14 +44,14 @@ class Conversation:
 
     @classmethod
     def of(cls, messages: Iterable[Mapping[str, JsonValue]]) -> "Conversation":
-        """Begin with messages in the form of OpenAI's chat API; raises `InvalidRequest`."""
+        """Make a conversation from messages in OpenAI's chat format; raises `InvalidRequest`."""
         if isinstance(messages, str | Mapping):
             raise TypeError("a conversation is made of a list of messages: Conversation.of([...])")
         return cls(decode_messages([json.dump({**message}) for message in messages]))
 
     @classmethod
     def load(cls, lines: bytes | str) -> "Conversation":
-        """Read what `dump` wrote; raises `InvalidRequest`."""
+        """Read the output of `dump`; raises `InvalidRequest`."""
         raw = lines.encode() if isinstance(lines, str) else lines
         written = [line for line in raw.split(b"\n") if line.strip()]
         for line in written:
@@ -78,7 +78,7 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[JsonObject, ...]:
-        """The messages in the form of OpenAI's chat API."""
+        """The messages in OpenAI's chat format."""
         return tuple(map(object_of, self._history))
 
     def turns(self) -> tuple[Exchanged, ...]:
@@ -102,7 +102,7 @@ class Conversation:
 
     @contextmanager
     def hold(self) -> Iterator[Append]:
-        """Let a run add messages while the block runs; raises RuntimeError if another one does."""
+        """Let a run add messages during the block; raises RuntimeError if another run does."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")
         self._is_held = True
@@ -113,7 +113,7 @@ class Conversation:
 
 
 def object_of(message: Message) -> JsonObject:
-    """Return a message in the form of OpenAI's chat API."""
+    """Return a message in OpenAI's chat format."""
     return cast("JsonObject", json.parse(message.source))
 
 
