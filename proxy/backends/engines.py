@@ -58,11 +58,12 @@ ENGINES = (
 )
 
 # Hosted ones tell it in their lists of models, by their own pages: OpenRouter and Together in the
-# second field, Groq in the third, Mistral in the last.
+# second field, Groq in the third, Mistral in the fourth.
 ANY_ENGINE = Engine(
     "OpenAI-compatible",
     frozenset(),
-    ("max_model_len", "context_length", "context_window", "max_context_length"),
+    # the last one is LiteLLM's, which says that it is "openai" (seen, 1.109.1)
+    ("max_model_len", "context_length", "context_window", "max_context_length", "max_input_tokens"),
 )
 
 

@@ -4,9 +4,11 @@ A cut is found again from the history on every turn, so what it is computed with
 values move in steps, and only when they are clearly wrong.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil, floor, log
+from statistics import median_low
 
 MARGIN = 1.10  # on every estimate
 REQUEST = 64  # tokens of a template around messages and tools, until a total is known
@@ -15,6 +17,7 @@ _STEP = log(1.05)
 # a piece is up to seven letters and a blank, each of which may be a token
 _DENSEST, _LIGHTEST = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
 _LEAST_PIECES = 250  # of which a rate is worth learning
+_LATEST = 5  # prompts
 _LEAST_SPAN = 8
 _TOLERANCE = 0.02
 _MOST_ANCHORS = 64
@@ -29,11 +32,14 @@ class Rate:
 
     _step: int = 0
     _seen: float | None = None
+    _latest: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
 
     def observe(self, size: int, tokens: int) -> None:
+        """Learn from so many pieces; one odd prompt among the latest changes nothing."""
         if tokens <= 0 or size < _LEAST_PIECES:
             return
-        self._seen = size / tokens
+        self._latest.append(size / tokens)
+        self._seen = median_low(self._latest)
         seen = log(self._seen) / _STEP
         if abs(seen - self._step) > 1:
             self._step = min(max(floor(seen), _DENSEST), _LIGHTEST)

@@ -48,6 +48,7 @@ class Rules:
     """When to cut and what to spare; watermarks are shares of the room.
 
     `has_failed` tells the results of failed calls, `recent` is the number of groups that stay.
+    Nothing is kept free above `high_counted` where the backend has counted all parts.
     """
 
     has_failed: Callable[[str], bool]
@@ -55,6 +56,7 @@ class Rules:
     recent: int = 3
     high: float = 0.90
     low: float = 0.50
+    high_counted: float = 1.0
 
 
 @dataclass(slots=True)

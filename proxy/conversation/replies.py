@@ -70,6 +70,7 @@ class UsageReported(msgspec.Struct, frozen=True):
     usage: JsonObject
     timings: JsonObject | None = None
     stop: str = ""
+    system_fingerprint: str | None = None
 
 
 class ReplyFinished(msgspec.Struct, frozen=True):

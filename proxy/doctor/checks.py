@@ -148,6 +148,7 @@ CHECKS: tuple[Check, ...] = (
     Check("token count", exchanges.counting),
     Check("overflow", exchanges.overflow),
     Check("speed", exchanges.speed),
+    Check("honours", exchanges.honours),
     Check("refusals", exchanges.refusals),
     Check("open doors", server.open_doors),
     Check("way to the server", server.key),

@@ -1,9 +1,13 @@
 """Checks that make the model speak: a forced call, the cache, the count, the cut, the hang-up."""
 
 import asyncio
+import re
 import time
 
+import httpx
+
 from proxy.backends.capabilities import Capability
+from proxy.backends.probing import PROBES, documents_in, write_probe
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.doctor.target import CHAT, COUNT, Finding, Target, count, fail, member, ok, skip, warn
@@ -26,6 +30,8 @@ _SLOW_SECONDS = 1.5
 _LOOK_SECONDS = 0.05
 _TOLERANCE = 0.02
 _LEAST_TOKENS = 8
+_CACHE_TELLERS = {"vLLM": ": start it with --enable-prompt-tokens-details"}
+_RUNNING = re.compile(rb"^vllm:num_requests_(?:running|waiting)\{[^}]*\} ([\d.]+)", re.MULTILINE)
 _AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
@@ -71,7 +77,8 @@ async def repeat_prompt(target: Target) -> Finding:
     if first.status >= 400 or total is None:
         return skip("a long prompt was not answered")
     if cached is None:
-        return skip("this server does not tell what it had in its cache")
+        how = _CACHE_TELLERS.get(target.known.engine, "")
+        return skip(f"this server does not tell what it had in its cache{how}")
     said = f"a prompt that was sent twice had {cached} of {total} tokens in the cache"
     if cached * 2 < total:
         return warn(
@@ -178,7 +185,10 @@ async def hanging_up(target: Target) -> Finding:
 
 
 async def _busy(target: Target) -> int | None:
-    """Count the slots that work; None where it shows none."""
+    """Count the requests that it works on; None where it shows neither slots nor requests."""
+    metrics = await target.direct.get("/metrics", headers=target.authorization)
+    if metrics.is_success and (running := _RUNNING.findall(metrics.content)):
+        return int(sum(map(float, running)))
     answer = await target.direct.get("/slots", headers=target.authorization)
     try:
         slots = json.parse(answer.content)
@@ -196,6 +206,32 @@ def _long_request(title: str, end: str = "Say OK.", most_tokens: int = 1) -> Jso
 
 def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}
+
+
+_WAYS = ("required_arguments", "strict", "schema_beside_tools")  # to bind a call
+
+
+async def honours(target: Target) -> Finding:
+    """See by its answers what the engine honours, however it is put."""
+    answers: dict[bytes, httpx.Response] = {}
+    shown: dict[str, bool] = {}
+    for name, probe in PROBES.items():
+        body = write_probe(probe, target.model)
+        if body not in answers:
+            headers = {"content-type": "application/json", **target.authorization}
+            answers[body] = await target.direct.post(probe.path, content=body, headers=headers)
+        answer = answers[body]
+        shown[name] = answer.is_success and probe.shows(documents_in(answer.content))
+    kept, ignored = (
+        [name for name in shown if shown[name] is is_kept] for is_kept in (True, False)
+    )
+    said = (
+        f"it honours {', '.join(kept) or 'nothing'}; it ignores {', '.join(ignored) or 'nothing'}"
+    )
+    if not any(shown[name] for name in _WAYS):
+        remedy = "no call can be bound to its schema: models have to be good at calls by themselves"
+        return warn(said, remedy, engine_honours=kept, engine_ignores=ignored)
+    return ok(said, engine_honours=kept, engine_ignores=ignored)
 
 
 async def refusals(target: Target) -> Finding:

@@ -34,11 +34,13 @@ async def readiness(target: Target) -> Finding:
 
 
 async def version(target: Target) -> Finding:
+    listed = await target.look(_MODELS)
+    if listed.status in (401, 403):
+        return fail(f"it wants a key: {_MODELS} says {listed.error_message}", "set backend.api_key")
     for path, name, engine in _VERSIONS:
         told = (await target.look(path)).document.get(name)
         if isinstance(told, str):
             return ok(f"{engine} {told}")
-    listed = await target.look(_MODELS)
     if listed.status < 400 and "data" in listed.document:
         return ok("an OpenAI-compatible server that does not tell its version")
     return fail(
@@ -61,10 +63,22 @@ async def window(target: Target) -> Finding:
     if real < _SMALL_WINDOW:
         return warn(
             f"the window is {real} tokens, and agents begin with 5,000 to 18,000",
-            f"start the server with at least -c {_SMALL_WINDOW} for each slot",
+            f"start the server with at least {_window_option(target.known.engine)}",
             window=real,
         )
     return ok(f"the window is {real} tokens", window=real)
+
+
+def _window_option(engine: str) -> str:
+    match engine:
+        case "vLLM":
+            return f"--max-model-len {_SMALL_WINDOW}"
+        case "SGLang":
+            return f"--context-length {_SMALL_WINDOW}"
+        case "Ollama":
+            return f"OLLAMA_CONTEXT_LENGTH={_SMALL_WINDOW}"
+        case _:
+            return f"-c {_SMALL_WINDOW} for each slot"
 
 
 async def template(target: Target) -> Finding:

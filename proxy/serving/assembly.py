@@ -105,6 +105,7 @@ def _context(everything: Settings) -> ContextPolicy:
         recent=settings.recent_groups,
         high=settings.high,
         low=settings.low,
+        high_counted=settings.high if "high" in settings.model_fields_set else 1.0,
     )
     return ContextPolicy(
         FittingMode.OFF if is_left_out else FittingMode(settings.compaction),

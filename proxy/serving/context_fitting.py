@@ -9,7 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
@@ -88,12 +88,17 @@ class ContextPolicy:
         is_plain = self.budget == "backend" and self.limit is not None
         return Window(slot, "manual" if is_plain else self.budget, self.limit, doubt)
 
-    def compaction(self, book: TokenBook, window: Window) -> Compaction:
+    def compaction(
+        self, book: TokenBook, window: Window, *, is_counted: bool = False
+    ) -> Compaction:
         if self.own is not None:
             return self.own(book, window)
+        rules = self.rules
+        if is_counted:
+            rules = replace(rules, high=rules.high_counted)
         match self.strategy:
             case "tiered":
-                return Tiered(book, window, self.rules, self.texts)
+                return Tiered(book, window, rules, self.texts)
             case "sliding":
                 return Sliding(book, window)
             case "none":
@@ -128,7 +133,7 @@ class Fitting:
         window = self._policy.window(slot, book.doubt)
         if size is not None:
             return leave_unchanged(plan.messages, size, window.size)
-        chosen = self._policy.compaction(book, window)
+        chosen = self._policy.compaction(book, window, is_counted=book.knows(plan.tools))
         if mode is FittingMode.REPORT or plan.is_untouchable:
             return fit(plan, Reported(chosen))
         try:

@@ -268,7 +268,10 @@ class Context(Section):
     window_tokens: Count = setting(
         0, "use no more of the window than this; 0 means all of it", ge=0
     )
-    high: Share = setting(0.9, "share of the room for the prompt at which it is shortened")
+    high: Share = setting(
+        0.9,
+        "share of the room at which a prompt is shortened; unset, all of it if the engine counts",
+    )
     low: Share = setting(0.5, "share of the room to which it is shortened")
     recent_groups: Count = setting(
         3, "latest calls with their results that are never touched", ge=1

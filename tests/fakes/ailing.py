@@ -43,6 +43,9 @@ class Ailment(Enum):
     BREAKS_OFF = "breaks off"
     TELLS_TIMES = "tells how fast it is, which is no ailment"
     SAYS_LITTLE = "says little, which is none either"
+    BINDS_NOTHING = "ignores every constraint"
+    WANTS_KEY = "wants a key"
+    IS_VLLM = "is a vLLM, with a small window"
 
 
 class AilingServer:
@@ -58,6 +61,7 @@ class AilingServer:
             "/props": self._properties,
             "/v1/models": self._models,
             "/slots": self._slots,
+            "/metrics": self._metrics,
         }
         posted = {
             "/apply-template": self._render,
@@ -83,6 +87,8 @@ class AilingServer:
     async def _properties(self, _: Request) -> Response:
         if self._has(Ailment.IS_A_WEB_PAGE):
             return _page()
+        if self._has(Ailment.IS_VLLM):
+            return Response(status_code=404)
         window = 4096 if self._has(Ailment.SMALL_WINDOW) else WINDOW
         settings: JsonObject = {"n_ctx": window}
         told: JsonObject = {
@@ -96,12 +102,24 @@ class AilingServer:
     async def _models(self, request: Request) -> Response:
         if self._has(Ailment.IS_A_WEB_PAGE):
             return _page()
+        if self._has(Ailment.WANTS_KEY):
+            return JSONResponse({"error": "Unauthorized"}, 401)
+        if self._has(Ailment.IS_VLLM):
+            entry: JsonObject = {"id": "tiny", "owned_by": "vllm", "max_model_len": 2048}
+            return JSONResponse({"object": "list", "data": [entry]})
         host = request.headers["host"]
         if not host.startswith("127.0.0.1") and not self._has(Ailment.OPEN_TO_NAMES):
             return JSONResponse({"error": "forbidden"}, 403)
         lets_in = "origin" in request.headers and self._has(Ailment.OPEN_TO_PAGES)
         headers = {_ORIGIN: request.headers["origin"]} if lets_in else {}
         return JSONResponse({"object": "list", "data": [{"id": "tiny"}]}, headers=headers)
+
+    async def _metrics(self, _: Request) -> Response:
+        if not self._has(Ailment.IS_VLLM):
+            return Response(status_code=404)
+        labels = '{engine="0",model_name="tiny"}'
+        running = f"vllm:num_requests_running{labels} {float(self._is_busy)}\n"
+        return Response(f"# HELP vllm:x y\n{running}vllm:num_requests_waiting{labels} 0.0\n")
 
     async def _slots(self, _: Request) -> Response:
         return JSONResponse([{"id": 0, "is_processing": self._is_busy}])
@@ -123,6 +141,9 @@ class AilingServer:
             return self._overflow(len(prompt.split()))
         if b"ignore_eos" in body:
             return StreamingResponse(self._goes_on(), media_type="text/event-stream")
+        if b'"response_format"' in body and not self._has(Ailment.BINDS_NOTHING):
+            message: JsonObject = {"role": "assistant", "content": '{"code": "zq7"}'}
+            return JSONResponse({"choices": [{"index": 0, "message": message}]})
         if self._has(Ailment.BREAKS_OFF):
             return StreamingResponse(_breaks_off(), media_type="text/event-stream")
         return Response(self._reply(body, prompt), media_type="text/event-stream")
@@ -147,7 +168,8 @@ class AilingServer:
         words = len(prompt.split())
         is_cached = prompt == self._last_prompt and not self._has(Ailment.CACHES_NOTHING)
         self._last_prompt = prompt
-        details: JsonObject = {"cached_tokens": words - 1 if is_cached else 0}
+        cached = words - 1 if is_cached else 0
+        details: JsonObject = {"cached_tokens": None if self._has(Ailment.IS_VLLM) else cached}
         usage: JsonObject = {
             "prompt_tokens": words,
             "completion_tokens": 1 if self._has(Ailment.SAYS_LITTLE) else 20,

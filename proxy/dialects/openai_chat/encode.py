@@ -88,6 +88,7 @@ class ChunkEncoder:
         self._head = json.dump(identity.members("chat.completion.chunk"))[:-1] + b',"choices":['
         self._text_head = b"data: " + self._head + b'{"index":0,"delta":{"content":'
         self._between_texts = _TEXT_TAIL + self._text_head
+        self._identity = identity
         self._include_usage = include_usage
         self._has_role = False
         self._is_over = False
@@ -110,7 +111,7 @@ class ChunkEncoder:
         """Return what an event is worth on the wire, b"" for nothing."""
         match event:
             case TextDelta(text, logprobs):
-                return self._text(text, logprobs) if text else b""
+                return self._text(text, logprobs) if text or logprobs else b""
             case ReplyStarted():
                 return self._role()
             case ReasoningDelta() | ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
@@ -161,7 +162,7 @@ class ChunkEncoder:
     def _text(self, text: str, logprobs: JsonValue) -> bytes:
         if logprobs is None and self._has_role:
             return self._text_head + json.dump(text) + _TEXT_TAIL
-        return self._delta({"content": text}, logprobs)
+        return self._delta({"content": text} if text else {}, logprobs)
 
     def _delta(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
         return self._role() + self._choice(delta, logprobs)
@@ -175,8 +176,7 @@ class ChunkEncoder:
     def _finish(self, reason: str) -> bytes:
         self._is_over = True
         choice = b'{"index":0,"delta":{},"finish_reason":' + json.dump(reason) + b"}"
-        timings = self._usage.timings if self._usage is not None else None
-        last: JsonObject = {} if timings is None else {"timings": timings}
+        last = _last_members(self._usage, self._identity)
         if not self._include_usage:
             return self._role() + self._chunk(choice, last)
         usage = self._usage.usage if self._usage is not None else _NO_USAGE
@@ -185,6 +185,16 @@ class ChunkEncoder:
     def _chunk(self, choice: bytes, others: JsonObject | None = None) -> bytes:
         rest = b"," + json.dump(others)[1:] if others else b"}"
         return b"data: " + self._head + choice + b"]" + rest + b"\n\n"
+
+
+def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject:
+    """Return what a backend tells only at the end: timings, and vLLM its fingerprint."""
+    if usage is None:
+        return {}
+    members: JsonObject = {} if usage.timings is None else {"timings": usage.timings}
+    if usage.system_fingerprint and identity.system_fingerprint is None:
+        members["system_fingerprint"] = usage.system_fingerprint
+    return members
 
 
 def delta_of(event: ReplyEvent) -> JsonObject:
@@ -248,9 +258,7 @@ class CompletionBuilder:
         completion = self.identity.members("chat.completion")
         completion["choices"] = [choice]
         completion["usage"] = self._usage.usage if self._usage is not None else _NO_USAGE
-        if self._usage is not None and self._usage.timings is not None:
-            completion["timings"] = self._usage.timings
-        return completion
+        return completion | _last_members(self._usage, self.identity)
 
     def _message(self) -> JsonObject:
         reply = self._reply.finish(self._reason)

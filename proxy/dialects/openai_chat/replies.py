@@ -155,6 +155,8 @@ class ChunkDecoder:
         self._stop = ""
         self._usage: JsonObject | None = None
         self._timings: JsonObject | None = None
+        self._has_fingerprint = False
+        self._late_fingerprint: str | None = None
         self._calls = CallsInProgress()
 
     def feed(self, data: str) -> list[ReplyPart]:
@@ -202,26 +204,33 @@ class ChunkDecoder:
                     chunk.system_fingerprint or None,
                 )
             )
-        if chunk.usage is not NOTHING:
-            self._usage = _object_or(self._usage, chunk.usage)
-        if chunk.timings is not NOTHING:
-            self._timings = _object_or(self._timings, chunk.timings)
-        if chunk.verbose is not None:
-            self._stop = chunk.verbose.stopping_word
+            self._has_fingerprint = bool(chunk.system_fingerprint)
+        self._take_account(chunk)
         if progress is not None:
             parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
         for choice in chunk.choices:
             if not choice.index:
                 self._take_choice(choice, parts)
 
+    def _take_account(self, chunk: Chunk) -> None:
+        """Note what is told of the reply as a whole; the latest account counts."""
+        if chunk.system_fingerprint and not self._has_fingerprint:
+            self._late_fingerprint = chunk.system_fingerprint
+        if chunk.usage is not NOTHING:
+            self._usage = _object_or(self._usage, chunk.usage)
+        if chunk.timings is not NOTHING:
+            self._timings = _object_or(self._timings, chunk.timings)
+        if chunk.verbose is not None:
+            self._stop = chunk.verbose.stopping_word
+
     def _take_choice(self, choice: Choice, parts: list[ReplyPart]) -> None:
         delta = choice.delta
         if reasoning := delta.reasoning_content or delta.reasoning:
             parts.append(ReasoningDelta(reasoning))
-        if delta.content:
-            told = choice.logprobs
-            logprobs = None if told is NOTHING else json.parse(bytes(told))
-            parts.append(TextDelta(delta.content, logprobs))
+        # vLLM tells them beside an empty delta as well, and beside one of a call
+        logprobs = None if choice.logprobs is NOTHING else json.parse(bytes(choice.logprobs))
+        if delta.content or logprobs:
+            parts.append(TextDelta(delta.content or "", logprobs))
         if delta.tool_calls:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
@@ -254,7 +263,8 @@ class ChunkDecoder:
         self._is_ended = True
         parts: list[ReplyPart] = [*self._calls.finish()]
         if self._usage is not None:
-            parts.append(UsageReported(self._usage, self._timings, self._stop))
+            told = (self._usage, self._timings, self._stop, self._late_fingerprint)
+            parts.append(UsageReported(*told))
         parts.append(ReplyFinished(self._reason))
         return parts
 

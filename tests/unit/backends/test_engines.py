@@ -1,3 +1,7 @@
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
 import pytest
 
 from proxy.backends.engines import ANY_ENGINE, ENGINES, engine_of, window_in
@@ -31,6 +35,18 @@ def test_no_two_engines_say_the_same() -> None:
         ({"context_length": 131072}, 131072),
         ({"context_window": 8192}, 8192),
         ({"max_context_length": 32768}, 32768),
+        # LiteLLM 1.109.1, verbatim
+        (
+            {
+                "id": "tiny",
+                "object": "model",
+                "created": 1677610602,
+                "owned_by": "openai",
+                "max_input_tokens": 2048,
+                "max_output_tokens": 2048,
+            },
+            2048,
+        ),
         ({"max_model_len": None, "context_length": 5}, 5),
         ({"max_model_len": True}, None),
         ({"max_model_len": 0}, None),
@@ -40,3 +56,15 @@ def test_no_two_engines_say_the_same() -> None:
 )
 def test_the_window_stands_under_many_names(entry: JsonObject, window: int | None) -> None:
     assert window_in(ANY_ENGINE, entry) == window
+
+
+def test_the_guide_tells_of_every_engine_what_is_known_and_how() -> None:
+    facts = tomllib.loads(files("proxy.backends").joinpath("facts.toml").read_text())["facts"]
+    rows = [
+        f"| {one['engine']} | {one['fact']} | {one['mark']} | {one['source']} |" for one in facts
+    ]
+    guide = Path("docs/guides/engines.md").read_text()
+    assert "\n".join(rows) in guide
+    assert {one["mark"] for one in facts} == {"seen", "read", "assumed"}
+    assert all(one["source"] for one in facts if one["mark"] != "assumed")
+    assert {engine.name for engine in ENGINES} <= {one["engine"] for one in facts}

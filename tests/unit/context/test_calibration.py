@@ -26,8 +26,21 @@ def test_a_rate_holds_still_for_small_differences() -> None:
     learnt = rate.tokens(10_000)
     rate.observe(15_000, 10_200)
     assert rate.tokens(10_000) == learnt
-    rate.observe(15_000, 11_500)
+    for _ in range(2):
+        rate.observe(15_000, 11_500)
     assert rate.tokens(10_000) > learnt
+
+
+@pytest.mark.parametrize("before", [1, 5])
+def test_one_odd_prompt_among_the_latest_is_forgotten(before: int) -> None:
+    """A prompt of base64 says nothing about the next one."""
+    rate = Rate()
+    for _ in range(before):
+        rate.observe(15_000, 10_000)
+    learnt = rate.tokens(10_000)
+    rate.observe(15_000, 90_000)
+    rate.observe(15_000, 10_000)
+    assert rate.tokens(10_000) == learnt
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(249, 100), (40_000, 0), (40_000, -5)])

@@ -61,3 +61,18 @@ async def test_a_server_that_tells_no_times_is_timed_by_the_clock() -> None:
 
 async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
     assert (await examined(Ailment.SAYS_LITTLE))["speed"].status == "skipped"
+
+
+async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:
+    well = (await examined(Ailment.NONE))["honours"]
+    assert well.status == "ok"
+    assert well.measured["engine_honours"] == [
+        "schema_beside_tools",
+        "schema",
+        "white_space",
+        "usage",
+    ]
+    found = (await examined(Ailment.BINDS_NOTHING))["honours"]
+    assert found.status == "warn"
+    assert found.said.startswith("it honours usage; it ignores required, named,")
+    assert found.measured["engine_honours"] == ["usage"]

@@ -57,3 +57,19 @@ async def test_a_server_that_web_pages_can_use_is_noticed(ailment: Ailment) -> N
     found = await examined(ailment)
     assert found["open doors"].status == "warn"
     assert "--api-key" in found["open doors"].remedy
+
+
+async def test_a_missing_key_is_named() -> None:
+    """vLLM with --api-key says no more than that."""
+    found = await examined(Ailment.WANTS_KEY)
+    assert found["version"].said == "it wants a key: /v1/models says Unauthorized"
+    assert found["version"].remedy == "set backend.api_key"
+    assert "window" not in found
+
+
+async def test_remedies_name_the_options_of_the_engine_that_is_there() -> None:
+    found = await examined(Ailment.IS_VLLM)
+    assert "--max-model-len 8192" in found["window"].remedy
+    assert "--enable-prompt-tokens-details" in found["prompt cache"].said
+    assert found["hanging up"].status == "ok"
+    assert "-c 8192" in (await examined(Ailment.SMALL_WINDOW))["window"].remedy

@@ -288,6 +288,21 @@ class TestChunks:
         assert last["timings"] == {"cache_n": 1}
         assert all("timings" not in chunk for chunk in others)
 
+    @pytest.mark.parametrize("include_usage", [True, False])
+    def test_carry_a_fingerprint_on_the_last_that_came_late(self, include_usage: bool) -> None:
+        reported = UsageReported(USAGE, system_fingerprint="vllm-0.32.0")
+        identity = Identity("c1", 1, "m")
+        encoder = ChunkEncoder(identity, include_usage=include_usage)
+        written = encoder.encode_all([STARTED, TextDelta("", LOGPROBS), reported, FINISH])
+        *_, beside, last = written.split(b"\n\n")[:-1]
+        assert b'"system_fingerprint":"vllm-0.32.0"' in last
+        assert b'"delta":{},"logprobs":{"content"' in written
+        assert b"system_fingerprint" not in beside
+        builder = CompletionBuilder(identity)
+        for event in (STARTED, reported, FINISH):
+            builder.add(event)
+        assert builder.completion()["system_fingerprint"] == "vllm-0.32.0"
+
     def test_keep_a_client_alive(self) -> None:
         encoder = ChunkEncoder(IDENTITY, include_usage=False)
         stream = encoder.keep_alive() + encoder.keep_alive() + encoder.encode(TextDelta("x"))

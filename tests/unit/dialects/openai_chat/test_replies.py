@@ -14,6 +14,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.tools import WrittenCall
+from proxy.dialects.lenient_json import as_list, as_object
 from proxy.dialects.openai_chat.chunks import as_fragment
 from proxy.dialects.openai_chat.replies import (
     CallsInProgress,
@@ -418,6 +419,32 @@ def test_a_chunk_of_an_odd_form_is_read_like_any_other() -> None:
     second: JsonObject = {"index": 1, "message": {"content": "no"}}
     parts = ChunkDecoder().feed(json.dump_text({"choices": [second, first]}))
     assert parts == [ReplyStarted(), ReasoningDelta("Hm")]
+
+
+# Chunks of vLLM 0.32.0 with `logprobs`, as they came (2026-11-25; a lot was between them).
+VLLM_CALL = (
+    '{"id":"chatcmpl-aece4076ea9bed65","object":"chat.completion.chunk","created":1795645144,"model":"tiny","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null,"prompt_text":null}',
+    '{"id":"chatcmpl-aece4076ea9bed65","object":"chat.completion.chunk","created":1795645144,"model":"tiny","choices":[{"index":0,"delta":{},"logprobs":{"content":[{"token":"<tool_call>","logprob":-0.4082542061805725,"bytes":[60,116,111,111,108,95,99,97,108,108,62],"top_logprobs":[]}]},"finish_reason":null,"token_ids":null}]}',
+    '{"id":"chatcmpl-aece4076ea9bed65","object":"chat.completion.chunk","created":1795645144,"model":"tiny","choices":[{"index":0,"delta":{"content":null,"tool_calls":[{"id":"chatcmpl-tool-af5dff5a42a32e6b","type":"function","index":0,"function":{"name":"get_weather"}}]},"logprobs":{"content":[{"token":"\\",","logprob":-0.000049470632802695036,"bytes":[34,44],"top_logprobs":[]}]},"finish_reason":null,"token_ids":null}]}',
+    '{"id":"chatcmpl-aece4076ea9bed65","object":"chat.completion.chunk","created":1795645144,"model":"tiny","choices":[{"index":0,"delta":{},"logprobs":{"content":[{"token":"<|im_end|>","logprob":-7.867782187531702e-6,"bytes":[60,124,105,109,95,101,110,100,124,62],"top_logprobs":[]}]},"finish_reason":"tool_calls","stop_reason":null,"token_ids":null}]}',
+    '{"id":"chatcmpl-aece4076ea9bed65","object":"chat.completion.chunk","created":1795645144,"model":"tiny","choices":[],"usage":{"prompt_tokens":31,"total_tokens":54,"completion_tokens":23},"system_fingerprint":"vllm-0.32.0-e3d15501"}',
+)
+
+
+def test_what_vllm_tells_beside_an_empty_delta_and_at_the_end_is_not_lost() -> None:
+    decoder = ChunkDecoder()
+    parts = [part for each in VLLM_CALL for part in decoder.feed(each)] + decoder.finish()
+    tokens = [
+        as_object(as_list(as_object(part.logprobs)["content"])[0])["token"]
+        for part in parts
+        if isinstance(part, TextDelta)
+    ]
+    assert tokens == ["<tool_call>", '",', "<|im_end|>"]
+    usage: JsonObject = {"prompt_tokens": 31, "total_tokens": 54, "completion_tokens": 23}
+    assert parts[-2:] == [
+        UsageReported(usage, system_fingerprint="vllm-0.32.0-e3d15501"),
+        ReplyFinished("tool_calls"),
+    ]
 
 
 @pytest.mark.parametrize(
