@@ -10,6 +10,7 @@ python -m benchmarks mock --port N    the backend alone
 python -m benchmarks replicas         turns before one engine, and what a shared store costs
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
+python -m benchmarks ends FILE        recorded turns: behind which ends would a model be asked?
 python -m benchmarks tiny OUT         the same with our own tiny model; --page docs/tiny.md
 """
 
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import replicas
+from benchmarks import close_out_ends, replicas
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.faults import backend as faulty
 from benchmarks.faults import findings, soak
@@ -74,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
     _add_tiny(commands.add_parser("tiny", help="measure help and harm with the tiny model"))
+    ends = commands.add_parser("ends", help="count what the close-out check asks about")
+    ends.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
+    ends.set_defaults(command=_ends)
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
 
@@ -291,6 +295,12 @@ def _tiny(chosen: argparse.Namespace) -> int:
         sys.stdout.write(told)
     else:
         chosen.page.write_text(told, encoding="utf-8")
+    return 0
+
+
+def _ends(chosen: argparse.Namespace) -> int:
+    found = close_out_ends.count_ends(close_out_ends.read_lines(chosen.file))
+    sys.stdout.write(close_out_ends.markdown(found))
     return 0
 
 

@@ -80,6 +80,9 @@ class InvalidRequest(TemperError):
         super().__init__(f"{param}: {problem}" if param else problem)
 
 
+_WINDOW_NAMED = "maximum context length"
+
+
 class ContextOverflow(InvalidRequest):
     """The prompt is longer than the window; both in tokens, None where the backend kept silent.
 
@@ -96,7 +99,9 @@ class ContextOverflow(InvalidRequest):
     ) -> None:
         self.prompt_tokens, self.window, self.read = prompt_tokens, window, read
         limit = f"{window} tokens" if window is not None else "exceeded"
-        super().__init__(f"This model's maximum context length is {limit}: {wording}", "messages")
+        if _WINDOW_NAMED not in wording:  # clients look for these words; some engines say them
+            wording = f"This model's {_WINDOW_NAMED} is {limit}: {wording}"
+        super().__init__(wording, "messages")
 
 
 class UnknownModel(InvalidRequest):
@@ -331,10 +336,19 @@ class StateUnavailable(TemperError):
 
 
 class RunStopped(TemperError):
-    """A run ended otherwise than with an answer; `result` is all that it has."""
+    """A run ended otherwise than with an answer; `result` is all that it has.
 
-    def __init__(self, result: object, problem: str) -> None:
-        self.result = result
+    `tool` is the one that it is about, "" where there is none; its own error is the `__cause__`.
+    `attempts` were made at the last reply, which was `reply`. Of the required steps some are
+    `completed`, others `pending`.
+    """
+
+    def __init__(self, result: object, problem: str, tool: str = "") -> None:
+        self.result, self.tool = result, tool
+        self.attempts: int = getattr(result, "attempts", 0)
+        self.reply: str = getattr(result, "reply", "")
+        self.completed: tuple[str, ...] = getattr(result, "completed", ())
+        self.pending: tuple[str, ...] = getattr(result, "pending", ())
         super().__init__(problem)
 
 

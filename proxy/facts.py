@@ -1,7 +1,6 @@
 """What happened to a request, as data: all that logs, metrics and headers ever see.
 
-Each fact has its words for people here; log lines, terminals and the page take them from it. Those
-of closed lists stand in `words.toml`.
+Facts have words for people in `words.toml`, which log lines, terminals and the page share.
 """
 
 from collections.abc import Iterable
@@ -12,9 +11,20 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 
-class WordLists(msgspec.Struct, frozen=True):
-    """The words of closed lists, for people; `words.toml` says what each has."""
+class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a kind of fact is reported; the fields are described in `words.toml`."""
 
+    name: str = ""
+    listed: str = ""
+    sentence: str = ""
+    few: str = ""
+    several: str = ""
+
+
+class WordLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The words of facts and of closed lists, for people; `words.toml` describes each."""
+
+    facts: dict[str, Wording]
     defects: dict[str, tuple[str, str]]
     dropped: dict[str, str]
     healed: dict[str, str]
@@ -39,29 +49,29 @@ class Words(NamedTuple):
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """Something that happened to a request.
+    """Something that happened to a request, with its `wording`."""
 
-    `name` is its name in `repairs`, "" where it is none; the field `listed` is named there, and
-    without one it is only counted. `sentence`, `few` and `several` are templates of its `Words`,
-    the first two for its `terms`, the last for a number; without a sentence it is no news.
-    """
+    wording: ClassVar[Wording] = Wording()
 
-    name: ClassVar[str] = ""
-    listed: ClassVar[str] = ""
-    sentence: ClassVar[str] = ""
-    few: ClassVar[str] = ""
-    several: ClassVar[str] = ""
+    def __init_subclass__(cls) -> None:
+        cls.wording = WORDS.facts.get(cls.__name__, Wording())
+
+    @property
+    def name(self) -> str:
+        return self.wording.name
 
     def terms(self) -> dict[str, str]:
         """Return what its templates name; what others wrote is cut, not escaped."""
         return {name: cut(str(value)) for name, value in msgspec.structs.asdict(self).items()}
 
     def words(self) -> Words | None:
-        """Return it in words, None where it is no news."""
-        if not self.sentence:
+        """Return it in words, None if it is no news."""
+        wording = self.wording
+        if not wording.sentence:
             return None
         terms = self.terms()
-        return Words(self.sentence.format(**terms), self.few.format(**terms), self.several)
+        sentence, few = wording.sentence.format(**terms), wording.few.format(**terms)
+        return Words(sentence, few, wording.several)
 
 
 class Asked(Fact, frozen=True):
@@ -76,21 +86,11 @@ class Rescued(Fact, frozen=True):
     syntax: str
     tool: str
 
-    name = "rescued"
-    listed = "syntax"
-    # a line has all syntaxes in one place
-    sentence = "A call written as text ({syntax}) became a call of {tool}."
-
 
 class Refused(Fact, frozen=True):
     """Text that looked like a call was left alone; `reason` is a word from a closed list."""
 
     reason: str
-
-    name = "refused"
-    sentence = "Text that looked like a call was left alone ({why})."
-    few = "text like a call left alone"
-    several = "text like a call left alone {} times"
 
     def terms(self) -> dict[str, str]:
         return {"why": cut(self.reason).replace("_", " ")}
@@ -101,22 +101,12 @@ class Repaired(Fact, frozen=True):
 
     tool: str
 
-    name = "repaired"
-    sentence = "Broken JSON in a call of {tool} was read as what it plainly meant."
-    few = "broken JSON repaired"
-    several = "broken JSON repaired {} times"
-
 
 class Coerced(Fact, frozen=True):
     """A value of the wrong type was converted without loss; `pointer` is a JSON pointer."""
 
     tool: str
     pointer: str
-
-    name = "coerced"
-    sentence = "{value} of {tool} was converted to the right type."
-    few = "a value converted"
-    several = "{} values converted"
 
     def terms(self) -> dict[str, str]:
         return {"value": cut(self.pointer) or "A value", "tool": cut(self.tool)}
@@ -128,21 +118,11 @@ class Renamed(Fact, frozen=True):
     written: str
     tool: str
 
-    name = "renamed"
-    sentence = "{written} is not a tool and was taken for {tool}."
-    few = "a tool's name corrected"
-    several = "{} tools' names corrected"
-
 
 class Dropped(Fact, frozen=True):
     """A part of the reply was not passed on; `what` is a word from a closed list."""
 
     what: str
-
-    name = "dropped"
-    sentence = "{told}"
-    few = "a part dropped"
-    several = "{} parts dropped"
 
     def terms(self) -> dict[str, str]:
         unknown = f"A part of the reply was left out ({cut(self.what)})."
@@ -152,9 +132,6 @@ class Dropped(Fact, frozen=True):
 class EndedThoughts(Fact, frozen=True):
     """The model ended thoughts that it had not begun: its prompt had."""
 
-    sentence = "The reply ended thoughts that it had not begun; in later ones they are split off."
-    few = "thoughts without a beginning"
-
 
 class Unchecked(Fact, frozen=True):
     """A tool's schema, or a type in it, is unusable, so its arguments were not checked for it."""
@@ -162,21 +139,11 @@ class Unchecked(Fact, frozen=True):
     tool: str
     problem: str
 
-    name = "unchecked"
-    sentence = "{tool} could not be checked: {problem}."
-    few = "an unusable schema not checked"
-    several = "{} unusable schemas not checked"
-
 
 class Healed(Fact, frozen=True):
     """Something broken in the incoming request was mended; `what` is a word from a closed list."""
 
     what: str
-
-    name = "healed"
-    sentence = "The history was repaired: {repair}."
-    few = "the history repaired"
-    several = "the history repaired in {} places"
 
     def terms(self) -> dict[str, str]:
         return {"repair": WORDS.healed.get(self.what, cut(self.what))}
@@ -187,20 +154,11 @@ class Omitted(Fact, frozen=True):
 
     what: str
 
-    name = "omitted"
-    # no news in a line: it is the same in every request of a client
-    sentence = "A part of the request means nothing here and was left out ({what})."
-
 
 class RuleSkipped(Fact, frozen=True):
     """A rule of order was left out, as it waits for a `tool` that the request does not offer."""
 
     tool: str
-
-    name = "ruleskipped"
-    sentence = "A rule of order was skipped: {tool} is not on offer."
-    few = "a rule of order left out"
-    several = "{} rules of order left out"
 
 
 class LoopNoticed(Fact, frozen=True):
@@ -209,21 +167,11 @@ class LoopNoticed(Fact, frozen=True):
     tool: str
     times: int
 
-    name = "loop"
-    listed = "tool"
-    sentence = "{tool} was called {times} times with the same result."
-    few = "the same call of {tool} {times} times"
-
 
 class RoundsExceeded(Fact, frozen=True):
     """The model has called tools for too many rounds and was asked for an answer instead."""
 
     rounds: int
-
-    name = "rounds"
-    listed = "rounds"
-    sentence = "After {rounds} rounds of tool calls an answer was asked for."
-    few = "an answer asked for after {rounds} rounds of tools"
 
 
 class FailuresNoticed(Fact, frozen=True):
@@ -231,21 +179,11 @@ class FailuresNoticed(Fact, frozen=True):
 
     rounds: int
 
-    name = "failures"
-    listed = "rounds"
-    sentence = "The last {rounds} rounds of tool calls all failed, and the model was told so."
-    few = "{rounds} rounds of failing tools noticed"
-
 
 class RejectedReply(Fact, frozen=True):
     """A reply was not good enough; `defect` is a word from a closed list."""
 
     defect: str
-
-    name = "rejected"
-    listed = "defect"
-    sentence = "{told}"
-    few = "rejected {few}"
 
     def terms(self) -> dict[str, str]:
         unknown = f"The reply was not good enough ({cut(self.defect)}).", cut(self.defect)
@@ -259,11 +197,6 @@ class ClosedOut(Fact, frozen=True):
     cause: str
     result: str
 
-    name = "close_out"
-    listed = "result"
-    sentence = "Behind {why} it was asked whether something was left to do: {told}."
-    few = "asked what is left behind {why}: {told}"
-
     def terms(self) -> dict[str, str]:
         why = WORDS.causes.get(self.cause, cut(self.cause))
         return {"why": why, "told": WORDS.checks.get(self.result, cut(self.result))}
@@ -272,27 +205,17 @@ class ClosedOut(Fact, frozen=True):
 class Withheld(Fact, frozen=True):
     """Another attempt was due, but too many other requests are being asked again already."""
 
-    name = "withheld"
-    sentence = "It was not asked again: too many others were being asked again."
-    few = "no retry, as too many run already"
-
 
 class BrokeOff(Fact, frozen=True):
     """A call of this tool that the client had seen the beginning of never became a valid one."""
 
     tool: str
 
-    sentence = "A call of {tool} broke off after the client had seen its beginning."
-    few = "a call of {tool} broke off"
-
 
 class LadderEnded(Fact, frozen=True):
     """No further attempt was allowed; the client got the most faithful reply there was."""
 
     defect: str
-
-    sentence = "No further attempt was allowed: the client got what could be used of the replies."
-    few = "no further attempt allowed"
 
 
 class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
@@ -315,9 +238,6 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
     is_new: bool = False
     answer: int | None = None
 
-    sentence = "The conversation was shortened to fit (tier {tier})."
-    few = "history cut from {client} to {sent} tokens"
-
     def __str__(self) -> str:
         tight = "" if self.answer is None else f"; answer={self.answer}"
         return (
@@ -333,9 +253,6 @@ class WindowFilled(Fact, frozen=True):
     """The answer ended because the window of so many tokens was full."""
 
     window: int
-
-    sentence = "The answer ended because the window of {window} tokens was full."
-    few = "the window is full"
 
     def __str__(self) -> str:
         return "filled=1"
@@ -434,14 +351,15 @@ def repairs(facts: Iterable[Fact]) -> str:
     named: dict[str, list[str]] = {}
     counted: dict[str, int] = {}
     for fact in facts:
-        if not fact.name:
+        word, field = fact.wording.name, fact.wording.listed
+        if not word:
             continue
         if fact == _ANNOUNCED:
             named.setdefault("announced", [])
-        elif fact.listed and (detail := str(getattr(fact, fact.listed))):
-            named.setdefault(fact.name, []).append(detail)
+        elif field and (detail := str(getattr(fact, field))):
+            named.setdefault(word, []).append(detail)
         else:
-            counted[fact.name] = counted.get(fact.name, 0) + 1
+            counted[word] = counted.get(word, 0) + 1
     parts = [
         f"{word}={','.join(dict.fromkeys(names))}" if names else word
         for word, names in named.items()

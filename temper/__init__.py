@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         ToolRetry,
         ToolsFailed,
     )
+    from proxy.facts import Compacted
     from proxy.tool_rounds.executor import (
         Added,
         Executor,
@@ -60,6 +61,7 @@ __all__ = [
     "Agent",
     "AskedAgain",
     "BackendFailed",
+    "Compacted",
     "ContextOverflow",
     "Conversation",
     "Executor",
@@ -121,6 +123,7 @@ _HOMES = {
         "RunStopped StepsSkipped TemperError ToolFailed "
         "ToolRetry ToolsFailed"
     ),
+    "facts": "Compacted",
     "tool_rounds.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
     "tool_rounds.terms": "Stop",
     "tool_rounds.transcript": "Conversation",

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
 from typing import Generic
@@ -23,7 +23,7 @@ from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.tool_rounds.executor import Executor
 from proxy.tool_rounds.transcript import Conversation
 from proxy.tools.execution import Limits
-from proxy.tools.function import FunctionTool
+from proxy.tools.function import FunctionTool, expect
 from proxy.tools.signature import Function
 from proxy.tools.toolset import Toolset
 
@@ -40,7 +40,9 @@ class Agent(Generic[Deps, Output]):
     before every conversation. A `workflow` says which tools are called in which order; without one
     the operator's rules for the model count. `output` is a type that the answer has to have.
     `parameters` are further members of each request, such as `temperature`, or `id_slot` to keep to
-    one slot of a llama-server. Raises ValueError for rules that nobody can keep.
+    one slot of a llama-server. An `end_mark`, such as TASK_COMPLETE, is what the instructions want
+    behind the last answer; it is left out of the result. Raises ValueError for rules that nobody
+    can keep.
     """
 
     model: Model
@@ -51,13 +53,31 @@ class Agent(Generic[Deps, Output]):
     name: str = "agent"
     parameters: Mapping[str, JsonValue] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    end_mark: str = ""
 
     def __post_init__(self) -> None:
-        for place, problem in contradictions(self.workflow):
+        self._check_forms()
+        for place, problem in contradictions(self._rules):
             raise ValueError(f"workflow.{place}: {problem}")
         merged = [*self._merge_groups()]
         if all(isinstance(one, Toolset) for one in merged):  # servers may not have begun
             self._bind(None, _NO_HOOKS)
+
+    def _check_forms(self) -> None:
+        model: object = self.model
+        if not isinstance(model, Model):
+            remedy = f"Agent(Model({model!r}), ...)" if isinstance(model, str) else "Agent(Model())"
+            raise TypeError(f"an agent's model is a Model, not {model!r:.60}: write {remedy}")
+        tools: object = self.tools
+        if callable(tools) or isinstance(tools, str):
+            raise TypeError("an agent's tools are a list: write Agent(model, [function])")
+        for name, kind, form in (
+            ("instructions", str, "a text"),
+            ("workflow", Workflow, "a Workflow"),
+            ("parameters", Mapping, "a dictionary of further members of each request"),
+            ("limits", Limits, "a Limits"),
+        ):
+            expect(f"Agent.{name}", getattr(self, name), kind, form)
 
     async def run(
         self,
@@ -67,16 +87,23 @@ class Agent(Generic[Deps, Output]):
         deps: Deps | None = None,
         cancel: asyncio.Event | None = None,
         hooks: Hooks = _NO_HOOKS,
+        prompt_vars: Mapping[str, object] | None = None,
     ) -> RunResult[Output]:
         """Answer what a user says: a text, or content parts in the form of the chat API.
 
         It goes on with a `conversation`, and adds to it what is said and done. `deps` is what tools
-        find in their context. When `cancel` is set, it ends in good order. Raises `BackendFailed`
+        find in their context. `prompt_vars` fill the places of `instructions` that stand in braces.
+        When `cancel` is set, it ends in good order. Raises `BackendFailed`
         and `InvalidRequest` kinds of errors, and what `hooks` raise; how else it ended is in the
         result.
         """
         running = self.stream(
-            prompt, conversation=conversation, deps=deps, cancel=cancel, hooks=hooks
+            prompt,
+            conversation=conversation,
+            deps=deps,
+            cancel=cancel,
+            hooks=hooks,
+            prompt_vars=prompt_vars,
         )
         async with running as stream:
             async for _ in stream:
@@ -90,9 +117,17 @@ class Agent(Generic[Deps, Output]):
         conversation: Conversation | None = None,
         deps: Deps | None = None,
         hooks: Hooks = _NO_HOOKS,
+        prompt_vars: Mapping[str, object] | None = None,
     ) -> RunResult[Output]:
         """Do as `run`, in the thread of a model that was opened by `with`; also in notebooks."""
-        work = partial(self.run, prompt, conversation=conversation, deps=deps, hooks=hooks)
+        work = partial(
+            self.run,
+            prompt,
+            conversation=conversation,
+            deps=deps,
+            hooks=hooks,
+            prompt_vars=prompt_vars,
+        )
         future = self.model.portal.start_task_soon(work)
         try:
             return future.result()
@@ -108,6 +143,7 @@ class Agent(Generic[Deps, Output]):
         deps: Deps | None = None,
         cancel: asyncio.Event | None = None,
         hooks: Hooks = _NO_HOOKS,
+        prompt_vars: Mapping[str, object] | None = None,
     ) -> AbstractAsyncContextManager[RunStream[Output]]:
         """Do as `run`, and show what is said and done as it comes; leaving the block ends it."""
         task: Task[Output] = Task(
@@ -115,13 +151,14 @@ class Agent(Generic[Deps, Output]):
             tools=self._bind(deps, hooks),
             said=_read_prompt(prompt),
             conversation=Conversation() if conversation is None else conversation,
-            instructions=self.instructions,
-            workflow=self.workflow,
+            instructions=_fill(self.instructions, prompt_vars),
+            workflow=self._rules,
             output=None if self.output is None else TypeAdapter(self.output),
             parameters=self.parameters,
             aliases=self._aliases,
             limits=self.limits,
             name=self.name,
+            end_mark=self.end_mark,
         )
         return open_stream(task, hooks, cancel)
 
@@ -138,6 +175,15 @@ class Agent(Generic[Deps, Output]):
             else:
                 yield from some
 
+    @cached_property
+    def _rules(self) -> Workflow:
+        """The workflow, with the prerequisites that the tools came with."""
+        sets = [one for one in self._groups if isinstance(one, Toolset)]
+        own = [rule for one in sets for rule in one.prerequisites]
+        more = [rule for rule in own if rule not in self.workflow.prerequisites]
+        known = tuple(self.workflow.prerequisites)
+        return replace(self.workflow, prerequisites=(*known, *more)) if more else self.workflow
+
     @property
     def _aliases(self) -> Mapping[str, str]:
         sets = (one for one in self._groups if isinstance(one, Toolset))
@@ -152,7 +198,7 @@ class Agent(Generic[Deps, Output]):
             ]
         )
         names = [spec.name for spec in joined.specs()]
-        for place, name in self.workflow.tools():
+        for place, name in self._rules.tools():
             if name not in names:
                 known = ", ".join(names) or "none"
                 raise ValueError(f"workflow.{place}: there is no tool {name!r}, only {known}")
@@ -161,6 +207,19 @@ class Agent(Generic[Deps, Output]):
 
 def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Toolset | Executor]:
     return hasattr(tool, "execute") and hasattr(tool, "specs")
+
+
+def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
+    """Fill the places in braces; raises ValueError for one that has no value."""
+    if values is None:
+        return instructions
+    try:
+        return instructions.format_map(values)
+    except KeyError as missing:
+        problem = (
+            f"the instructions have a place {{{missing.args[0]}}} that prompt_vars do not fill"
+        )
+        raise ValueError(problem) from None
 
 
 def _read_prompt(prompt: str | Sequence[JsonObject]) -> Message:

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from proxy.agents.model import settings_from_arguments
 from proxy.api.server import listen, open_server
+from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, load_settings
 
 _HOST = "127.0.0.1"
@@ -74,6 +75,10 @@ def local_server(
     """
     own: dict[str, object] = {"host": _HOST, "port": 0, "workers": 1}
     given = settings_from_arguments(backend_url, path, ollama, settings or {})
+    for name in own:
+        if name in given.get("server", {}):
+            problem = "cannot be chosen for local_server(), which takes a free port of this machine"
+            raise InvalidConfiguration(f"server.{name}", f"{problem}: use `temper serve` instead")
     given["server"] = {**given.get("server", {}), **own}
     loaded = load_settings(None if config is None else Path(config), given)
     if loaded.server.api_key is None:

@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractContextManager as ContextManager
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -15,6 +16,7 @@ from typing import Protocol, Self
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
+from proxy.agents.own_parts import Client, ClientBackend, OwnCompaction, Shorten
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -124,11 +126,14 @@ class Model:
     With a `config` it is what that file names, which may be several models: `name` is the one that
     is asked. `settings` are further settings, by section and name. What is not said here is read as
     by `temper serve`: from the environment, and from `temper.toml` in this folder, if there is one.
+    A `client` of the program's own takes the body of a chat request and returns a completion, or
+    yields its chunks; nothing else is asked then, and context.window_tokens is its window.
+    `compaction` takes messages and the tokens there are for them, and returns those to be sent.
 
     It is opened by `async with`, or by `with`, which runs an event loop in a thread.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first are given by name
         self,
         backend_url: str | None = None,
         *,
@@ -137,7 +142,14 @@ class Model:
         config: str | Path | None = None,
         name: str = "",
         settings: Mapping[str, Mapping[str, object]] | None = None,
+        client: Client | None = None,
+        compaction: Shorten | None = None,
     ) -> None:
+        if client is not None and (backend_url or path or ollama or config):
+            raise ValueError(
+                "a client of your own talks to the engine: name no other one beside it"
+            )
+        self._client, self._shorten = client, compaction
         self.name = name
         self._config = None if config is None else Path(config)
         self._given = settings_from_arguments(backend_url, path, ollama, settings or {})
@@ -177,9 +189,17 @@ class Model:
         settings = load_settings(self._config, self._given)
         serving = service_options_of(settings)
         tracing = open_tracing(settings.tracing.url, opening.enter_context(ExitStack()))
-        services = await opening.enter_async_context(
-            open_services(settings, serving, lambda _stage: None)
-        )
+        if self._shorten is not None:
+            own = partial(OwnCompaction, self._shorten, high=settings.context.high)
+            context = replace(serving.context, own=lambda book, window: own(book, window))
+            serving = replace(serving, context=context)
+        if self._client is not None:
+            window = settings.context.window_tokens or None
+            services = serving.alone(ClientBackend(self._client, window))
+        else:
+            services = await opening.enter_async_context(
+                open_services(settings, serving, lambda _stage: None)
+            )
         for service in services:
             opening.push_async_callback(service.models.close)
         # calls are run here, so nobody but the guardrails looks at them before

@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from proxy import errors
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import UsageReported
-from proxy.facts import Fact
+from proxy.facts import Compacted, Fact
 from proxy.guardrails.verdict import Defect
 from proxy.tool_rounds.executor import Added, Round, ToolFinished, ToolStarted
 from proxy.tool_rounds.terms import Stop
@@ -54,8 +54,10 @@ class RunResult(Generic[Output]):
     """What came of a run.
 
     `output` is the answer in its form, or what the terminal tool returned; None where there is
-    none. `messages` are those that the run has added to the conversation. `defect` says what was
-    wrong with the last reply of a run that was `EXHAUSTED`.
+    none. `messages` are those that the run has added to the conversation. Where it was `EXHAUSTED`,
+    `defect` and `objection` say what was wrong with the last reply, which was `reply` as the model
+    wrote it, and how many `attempts` were made at it. Of the `required` steps those in `completed`
+    were taken.
     """
 
     stop: Stop
@@ -67,25 +69,64 @@ class RunResult(Generic[Output]):
     usage: Usage = field(default_factory=Usage)
     facts: tuple[Fact, ...] = ()
     defect: str = ""
+    objection: str = ""
+    attempts: int = 0
+    reply: str = ""
+    required: tuple[str, ...] = ()
+    completed: tuple[str, ...] = ()
+
+    @property
+    def success(self) -> bool:
+        """Whether there is an answer, or a terminal tool has succeeded."""
+        return self.stop in (Stop.ANSWERED, Stop.TERMINAL)
+
+    @property
+    def iterations(self) -> int:
+        """How many rounds of tools there were."""
+        return len(self.rounds)
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The required steps that were not taken."""
+        return tuple(step for step in self.required if step not in self.completed)
+
+    @property
+    def metadata(self) -> JsonObject:
+        """The rest in plain JSON, to be logged or kept."""
+        return {
+            "stop": self.stop.value,
+            "iterations": self.iterations,
+            "completed": [*self.completed],
+            "pending": [*self.pending],
+            "defect": self.defect,
+            "usage": {name: getattr(self.usage, name) for name in Usage.__struct_fields__},
+        }
 
     def raise_for_stop(self) -> "RunResult[Output]":
         """Return the result if there is an answer; raises `RunStopped` kinds of errors if not."""
+        missing = f" Not called yet: {', '.join(self.pending)}." if self.pending else ""
         match self.stop:
             case Stop.ANSWERED | Stop.TERMINAL:
                 return self
             case Stop.ROUNDS:
-                raise errors.RoundsExhausted(self, f"It took {len(self.rounds)} rounds of tools.")
+                most = f"The limit of {len(self.rounds)} rounds of tools is reached"
+                raise errors.RoundsExhausted(self, f"{most} (Limits.rounds).{missing}")
             case Stop.FAILURES:
-                last = [one.text for one in self.rounds[-1].outcomes if one.is_failure][-1]
-                raise errors.ToolsFailed(self, f"Tools failed again and again: {last}")
-            case Stop.EXHAUSTED if self.defect == Defect.STEP_MISSING.value:
-                raise errors.StepsSkipped(self, "The model would not take a step that is required.")
-            case Stop.EXHAUSTED:
-                raise errors.NoValidReply(
-                    self, f"No reply could be used; the last one: {self.defect}"
+                last = [one for one in self.rounds[-1].outcomes if one.is_failure][-1]
+                problem = (
+                    f"Tools failed again and again; the last was {last.call.name}: {last.text}"
                 )
+                raise errors.ToolsFailed(self, problem, last.call.name) from last.error
+            case Stop.EXHAUSTED if self.defect == Defect.STEP_MISSING.value:
+                raise errors.StepsSkipped(self, f"The model skips required steps.{missing}")
+            case Stop.EXHAUSTED:
+                wrong = self.defect.replace("_", " ") + f" ({self.objection})" * bool(
+                    self.objection
+                )
+                problem = f"No reply could be used after {self.attempts} attempts: {wrong}."
+                raise errors.NoValidReply(self, problem, self.objection.split(":")[0])
             case Stop.CANCELLED:
-                raise errors.RunCancelled(self, "The run was cancelled.")
+                raise errors.RunCancelled(self, f"The run was cancelled.{missing}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +136,9 @@ class Finished:
     result: RunResult[object]
 
 
-RunEvent: TypeAlias = Text | Thought | AskedAgain | ToolStarted | ToolFinished | Added | Finished
+RunEvent: TypeAlias = (
+    Text | Thought | AskedAgain | Compacted | ToolStarted | ToolFinished | Added | Finished
+)
 
 
 def usage_of(reported: Iterable[UsageReported]) -> Usage:

@@ -26,18 +26,25 @@ from proxy.agents.results import (
     Usage,
     usage_of,
 )
-from proxy.backends.client import ReplyEvents
+from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import ReasoningDelta, ReplyEvent, TextDelta
-from proxy.conversation.requests import Request
+from proxy.conversation.replies import (
+    EventSink,
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyInProgress,
+    TextDelta,
+)
+from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Sender
 from proxy.engine import Headers, converse
 from proxy.errors import BackendTimedOut, GuardrailsExhausted
-from proxy.facts import Asked, Fact, RejectedReply
+from proxy.facts import Asked, Compacted, Fact, RejectedReply, tries
+from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.turn import Turn
 from proxy.runner import carry_out
 from proxy.serving.request_preparation import PreparedRequest, RunTurns
@@ -52,17 +59,19 @@ from proxy.tools.execution import Limits, run_together
 class ModelTurns(RunTurns):
     """The turns of one run, whose place in the waiting line is `key`.
 
-    `aliases` are further names of its tools. A turn may take `deadline` seconds. Whenever a model
-    is asked again, `on_retry` is told the defect; all attempts are told to `spans`.
+    `aliases` are further names of its tools. A turn may take `deadline` seconds. What the program
+    is told before anything comes of it goes to `tell`; all attempts are told to `spans`.
     """
 
     key: str
     deadline: float
-    on_retry: Callable[[str], None]
+    tell: Callable[[RunEvent], None]
     spans: Spans
     aliases: Mapping[str, str] = field(default_factory=dict)
     sender: Sender = field(default_factory=Sender)
     upstream: dict[str, str] = field(default_factory=dict)
+    heard: "Overheard | None" = None
+    epoch: int = 0  # the cuts that were told
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -85,6 +94,11 @@ class ModelTurns(RunTurns):
         prepared = self.prepared
         service, known = prepared.service, prepared.known
         backend = service.fitting.learning_backend(known.model, known.window)
+        self.heard = backend = Overheard(backend)
+        for fact in turn.facts:
+            if isinstance(fact, Compacted) and fact.epoch > self.epoch:
+                self.epoch = fact.epoch
+                self.tell(fact)
         async with service.admission.slot(self.key):
             asking = converse(turn, backend, prepared.headers, partial(self._attempt, turn))
             async with aclosing(_within(asking, self.deadline, backend.name)) as batches:
@@ -97,8 +111,35 @@ class ModelTurns(RunTurns):
         defect = defects[-1] if defects else None
         is_check = turn.facts[-1:] == (Asked("close_out"),)
         if defect is not None and not is_check:
-            self.on_retry(defect)
+            self.tell(AskedAgain(defect))
         return self.spans.attempt(headers, len(self.turns), defect)
+
+
+class Overheard(BackendWrapper):
+    """A backend of which the last reply is kept as it came."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._reply = ReplyInProgress()
+
+    @property
+    def raw(self) -> str:
+        """What the model wrote, calls as `name(arguments)`."""
+        reply = self._reply.finish("")
+        return "\n".join(
+            (reply.text, *(f"{one.name}({one.arguments})" for one in reply.calls))
+        ).strip()
+
+    async def ask(
+        self, question: Question, headers: Headers, sink: EventSink | None = None
+    ) -> ReplyEvents:
+        del sink  # which would see what is not heard here
+        self._reply = ReplyInProgress()
+        async with aclosing(self._backend.ask(question, headers)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    self._reply.add(event)
+                yield batch
 
 
 async def _within(batches: ReplyEvents, seconds: float, backend: str) -> ReplyEvents:
@@ -155,7 +196,7 @@ class JoinedTools:
 class Task(Generic[Output]):
     """What an agent is to do: all that stays the same while it runs.
 
-    `said` is the user's message, behind the `conversation`.
+    `said` is the user's message, behind the `conversation`. The `end_mark` is left out of the text.
     """
 
     model: Model
@@ -169,6 +210,7 @@ class Task(Generic[Output]):
     aliases: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     name: str = "agent"
+    end_mark: str = ""
 
     def request(self) -> Request:
         """Make the first request; raises `InvalidRequest` for parameters that are none."""
@@ -197,11 +239,12 @@ class Running(Generic[Output]):
         self._turns: ModelTurns | None = None
         self._append: Append | None = None
         self._committed: list[Message] = []
-        self._retries: list[str] = []
+        self._untold: list[RunEvent] = []
         self._spans: Spans = NoTracing()
         self._is_cancelled = False
         self._is_interrupted = False
         self._doing: asyncio.Task[object] | None = None
+        self._failure: GuardrailsExhausted | None = None
 
     def cancel(self) -> None:
         """End it in good order: the result says so, and the conversation can be gone on with."""
@@ -227,9 +270,10 @@ class Running(Generic[Output]):
                 doing = self._doing
                 if not self._is_interrupted or doing is None or doing.uncancel() > 0:
                     raise
-            except GuardrailsExhausted:
+            except GuardrailsExhausted as failure:
                 if self._run is None or self._run.stop is not Stop.EXHAUSTED:
                     raise
+                self._failure = failure
                 await self._show([TextDelta(self._run.text)])
             finally:
                 self._doing = None
@@ -252,7 +296,7 @@ class Running(Generic[Output]):
                         may_retry=ticket.may_retry,
                         key=f"{task.name} {secrets.token_hex(8)}",
                         deadline=opened.settings.backend.deadline_seconds,
-                        on_retry=self._retries.append,
+                        tell=self._untold.append,
                         spans=self._spans,
                         aliases=task.aliases,
                     )
@@ -302,8 +346,8 @@ class Running(Generic[Output]):
 
     async def _tell_retries(self) -> None:
         """Tell that the model was asked again, before anything that came of it."""
-        while self._retries:
-            await self._emit(AskedAgain(self._retries.pop(0)))
+        while self._untold:
+            await self._emit(self._untold.pop(0))
 
     async def _show(self, batch: Sequence[ReplyEvent]) -> None:
         """Show what the model says; what ends a run in its place is in the result."""
@@ -334,6 +378,8 @@ class Running(Generic[Output]):
         if run is None or turns is None or run.stop is None:
             return RunResult(Stop.CANCELLED, None, "", (), committed, talk)
         stop, text, defect = run.stop, run.text, run.defect
+        if task_mark := self._task.end_mark:
+            text = text.replace(task_mark, "").strip()
         output: object = None
         if run.output is not None:
             text = run.output.text
@@ -356,4 +402,14 @@ class Running(Generic[Output]):
             turns.usage,
             (*run.facts, *turns.facts),
             defect,
+            objection="" if self._failure is None else self._failure.objection,
+            attempts=len(tries(turns.turns[-1].facts)) if turns.turns else 0,
+            reply="" if turns.heard is None else turns.heard.raw,
+            required=run.terms.workflow.required_steps,
+            completed=self._completed(),
         )
+
+    def _completed(self) -> tuple[str, ...]:
+        """Return the tools that were called with success, by their first time."""
+        done = list_completed_calls(self._task.conversation.history)
+        return tuple(dict.fromkeys(call.name for call in done if not call.has_failed))

@@ -12,23 +12,30 @@ from proxy.agents.results import Finished, Output, RunEvent, RunResult
 from proxy.agents.running import Running, Task
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
+from proxy.facts import Compacted
 from proxy.tool_rounds.executor import Added
 
 
 class Hooks(msgspec.Struct, frozen=True):
     """Functions of a program, async or not; what they raise ends the run.
 
-    `on_message` gets each message that is committed, `on_chunk` all that is shown. `approve`
-    decides about calls of tools that need it; without it they are refused.
+    `on_message` gets each message that is committed, `on_chunk` all that is shown, `on_compact`
+    what was done to a prompt that had become too long. `approve` decides about calls of tools that
+    need it; without it they are refused.
     """
 
     on_message: Callable[[Message], object] | None = None
     on_chunk: Callable[[RunEvent], object] | None = None
     approve: Callable[[ToolCall], Awaitable[bool]] | None = None
+    on_compact: Callable[[Compacted], object] | None = None
 
     async def show(self, event: RunEvent) -> None:
         if self.on_chunk is not None:
             await _await_if_needed(self.on_chunk(event))
+
+    async def compact(self, cut: Compacted) -> None:
+        if self.on_compact is not None:
+            await _await_if_needed(self.on_compact(cut))
 
     async def add_message(self, message: Message) -> None:
         if self.on_message is not None:
@@ -88,6 +95,8 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         """Bring an event to the hooks, and to whoever iterates; raises what a hook raises."""
         if isinstance(event, Added):
             await self._hooks.add_message(event.message)
+        elif isinstance(event, Compacted):
+            await self._hooks.compact(event)
         await self._hooks.show(event)
         self._queue.put_nowait(event)
 

@@ -120,12 +120,13 @@ class ClientConnection:
 
     `has_begun` and `is_over` say how far the answer is; `status` is its HTTP status, 0 before it
     begins. `is_cancelled` means that an operator ended it, which counts as a client that left.
+    `refusal` is the message of the error that was the answer, "" where there was none.
     `own_headers` are added to the answer's headers.
     """
 
     __slots__ = (
         "_receive", "_send", "_waiting", "_wire", "departure", "has_begun", "is_cancelled",
-        "is_over", "own_headers", "scope", "status",
+        "is_over", "own_headers", "refusal", "scope", "status",
     )  # fmt: skip
 
     def __init__(
@@ -136,6 +137,7 @@ class ClientConnection:
         self.is_over = False
         self.is_cancelled = False
         self.status = 0
+        self.refusal = ""
         self.departure = ""
         self._receive = receive
         self._send = send

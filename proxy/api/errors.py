@@ -98,7 +98,9 @@ def error_response(problem: Problem, scope: Scope) -> Response:
 
 
 async def refuse(connection: ClientConnection, error: TemperError) -> None:
-    reply = error_reply(describe(error), connection.scope)
+    problem = describe(error)
+    connection.refusal = problem.message
+    reply = error_reply(problem, connection.scope)
     await connection.respond(reply.status, reply.headers, reply.body)
 
 

@@ -169,6 +169,7 @@ def note_status(live: LiveRequest, connection: ClientConnection) -> None:
 
     Until then the client may leave. A failure recorded before is kept.
     """
+    live.refusal = connection.refusal
     if live.status == CLIENT_LEFT and connection.is_over and not connection.is_cancelled:
         live.status = connection.status
 

@@ -9,7 +9,7 @@ an adapter adds its own requests and replies:
 
 `detection` finds out what answers at an address. Each asks through `transport`, with a
 `connection_pool`. `refusals` reads errors, `counting` counts tokens. `capabilities` has what
-engines lack or refuse, and what is asked instead.
+engines lack or refuse, and what is asked instead; `probing` sees by their answers what they honour.
 
 Several servers form a `pool`: `affinity` chooses the one that has the prompt cached, `breaker` says
 when to try a failed one again.

@@ -13,17 +13,17 @@ from msgspec.structs import replace
 
 from proxy.backends.refusals import MOST_CHARACTERS, wordings
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Parsing, Question, Request
-from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.lenient_json import as_object
 from proxy.dialects.openai_chat.thinking import EFFORT, VARIABLES, thinking_fields
 from proxy.errors import BackendRefused
 from proxy.guardrails.formats.hermes import HERMES_CONVENTION
 from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
-from proxy.guardrails.schemas.schema import simplify, simplify_for_grammar
+from proxy.guardrails.schemas.schema import call_schema, simplify, simplify_for_grammar
 from proxy.inference.prepared import ANSWER_FORM, PromptFormat
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,9 @@ class Capability(Enum):
     )
     NAMED_CHOICE = "a named tool_choice is sent as 'required'"
     REQUIRED_CHOICE = "tool_choice 'required' is sent as 'auto'"
+    BOUND_ARGUMENTS = "'required' binds no arguments: tools of the last attempt are sent as strict"
+    STRICT_TOOLS = "strict tools are not bound either: a schema for its text binds the last attempt"
+    BOUND_TEXT = "nothing binds its last attempt: it is only checked here"
     PARALLEL_CHOICE = "parallel_tool_calls is left out"
     STREAM_USAGE = "stream_options is left out, so it may report no usage"
     COMPLETION_LIMIT = "max_completion_tokens is sent as max_tokens"
@@ -117,7 +120,11 @@ _UNREADABLE = re.compile(
     r"|error parsing tool call|XML syntax error on line|^invalid character '"  # its own parsers
     r"|HarmonyError|unexpected tokens remaining in message header"  # vLLM's for gpt-oss
 )
-_PICTURES = re.compile(r"image(?:_url| input|s)? (?:is|are) not supported", re.IGNORECASE)
+_PICTURES = re.compile(
+    r"image(?:_url| input|s)? (?:is|are) not supported"
+    r"|is not a multimodal model",  # vLLM
+    re.IGNORECASE,
+)
 
 
 def is_unreadable(refusal: BackendRefused) -> bool:
@@ -305,6 +312,8 @@ def directives_without(question: Question, lacks: Lacks) -> JsonObject:
         return fields
     if Capability.TOOL_PARSER in lacks:
         return {**fields, "tool_choice": "none", **answer_form(question)}
+    if question.schema is not None and Capability.BOUND_ARGUMENTS in lacks:
+        fields |= _binding(question, question.schema, lacks)
     choice = fields.get("tool_choice")
     is_named = isinstance(question.tool_choice, NamedTool)
     if is_named and choice is None and Capability.NAMED_CHOICE in lacks:
@@ -313,6 +322,31 @@ def directives_without(question: Question, lacks: Lacks) -> JsonObject:
     if sends_required and choice != "none" and Capability.REQUIRED_CHOICE in lacks:
         fields["tool_choice"] = "auto"
     return fields
+
+
+def _binding(question: Question, schema: JsonObject, lacks: Lacks) -> JsonObject:
+    """Return the fields that bind a call to a schema where `required` alone binds none.
+
+    Strict tools are bound by their own schemas. For a call of only some of them, or one that goes
+    on with what was shown, the schema takes their place if it can.
+    """
+    if Capability.BOUND_TEXT in lacks:
+        return {}
+    written = json.dump(schema)
+    due = [tool for tool in question.tools if json.dump({"const": tool.name}) in written]
+    is_whole = schema == call_schema(due) and len(due) in (1, len(question.tools))
+    if Capability.STRICT_TOOLS in lacks or not is_whole:
+        return {"tool_choice": "none", **answer_form(question)}
+    tools: JsonValue = [_as_strict(tool) for tool in question.tools]
+    if len(due) == len(question.tools) or Capability.NAMED_CHOICE in lacks:
+        return {"tools": tools}
+    named: JsonObject = {"type": "function", "function": {"name": due[0].name}}
+    return {"tools": tools, "tool_choice": named}
+
+
+def _as_strict(tool: Tool) -> JsonObject:
+    written = as_object(json.parse(tool.source))
+    return {**written, "function": {**as_object(written.get("function")), "strict": True}}
 
 
 def _limits(question: Question, lacks: Lacks) -> JsonObject:
@@ -337,7 +371,10 @@ _MOST_MODELS = 256
 
 
 class Learnt:
-    """What an engine has refused for each of its models: for a while, and for one build of it."""
+    """What an engine has refused for each of its models: for a while, and for one build of it.
+
+    What its answers have shown (`honours`, by the names of probes) holds as long as the build.
+    """
 
     def __init__(self, engine: str, clock: Callable[[], float]) -> None:
         self._engine = engine
@@ -345,6 +382,16 @@ class Learnt:
         self.build = ""
         # behind one address there may be many models, each with other limits
         self._models: dict[str, dict[Capability, tuple[float, str]]] = {}
+        self._honours: dict[str, dict[str, bool]] = {}
+
+    def honours(self, model: str) -> Mapping[str, bool]:
+        return self._honours.get(model, {})
+
+    def note(self, model: str, probe: str, *, is_honoured: bool) -> None:
+        """Remember what an answer has shown."""
+        if len(self._honours) >= _MOST_MODELS:
+            self._honours.clear()
+        self._honours.setdefault(model, {})[probe] = is_honoured
 
     def of(self, model: str) -> Lacks:
         if model not in self._models:  # nearly always
@@ -355,17 +402,20 @@ class Learnt:
     def models(self) -> tuple[str, ...]:
         return tuple(self._models)
 
-    def add(self, model: str, missing: Capability, known: str) -> None:
-        """Remember what was refused; says so once."""
+    def add(
+        self, model: str, missing: Capability, known: str = "", lasting: float = _BELIEVED_SECONDS
+    ) -> None:
+        """Remember what is missing for so many seconds; says so once."""
         if missing not in self._models.get(model, {}):
             what = missing.name.lower().replace("_", " ")
             logger.warning("%s has no %s for %r: %s", self._engine, what, model, missing.value)
         if len(self._models) >= _MOST_MODELS and model not in self._models:
             self._models.clear()
-        self._models.setdefault(model, {})[missing] = (self._clock() + _BELIEVED_SECONDS, known)
+        self._models.setdefault(model, {})[missing] = (self._clock() + lasting, known)
 
     def heed_build(self, build: str) -> None:
         """Forget what another build has refused; "" where nobody knows the build."""
         if build and self.build and build != self.build:
             self._models.clear()
+            self._honours.clear()
         self.build = build or self.build

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -46,7 +46,8 @@ class Description:
     "vision" or "audio"; `is_blind` means that the backend rules out pictures. `is_provisional`
     means that more may be known soon. `identity` distinguishes the model from the backend's
     others, "" for its first name. `lacks` are the features that the `engine` does not have or has
-    refused, from a closed list; `build` is whatever tells one build of it from another.
+    refused, from a closed list, and `honours` what its answers have shown, by the names of probes;
+    `build` is whatever tells one build of it from another.
     """
 
     names: tuple[str, ...]
@@ -61,6 +62,7 @@ class Description:
     is_blind: bool = False
     engine: str = ""
     lacks: tuple[str, ...] = ()
+    honours: Mapping[str, bool] = field(default_factory=dict)
     build: str = ""
 
 

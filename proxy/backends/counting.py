@@ -29,6 +29,7 @@ _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4
 _BYTES_PER_TOKEN = 8
+_BARE: JsonObject = {"add_special_tokens": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,22 @@ class TokenCounter:
         counted = await asyncio.gather(*asked)
         known = [lengths for lengths in counted if lengths is not None]
         return tuple(chain.from_iterable(known)) if len(known) == len(counted) else None
+
+    async def count_each(
+        self, texts: Sequence[str], headers: Mapping[str, str]
+    ) -> tuple[int, ...] | None:
+        """Return the same of an engine whose `/tokenize` takes one prompt at a time, as vLLM's."""
+        counted: list[int] = []
+        for start in range(0, len(texts), _MOST_AT_ONCE):
+            few = [
+                self._post(TOKENIZE, json.dump({"prompt": text, **_BARE}), headers)
+                for text in texts[start : start + _MOST_AT_ONCE]
+            ]
+            told = [as_whole(one.get("count")) for one in await asyncio.gather(*few)]
+            if None in told:  # and the others would tell as little
+                return None
+            counted += [count for count in told if count is not None]
+        return tuple(counted)
 
     async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Count in two steps, for builds that cannot do it in one."""

@@ -34,7 +34,14 @@ class Engine:
 ENGINES = (
     # owned_by, max_model_len and root: vllm/entrypoints/openai/engine/protocol.py, ModelCard.
     # /tokenize with messages and tools: the same package, TokenizeChatRequest.
-    Engine("vLLM", frozenset({"vllm"}), tokenizes=True, version="/version"),
+    # With a tool parser `required` fixes the envelope of a call only (seen, 0.32.0).
+    Engine(
+        "vLLM",
+        frozenset({"vllm"}),
+        tokenizes=True,
+        version="/version",
+        lacks=frozenset({Capability.BOUND_ARGUMENTS}),
+    ),
     # owned_by and max_model_len: sglang/srt/entrypoints/openai/protocol.py, ModelCard. Its
     # /tokenize takes a prompt only, and tool_choice "none" leaves the tools out of the prompt.
     Engine("SGLang", frozenset({"sglang"})),

@@ -56,6 +56,8 @@ def directives(question: Question) -> JsonObject:
         fields["tool_choice"] = "none" if is_none else "auto"
     if question.resets_cache:
         fields["cache_prompt"] = False
+    if question.request.wants_stop:  # it tells that nowhere else
+        fields["verbose"] = True
     thinking = thinking_fields(question.request, _SWITCH, takes_budget=True)
     return fields | thinking | answer_form(question)
 

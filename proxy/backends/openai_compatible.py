@@ -3,13 +3,16 @@
 If an engine refuses a field, the question is changed and sent again at once, unseen by the client.
 """
 
+import asyncio
 import logging
+import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.backends.capabilities import Lacks, directives_without, without
-from proxy.backends.client import BackendModel, Description, Headers
+from proxy.backends.capabilities import Capability, Lacks, directives_without, without
+from proxy.backends.client import BackendModel, Description, Headers, Health
 from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, engine_of, window_in
 from proxy.backends.http_backend import (
@@ -20,15 +23,16 @@ from proxy.backends.http_backend import (
     models_in,
     names_among,
 )
-from proxy.backends.transport import BackendClient
+from proxy.backends.probing import PROBES, documents_in, write_probe
+from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import DELTAS, ReplyEvent
+from proxy.conversation.replies import DELTAS, ReplyEvent, ReplyUnreadable
 from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
-from proxy.errors import BackendFailed
+from proxy.errors import BackendFailed, BackendRefused
 
 CHAT = "/v1/chat/completions"
 
@@ -162,6 +166,19 @@ class ReplyReading:
 logger = logging.getLogger(__name__)
 
 
+# What binds a call to its schema, in the order in which it is tried.
+_BINDINGS = {
+    Capability.BOUND_ARGUMENTS: "required_arguments",
+    Capability.STRICT_TOOLS: "strict",
+    Capability.BOUND_TEXT: "schema_beside_tools",
+}
+HEALTH = "/health"
+# transformers serve, which serves one model: "Server is pinned to 'NAME'; requested 'OTHER'."
+_PINNED = re.compile(r"Server is pinned to '([^']+)'")
+_PROBE_SECONDS = 30.0
+_NO_ANSWER = (401, 403, 404, 408, 429)
+
+
 class AdaptiveEngine(OpenAICompatible):
     """A vLLM, SGLang, LM Studio, llamafile, hosted or unknown engine."""
 
@@ -170,10 +187,51 @@ class AdaptiveEngine(OpenAICompatible):
     ) -> None:
         super().__init__(connection, clock)
         self._counter = TokenCounter(connection)
+        self._probing = asyncio.Lock()
         self.kind = ANY_ENGINE
+        self._pinned = ""
 
     def lacks(self, model: str) -> Lacks:
         return {**dict.fromkeys(self.kind.lacks, ""), **super().lacks(model)}
+
+    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+        if question.schema is not None and question.tools and Capability.TOOL_PARSER not in lacks:
+            async with self._probing:
+                await self._find_binding(question.request.model)
+            lacks = {**lacks, **self.lacks(question.request.model)}
+        return await super().prepare(question, lacks)
+
+    async def _find_binding(self, model: str) -> None:
+        """Try the ways to bind a call one after the other, once for a model, until one does."""
+        for missing, name in _BINDINGS.items():
+            if missing in self.lacks(model):
+                continue
+            honoured = self.learnt.honours(model).get(name)
+            if honoured is None:
+                honoured = await self._probe(model, name)
+            if honoured is not False:  # nobody knows: it is believed
+                return
+            self.learnt.add(model, missing, lasting=math.inf)
+
+    async def _probe(self, model: str, name: str) -> bool | None:
+        """Return what an answer shows; None where there is none that does."""
+        probe = PROBES[name]
+        try:
+            async with (
+                asyncio.timeout(_PROBE_SECONDS),
+                self._connection.post(
+                    probe.path, write_probe(probe, self._pinned or model), {}
+                ) as answer,
+            ):
+                status, body = answer.status, await answer.read(DOCUMENT_LIMIT)
+        except (TimeoutError, BackendFailed):
+            return None
+        if status >= 500 or status in _NO_ANSWER:
+            return None
+        honoured = status < 300 and probe.shows(documents_in(body))
+        self.learnt.note(model, name, is_honoured=honoured)
+        logger.info("%s, %r: %s: %s", self.name, model, probe.says, "yes" if honoured else "no")
+        return honoured
 
     async def count(self, question: Question, headers: Headers) -> int | None:
         if not self.kind.tokenizes:
@@ -182,8 +240,39 @@ class AdaptiveEngine(OpenAICompatible):
         body = self.body_of(without(question, lacks), lacks)
         return await self._counter.count_chat(body, headers)
 
+    def body_of(self, question: Question, lacks: Lacks) -> bytes:
+        fields = self.directives(question, lacks)
+        if self._pinned:
+            fields["model"] = self._pinned
+        return encode_question(question, fields)
+
+    async def recover(
+        self, attempt: OutgoingQuestion, error: BackendFailed
+    ) -> OutgoingQuestion | ReplyUnreadable:
+        found = _PINNED.search(error.message) if isinstance(error, BackendRefused) else None
+        if found is None or found[1] == self._pinned:
+            raise error
+        self._pinned = found[1]
+        return await self.prepare(attempt.question, attempt.lacks)
+
+    async def health(self) -> Health:
+        # transformers serve fails to list its models where its cache has no folder, and chats
+        is_listed = await super().health()
+        has_failed = is_listed is Health.UNREACHABLE and await self.probe(HEALTH) == 200
+        return Health.READY if has_failed else is_listed
+
+    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+        return await self._counter.count_each(texts, headers) if self.kind.tokenizes else None
+
     async def models(self) -> tuple[BackendModel, ...]:
-        served = await super().models()
+        try:
+            served = await super().models()
+        except BackendFailed:
+            if not self._pinned:
+                raise
+            served = ()
+        if not served and self._pinned:
+            served = (BackendModel(self._pinned, {"id": self._pinned}),)
         kind = engine_of([one.details for one in served])
         if kind is not self.kind:
             logger.info("%s is %s", self.name, kind.name)
@@ -197,6 +286,7 @@ class AdaptiveEngine(OpenAICompatible):
             names_among(served, model),
             engine=self.kind.name,
             lacks=self.name_lacks(model, is_only=len(served) == 1),
+            honours={**self.learnt.honours(model)},
             build=self.learnt.build,
         )
         if self.kind.catalogue:

@@ -4,6 +4,6 @@
 commands (those of other packages by entry points), lists flags in groups and names near misses;
 `terminal` tells how far a start has come.
 
-`reference` writes pages of the documentation, `signals` says what Ctrl-C means while no event loop
-runs. `top` follows a running Temper, and `screen` is what it draws.
+`signals` says what Ctrl-C means while no event loop runs. `top` follows a running Temper, and
+`screen` is what it draws. `chat` talks with a model.
 """

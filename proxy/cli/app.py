@@ -191,6 +191,52 @@ def doctor(
 
 
 @main.command()
+@click.argument("question", required=False, default="")
+@click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
+@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
+@_OLLAMA
+@click.option("--name", default="", help="Which model, where the settings have several.")
+@click.option(
+    "--tools",
+    "files",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="A Python file whose functions are tools; several may be given.",
+)
+@click.option("--instructions", default="", help="What the model is told before all else.")
+@click.option("--thoughts", is_flag=True, help="Show what the model thinks.")
+@_CONFIG
+@_LOOK_AT
+def chat(
+    question: str,
+    config: Path | None,
+    *,
+    files: tuple[Path, ...],
+    thoughts: bool,
+    look_at: tuple[str, ...],
+    **flags: str | Path | None,
+) -> None:
+    """Talk with a model through Temper, with tools; Ctrl-D ends it.
+
+    With a QUESTION, answer that and end. Tools are the functions of Python files, and those of the
+    tool servers in the settings. What Temper repaired is told in one dim line.
+    """
+    from proxy.cli.chat import ChatOptions, open_chat
+
+    given = _backend_flags(flags)
+    settings = load(config, given, level="critical")  # what happens is told in the chat
+    options = ChatOptions(
+        files=files,
+        places=look_at,
+        name=str(flags["name"]),
+        instructions=str(flags["instructions"]),
+        question=question,
+        tells_thoughts=thoughts,
+    )
+    run(open_chat(settings, config, given, options), FAILED)
+
+
+@main.command()
 @click.option("--url", default="http://127.0.0.1:8367", show_default=True, help="Its address.")
 @click.option("--key-file", type=click.Path(path_type=Path), help="File with the API key.")
 def top(url: str, key_file: Path | None) -> None:

@@ -73,7 +73,7 @@ def check_size(size: int, client: int, budget: TokenBudget) -> None:
     so nobody is better off with a refusal. `client` is the size as the client wrote it.
     """
     if size > budget.most:
-        too_long = f"the prompt has {client} tokens, and at least {size} of them cannot be left out"
+        too_long = f"the prompt has about {client} tokens, of which {size} cannot be left out"
         raise ContextOverflow(
             f"{too_long}. Please shorten the conversation.", client, budget.window
         )

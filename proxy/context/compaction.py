@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
+from proxy.context.budget import Window
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.errors import ContextOverflow
@@ -51,6 +52,22 @@ class TokenCounts(Protocol):
 def leave_unchanged(messages: Messages, size: int, window: int) -> Fitted:
     """Return what every strategy makes of a prompt of `size` tokens that is far from its limit."""
     return Fitted(messages, compacted=Compacted(0, 0, 0, 0, size, size, window))
+
+
+class Unshortened(msgspec.Struct, frozen=True):
+    """Leaves everything as it is; what does not fit is an error, and what is reported was done."""
+
+    counts: TokenCounts
+    window: Window
+
+    def fit(self, messages: Messages, tools: tuple[Tool, ...], max_tokens: int | None) -> Fitted:
+        budget = self.window.budget(max_tokens)
+        size = self.counts.estimate(messages, tools)
+        if size > budget.most:
+            problem = f"the prompt has {size} tokens, and nothing of it is left out here"
+            remedy = "Please shorten the conversation (context.strategy is 'none')."
+            raise ContextOverflow(f"{problem}. {remedy}", size, budget.window)
+        return leave_unchanged(messages, size, budget.window)
 
 
 class Reported(msgspec.Struct, frozen=True):

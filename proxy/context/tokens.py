@@ -65,6 +65,11 @@ class Expected(msgspec.Struct, frozen=True):
     def most(self) -> int:
         return self.tokens + ceil((MARGIN - 1) * self.guessed)
 
+    @property
+    def least(self) -> int:
+        """What it has at least: pieces may cost an eighth of what they are thought to."""
+        return self.tokens - self.guessed * 7 // 8
+
 
 class TokenBook:
     """The counts of one model with its template; books may share their `sizes`.
@@ -193,6 +198,11 @@ class TokenBook:
             size += self._sizes.weigh_tools(tools)
             fixed = REQUEST
         self._rate.observe(size, total - around - fixed)
+
+    def count_whole(self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int) -> None:
+        """Learn from the exact `total` of a prompt, which also ends a doubt that it disproves."""
+        self.calibrate(messages, tools, total)
+        self._doubt.learn_served(self._count_to_decide(messages, tools), total)
 
     def refuse(
         self,

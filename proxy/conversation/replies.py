@@ -62,10 +62,14 @@ class PromptProgress(msgspec.Struct, frozen=True):
 
 
 class UsageReported(msgspec.Struct, frozen=True):
-    """The backend's own account of the reply, passed on as it came."""
+    """The backend's own account of the reply, passed on as it came.
+
+    `stop` is the client's string that ended it, "" where none did, or nobody told.
+    """
 
     usage: JsonObject
     timings: JsonObject | None = None
+    stop: str = ""
 
 
 class ReplyFinished(msgspec.Struct, frozen=True):

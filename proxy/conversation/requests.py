@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True):
     be called; None for all. `session` is what the client calls the conversation, "" where nothing
     of it stands in the request. `thinking` is what client and operator said of thoughts: what of
     it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks for the
-    messages of the rounds of tools that ran here.
+    messages of the rounds of tools that ran here, `wants_stop` for the string that ended a reply.
     """
 
     model: str
@@ -67,6 +67,7 @@ class Request(msgspec.Struct, frozen=True):
     session: str = ""
     thinking: ThinkingOptions = UNSAID
     wants_rounds: bool = False
+    wants_stop: bool = False
 
     @property
     def reserved(self) -> int | None:

@@ -22,6 +22,11 @@ class Workflow:
     prerequisites: tuple[Prerequisite, ...] = ()
     terminal_tools: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_rules("required_steps", self.required_steps, str, "names of tools")
+        _check_rules("prerequisites", self.prerequisites, Prerequisite, "Prerequisite(tool, needs)")
+        _check_rules("terminal_tools", self.terminal_tools, str, "names of tools")
+
     def tools(self) -> Iterator[tuple[str, str]]:
         """Yield each place of the rules that names a tool, and its name."""
         for position, step in enumerate(self.required_steps):
@@ -31,6 +36,14 @@ class Workflow:
             yield f"prerequisites.{position}.needs", rule.needs
         for position, name in enumerate(self.terminal_tools):
             yield f"terminal_tools.{position}", name
+
+
+def _check_rules(name: str, given: object, kind: type, form: str) -> None:
+    """Raise `TypeError` for what a program gave in another form, as one name without a comma."""
+    if isinstance(given, kind):
+        raise TypeError(f"{name} is a tuple, not {given!r}: write {name}=({given!r},)")
+    if not isinstance(given, tuple | list) or not all(isinstance(one, kind) for one in given):
+        raise TypeError(f"{name} is a tuple of {form}, not {given!r:.80}")
 
 
 NO_RULES = Workflow()

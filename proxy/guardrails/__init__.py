@@ -1,14 +1,14 @@
-"""Judges one reply: finds the calls in it, checks them, and knows what to say about a bad one.
+"""Judges one reply: finds its calls, checks them, and words the objection to a bad reply.
 
-`reading` reads a reply while it arrives: `reasoning` apart from prose (by `labels`, where the model
-was asked for them), calls as text by `rescue/`, the message of `respond`. `offer` is what it is
-judged against (`names`, `model_quirks`), `review` gives the `verdict`: arguments by `schemas/`,
-`announcements/` for prose that only announces, `unparsed_calls/` for calls that no reader knows,
-`order` with `steps` for calls at the wrong time, after what `transcript` reads in the history.
-`retry` names the next attempt and `nudges` its words. `close_out` tells whether an end in text may
-be too early.
+`reading` reads a reply while it arrives: `reasoning` apart from prose (by `labels` if the model was
+asked for them), calls written as text by `rescue/`, and the message of `respond`. `offer` is what
+the reply is judged against (with `names` and `model_quirks`). `review` gives the `verdict`:
+arguments by `schemas/`, `announcements/` for prose that only announces, `unparsed_calls/` for calls
+that no reader knows, `order` with `steps` for calls at the wrong time, based on the `transcript`.
+`retry` names the next attempt and `nudges` has its words. `close_out` decides whether a text answer
+may have come too early.
 
-Before a request goes out `history_repair/` mends its history and says which thoughts go back, and
-`tool_prompts/` describes tools in the prompt by one of the `formats/`; `contents` reads and joins
-what messages say.
+Before a request is sent, `history_repair/` repairs its history and removes thoughts, and
+`tool_prompts/` describes tools in the prompt in one of the `formats/`. `contents` reads and joins
+message contents.
 """

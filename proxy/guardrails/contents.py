@@ -1,6 +1,6 @@
 """The content of a message, a string or parts: read, prefixed and joined.
 
-Parts that nobody has to alter keep the exact bytes in which the client wrote them.
+Parts that need no change keep the client's exact bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def say_as_user(message: Message, note: str = "") -> Message:
 
 
 def merge(messages: Sequence[Message]) -> Message:
-    """Make one message of several of the same role: contents and thoughts are joined in order.
+    """Merge messages of one role into one; contents and thoughts are joined in order.
 
     Of other members the first one counts. Only the last message may have calls.
     """
@@ -54,7 +54,7 @@ def merge(messages: Sequence[Message]) -> Message:
 
 
 def join_contents(contents: Sequence[bytes]) -> bytes:
-    """Join contents: strings as paragraphs, and all as parts if one of them has parts."""
+    """Join contents: strings as paragraphs, or everything as parts if one of them has parts."""
     present = [content for content in contents if content not in _NOTHING]
     if all(map(is_string, present)):
         return json.dump(_PARAGRAPH.join(map(string_of, present)))
@@ -95,10 +95,10 @@ def plain_message(role: str, text: str) -> Message:
 
 
 def join_messages(messages: Sequence[Message], separator: str) -> Message:
-    """Return the first of several messages, with the contents of all behind its own.
+    """Return the first message with the contents of all others appended.
 
-    Contents have `separator` between them; what those of the first few make is the beginning of the
-    whole. Of the others nothing else is kept.
+    Contents are separated by `separator`, and the result for the first few is a prefix of the
+    result for all. Nothing else of the other messages is kept.
     """
     contents = [members_of(one).get("content", b"") for one in messages]
     return _with_content(messages[0], _join_with(contents, separator))
@@ -116,7 +116,7 @@ def replace_content(message: Message, text: str) -> Message:
 
 
 def change_role(message: Message, role: str, text: str) -> Message:
-    """Make a message of another role that says `text` and has the parts that are not text."""
+    """Return a message of another role that says `text` and keeps the parts that are not text."""
     parts = _parts(members_of(message).get("content", b""))
     others = [part for part in parts if "text" not in json.split_object(part)]
     plain = plain_message(role, text)
@@ -130,7 +130,7 @@ def _with_content(message: Message, content: bytes) -> Message:
 
 
 def _join_with(contents: Sequence[bytes], separator: str) -> bytes:
-    """Put contents into one: a string, or the parts of all from the first that has some."""
+    """Join contents: one string, or parts from the first content that has some."""
     plain = list(takewhile(lambda content: not content.startswith(b"["), contents))
     text = json.dump(separator.join(filter(None, map(string_of, plain))))
     if len(plain) == len(contents):

@@ -1,7 +1,8 @@
-"""A reply in labelled lines, split while it arrives: thoughts, actions and the final answer.
+"""Splits a reply in labelled lines while it arrives: thoughts, actions and the final answer.
 
-Only a model that was asked for such lines writes them, so this reads no other reply. A label counts
-at the start of a line. What has none is left as it is, and what follows an invented result is gone.
+Only a model that was asked for such lines writes them, so no other reply is read like this. A label
+counts at the start of a line. Text without labels stays as it is; text after an invented result is
+dropped.
 """
 
 from dataclasses import dataclass, field
@@ -59,7 +60,7 @@ class LabelSplitter:
         return self._read(self._held + text, is_finished=False)
 
     def finish(self) -> list[Labelled]:
-        """Return what was held back; white space at the end belongs to plain text alone."""
+        """Return what was held back; only plain text keeps the white space at its end."""
         held, self._held = self._held, ""
         pieces = self._read(held, is_finished=True)
         if self._part == "name":
@@ -88,7 +89,7 @@ class LabelSplitter:
         return pieces
 
     def _label_at(self, text: str, start: int, *, is_finished: bool) -> str | None:
-        """Return the label of a line and the spaces before it; None where it may still come."""
+        """Return the label of a line and the spaces before it; None if it may still come."""
         sight = text[start : start + _DEEPEST + _LONGEST]
         head = sight.lstrip(" \t")
         indent = len(sight) - len(head)
@@ -101,7 +102,7 @@ class LabelSplitter:
         return None if is_open and not is_finished else ""
 
     def _enter(self, label: str) -> None:
-        """Begin the part of a label; without one a line belongs to the part before."""
+        """Begin the part of a label; a line without one belongs to the part before."""
         if self._has_acted and label in (_ANSWER, _RESULT):
             self._begin("invented")
             self._pieces.append(InventedResult())
@@ -137,7 +138,7 @@ class LabelSplitter:
             self._tell(("" if self._ends_line else "\n") + _ACTION + name)
 
     def _hold_end(self, text: str) -> None:
-        """Say a piece of a part, but for white space at its end and, behind a label, its start."""
+        """Emit a piece of a part, without white space at its end or right after a label."""
         said = text.rstrip(_SPACE)
         behind = text[len(said) :]
         if said:

@@ -1,6 +1,6 @@
 """What the guardrails need to know of a model: its habits, and what its chat template refuses.
 
-Profiles fill this in; the guardrails read it and know no model by name.
+Profiles fill this in; the guardrails know no model by name.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from proxy.guardrails.offer import TextPolicy
 
-# Which earlier thoughts of the model go back to it: none, those since the user spoke, all.
+# Which earlier thoughts are sent back to the model: none, those since the last user message, all.
 Replay: TypeAlias = Literal["none", "last", "full"]
 
 
@@ -19,11 +19,11 @@ SystemRole: TypeAlias = Literal["anywhere", "first", "nowhere"]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What a chat template takes.
+    """What a chat template accepts.
 
     With `alternates` it demands user and assistant in turns; without `prefill` the last message
-    must not be the model's own. `control_tokens` are the strings that structure its prompts and
-    must not come from anywhere else.
+    must not be the model's own. `control_tokens` are strings that structure its prompts and must
+    not come from anywhere else.
     """
 
     has_developer: bool = True
@@ -35,13 +35,13 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """One model, as far as judging its replies and asking it again goes.
+    """One model, as far as it matters for judging its replies and asking it again.
 
     `syntaxes` are tried first, in this order. `convention` names the way in which tools are
-    described in the prompt, empty where the chat template does it. `aliases` lead from names that
-    the model writes to the tools it may mean by them. With `resets_state` the backend must not
-    continue from a cached prompt that was altered. With `offers_respond` a `convention` also
-    describes the synthetic tool for answers where the `text_policy` is AUTO. A prompt that
+    described in the prompt, "" if the chat template does it. `aliases` map names that the model
+    writes to the tools it may mean. With `resets_state` the backend must not continue from a cached
+    prompt, except that of the same conversation, unchanged. With `offers_respond` a `convention`
+    also describes the synthetic answer tool if the `text_policy` is AUTO. A prompt that
     `opens_thoughts` leaves their end to the reply.
     """
 

@@ -24,11 +24,11 @@ def find_tool(written: str, tools: Sequence[Tool]) -> Tool | None:
 
 
 def find_name(written: str, names: Collection[str]) -> str | None:
-    """Find the name that was meant; a near miss counts only if exactly one name fits.
+    """Return the name that was meant; a near miss counts only if exactly one name fits.
 
-    A near miss differs by a namespace prefix, or in how the same words are put together:
-    `getWeather`, `get-weather` and `get.weather` are `get_weather`. Some models write the tool's
-    own name for the namespace, and some escape it for Markdown.
+    A near miss differs by a namespace prefix, or in how the words are joined: `getWeather`,
+    `get-weather` and `get.weather` are `get_weather`. Some models write the tool's own name as the
+    namespace, and some escape names for Markdown.
     """
     if written in names:
         return written
@@ -48,10 +48,10 @@ def _by_words(names: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
 
 @lru_cache(maxsize=1024)
 def _meanings(written: str) -> tuple[str, ...]:
-    """Return what may be meant, likeliest first: a name without what models put around it.
+    """Return what may be meant, likeliest first: the name without what models add to it.
 
-    That are control tokens behind it (gpt-oss), namespaces before it (Gemma and DeepSeek), and in
-    place of `functions.NAME:2` what Kimi makes of it.
+    They add control tokens after it (gpt-oss), namespaces before it (Gemma and DeepSeek), and Kimi
+    its own form of `functions.NAME:2`.
     """
     name = _CONTROL.split(written, maxsplit=1)[0]
     parts = [part for part in reversed(name.split(":")[1:]) if part]

@@ -1,6 +1,6 @@
-"""Every sentence that asks a model again. Short, in the second person, naming the defect.
+"""Every sentence that asks a model again: short, in the second person, naming the defect.
 
-A nudge never repeats the bad output in full and never alters an earlier message: it is appended.
+A nudge never repeats the whole bad output and never changes an earlier message: it is appended.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ _ANSWER = (
 # What is shown of a reply that says no more than this.
 NO_TOOL_FITS = "None of the tools fits this request."
 
-# What stands where the result of a call would, as it was not run or not to its end.
+# What replaces the result of a call that was not run, or not to its end.
 POSTPONED = "Not run yet: look at the results of the other calls, then call it again."
 NEVER_RUN = "Not run: the work was cancelled before."
 CANCELLED = "Error: cancelled while it ran. Whether the call had an effect is not known."
@@ -45,7 +45,7 @@ def correct_unknown_syntax(offer: OfferedTools) -> tuple[Message, ...]:
 
 
 def correct_doubtful_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Ask whether a call was meant; what was `written` is quoted without it."""
+    """Ask whether a call was meant; `written` is quoted without it."""
     doubt = "A tool call stands in your text, and it is not clear whether you mean it: no tool ran."
     return _reply(written, f"{doubt} {_offer_ways_out(offer)}")
 
@@ -73,9 +73,9 @@ def correct_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]
 def correct_calls(
     written: str, answers: Sequence[tuple[ToolCall, str | None]], taken: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """Answer calls on their own channel: say of each what is wrong, None where nothing is.
+    """Answer each call with a result that says what is wrong with it, None if nothing is.
 
-    Those with the ids `taken` need not be repeated, because the client has them already.
+    Calls with the ids `taken` need not be repeated, because the client has them already.
     """
     results: list[Message] = []
     for call, problem in answers:
@@ -89,17 +89,17 @@ def correct_calls(
 
 
 def correct_broken_call(written: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Answer a call whose arguments are not an object, which no history may contain."""
+    """Answer a call whose arguments are no object, which no history may contain."""
     return _reply(written, f"Your tool call could not be read: {problem}. {_what_to_do(offer)}")
 
 
 def demand_open_call(written: str) -> tuple[Message, ...]:
-    """Answer a reply that leaves the call open that the client has seen the beginning of."""
+    """Answer a reply that does not complete the call whose beginning the client has seen."""
     return _reply(written, "You had begun a call, and it is still to be completed.")
 
 
 def ask_what_is_left(written: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
-    """Ask behind an answer whether something is left to do; `tool` failed with the `error`."""
+    """Ask after an answer whether something is left to do; `tool` failed with the `error`."""
     asked = (
         "If something that was asked for is not done yet, do it now with a tool. "
         f"Otherwise answer only {_DONE}."
@@ -122,7 +122,7 @@ def describe_wrong_tool(name: str, offer: OfferedTools) -> str:
 
 
 def describe_invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
-    """Describe what is wrong; a model that may answer may also ask for what is missing."""
+    """Describe what is wrong; a model that may answer may also ask for missing values."""
     listed = "; ".join(str(one) for one in violations)
     problem = f"Invalid arguments: {listed}. Call the tool again with valid arguments."
     if not offer.may_answer or not any(one.is_absence for one in violations):
@@ -145,7 +145,7 @@ def warn_of_loop(name: str, times: int) -> Message:
 
 
 def report_withheld_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Say that a call that goes in circles was not made: a note, and no result of a tool."""
+    """Say that a repeated call was not made: as a note, not as a tool's result."""
     name, times = ("", 0) if offer.loop is None else (offer.loop.name, offer.loop.times)
     note = _note(f"{name} was not called again. {describe_loop(name, times)}")
     return (*quote_reply(written), note)
@@ -169,7 +169,6 @@ def warn_of_failures(rounds: int) -> Message:
 
 
 def describe_missing_steps(name: str, steps: Sequence[str], insistence: int) -> str:
-    """Describe a call that comes too early, more firmly each time."""
     missing = ", ".join(steps[:_MOST_NAMES])
     match insistence:
         case 0:
@@ -181,14 +180,14 @@ def describe_missing_steps(name: str, steps: Sequence[str], insistence: int) -> 
 
 
 def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[Message, ...]:
-    """Ask for a call of `name` whose arguments begin as the client has seen them."""
+    """Ask for a call of `name` whose arguments begin with what the client has seen."""
     is_quotable = 0 < len(beginning) <= _MOST_QUOTED
     so = f"exactly with {beginning}" if is_quotable else "with the same values as before"
     return _extend(nudge, f"Call {name} again, and begin its arguments {so}")
 
 
 def is_done(written: str) -> bool:
-    """Return whether a reply is the word by which a model says that its answer was complete."""
+    """Return whether a reply is the word for "my answer was complete"."""
     return _strip_marks(written) == _DONE
 
 
@@ -201,7 +200,7 @@ def _strip_marks(written: str) -> str:
 
 
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Name the only form allowed, in the last message: templates may demand alternating roles."""
+    """Name the only form allowed, in the last message, because templates may demand turns."""
     return _extend(
         nudge, 'Reply with one JSON object only: {"name": <tool>, "arguments": <object>}.'
     )
@@ -216,12 +215,12 @@ def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
 
 
 def _note(text: str) -> Message:
-    """Make a message that nobody can take for a tool's result, or for the user's own words."""
+    """Make a message that cannot be taken for a tool's result or for the user's own words."""
     return user_message(f"[Note on this conversation, not a tool result: {text}]")
 
 
 def _offer_ways_out(offer: OfferedTools) -> str:
-    """Ask for the call that was meant, if one was, and else for nothing that anybody acts upon."""
+    """Ask for the call that was meant, if any; otherwise for something without effect."""
     done = f"write {_DONE}"
     if offer.respond is not None:
         done = f"call {offer.respond.name} with an empty message"

@@ -27,10 +27,10 @@ _FINAL_FORMS = {
 class TextPolicy(Enum):
     """What prose is worth while tools are offered.
 
-    AUTO shows it at once and takes it as an answer, unless it only announces a call, or is one that
-    nobody can read: then the model is asked once for that; behind a rejected call only a question
-    to the user ends the turn at once. RESPOND offers a synthetic tool for
-    answers and asks once more after prose; ACCEPT takes prose as an answer; REQUIRE rejects it.
+    AUTO shows it at once and accepts it as an answer. If it only announces a call, or is a call
+    that nobody can read, the model is asked once for the call. After a rejected call only a
+    question to the user ends the turn at once. RESPOND offers a synthetic answer tool and asks once
+    more after prose; ACCEPT accepts prose as an answer; REQUIRE rejects it.
     """
 
     AUTO = "auto"
@@ -40,14 +40,14 @@ class TextPolicy(Enum):
 
 
 class Mode(Enum):
-    """How much the guardrails may do; OBSERVE only reports what ON would have done to a reply."""
+    """How much the guardrails may do; OBSERVE only reports what ON would have done."""
 
     OFF = "off"
     OBSERVE = "observe"
     ON = "on"
 
 
-# What can be left out of the guardrails, in order to measure what it is worth.
+# The parts of the guardrails that can be switched off for measurements.
 Part: TypeAlias = Literal[
     "rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction"
 ]
@@ -56,16 +56,15 @@ Part: TypeAlias = Literal[
 class OfferedTools(msgspec.Struct, frozen=True):
     """The terms of one request.
 
-    `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`
-    holds the texts that are not the model's voice: what was `spoken` by users, and `results` of
-    tools. Calls that are `denied` are not to be made. An answer has to satisfy the `answer_schema`,
-    if there is one, and JSON is then not to be taken for a call.
-    `completed` are the calls of the history that have a result; `loop` is the one it ends in.
-    `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
-    names the only tools of the client that may be called, where it says so. Unless it `repairs`,
-    names and arguments count as they were written; unless it `rescues`, text is never a call.
-    Where the prompt `opens_thoughts`, a reply may begin within them.
-    In a correction of a rejected call prose is no answer, unless it asks the user something.
+    `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable` holds
+    the texts that are not the model's own words: `spoken` by users, and `results` of tools. Calls
+    that are `denied` must not be made. If there is an `answer_schema`, an answer has to satisfy it,
+    and JSON is not taken for a call. `completed` are the calls in the history that have a result;
+    `loop` is the one it ends in. `aliases` map names that this model writes to the tools it may
+    mean; `allowed` names the only client tools that may be called, if it is set. Unless it
+    `repairs`, names and arguments count as written; unless it `rescues`, text is never a call. If
+    the prompt `opens_thoughts`, a reply may begin inside them. When a rejected call is being
+    corrected, prose is no answer unless it asks the user something.
     """
 
     tools: tuple[Tool, ...]
@@ -94,7 +93,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.spoken + self.results
 
     def after_bad_call(self) -> "OfferedTools":
-        """Return the terms of a correction, with the synthetic tool for who has nothing to call."""
+        """Return the terms of a correction, with the answer tool for a model that has no call."""
         way_out = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=way_out, is_correction=True)
 
@@ -113,14 +112,14 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def callable_names(self) -> tuple[str, ...]:
-        """The names a call may have: one if the client named it, else all that are offered."""
+        """The names a call may have: the one that the client named, or all that are offered."""
         if isinstance(self.choice, NamedTool):
             return (self.choice.name,)
         return tuple(tool.name for tool in self.everything)
 
     @property
     def final_form(self) -> str:
-        """The form for answers that the model was told of instead of the tool, in words; or ""."""
+        """A phrase for the form of answers that replaces the tool; "" if there is none."""
         forms = (_FINAL_FORMS.get(syntax.name, "") for syntax in self.syntaxes)
         return next(filter(None, forms), "")
 
@@ -130,7 +129,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def missing_steps(self) -> tuple[str, ...]:
-        """The required steps that are still to be taken; until then nothing is an answer."""
+        """The required steps that are still missing; until they are taken nothing is an answer."""
         return missing_steps(self.workflow, self.completed)
 
     @property
@@ -140,7 +139,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def due(self) -> tuple[Tool, ...]:
-        """The tools that may be called next: all, unless the client or missing steps say less."""
+        """The tools that may be called next: all, unless the client or missing steps limit them."""
         permitted = tuple(tool for tool in self.everything if self.may_call(tool.name))
         if isinstance(self.choice, NamedTool) or not self.missing_steps:
             return permitted
@@ -149,13 +148,13 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return tuple(tool for tool in kept if not self.is_respond(tool.name))
 
     def may_call(self, name: str) -> bool:
-        """Return whether the client lets the model call this tool; the synthetic one is no call."""
+        """Return whether the client allows this tool; the synthetic one is no call."""
         if isinstance(self.choice, NamedTool):
             return name == self.choice.name
         return self.allowed is None or name in self.allowed or self.is_respond(name)
 
     def tool_named(self, written: str) -> Tool | None:
-        """Find the client's tool that a written name means, if it can only mean one."""
+        """Return the client's tool that a written name means, if it can only mean one."""
         if not self.repairs:
             return next((tool for tool in self.tools if tool.name == written), None)
         found = find_tool(written, self.tools)

@@ -10,9 +10,9 @@ from proxy.guardrails.verdict import Defect
 def object_to(
     name: str, arguments: JsonObject, offer: OfferedTools, *, insistence: int = 0
 ) -> tuple[Defect, str] | None:
-    """Say why a call must wait, and what to tell the model; None where it need not.
+    """Return why a call must wait and what to tell the model; None if it need not.
 
-    `insistence` counts the objections made in this turn before.
+    `insistence` counts the earlier objections in this turn.
     """
     loop = offer.loop
     if loop is not None and (loop.name, loop.arguments) == (name, arguments):
@@ -27,7 +27,7 @@ def object_to(
 
 
 def is_free(name: str, offer: OfferedTools) -> bool:
-    """Return whether no rule of order can object to a call of this tool, whatever its arguments."""
+    """Return whether no rule of order can object to a call of this tool."""
     is_looping = offer.loop is not None and offer.loop.name == name
     has_prerequisites = any(one.tool == name for one in offer.workflow.prerequisites)
     is_early = name in offer.workflow.terminal_tools and bool(offer.missing_steps)

@@ -1,7 +1,7 @@
 """Reads one reply while it arrives: reasoning, prose, the respond message and tool calls.
 
-It separates what the model says from what it wants to run, in whichever channel the model put it,
-and judges nothing beyond provenance: whether text that looks like a call is one.
+It separates what the model says from what it wants to run, in whichever channel it arrives. It
+judges only provenance: whether text that looks like a call is one.
 """
 
 from collections.abc import Iterable
@@ -50,8 +50,8 @@ from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
-_SIGHT = 2_000  # as much as is looked at of what is said behind a call
-_ACCOUNT_WORDS = 4  # fewer are no account of anything
+_SIGHT = 2_000  # this much of the text after a call is examined
+_ACCOUNT_WORDS = 4  # fewer are no report of anything
 _MOST_SAME = 3
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
@@ -67,7 +67,7 @@ class RespondText(msgspec.Struct, frozen=True):
 
 
 class BrokenCall(msgspec.Struct, frozen=True):
-    """The model tried to make a call and failed; nobody should see this unless all else fails."""
+    """The model tried to make a call and failed; it is shown only if all else fails."""
 
     text: str
 
@@ -76,9 +76,9 @@ Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 
 
 class Doubted(msgspec.Struct, frozen=True):
-    """Calls that may not have been meant, as they stand in the text.
+    """Calls that may not have been meant, as they appear in the text.
 
-    Those of a tool whose values the user never named are `denied`, however they are made.
+    With `denied`, the user never named the values of the call: it is refused in any form.
     """
 
     source: str
@@ -87,12 +87,12 @@ class Doubted(msgspec.Struct, frozen=True):
 
 
 class ReadReply(msgspec.Struct, frozen=True):
-    """What a finished reply amounts to.
+    """A finished reply.
 
-    `text` is everything said and responded, in order; `calls` are the wishes to run a client's
-    tool, unchecked. `is_cut_off` reports that the model was stopped within a call, `is_botched`
-    that `text` contains a call nobody can read; `markup` is its end from such a call on. The text
-    contains those `doubted`, too.
+    `text` is everything said and responded, in order; `calls` are unchecked calls of the client's
+    tools. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
+    contains an unreadable call; `markup` is its end from such a call on. The text contains those
+    `doubted`, too.
     """
 
     text: str = ""
@@ -116,12 +116,12 @@ class _StructuredCall:
 
     started: ToolCallStarted
     message: MessageDecoder | None
-    position: int = 0  # so many calls that are text come before it
+    position: int = 0  # number of text calls before it
     arguments: list[str] = field(default_factory=list)
 
 
 class ReplyReader:
-    """Feed it the events of one reply; it tells at once what was heard."""
+    """Takes the events of one reply; returns at once what was heard."""
 
     def __init__(self, offer: OfferedTools) -> None:
         self._offer = offer
@@ -135,7 +135,7 @@ class ReplyReader:
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
-        self._late: list[Finding] = []  # from the first call on, which the rest decides about
+        self._late: list[Finding] = []  # from the first call on: the rest decides about it
         self._doubted: list[Doubted] = []
         self._thought_calls: list[WrittenCall] = []
         self._thought_facts: list[Rescued] = []
@@ -149,12 +149,12 @@ class ReplyReader:
         self._is_cut_off = False
         self._refusal: Reason | None = None
         self._is_broken = False
-        self._markup_at: int | None = None  # the pieces of text before a call that is none
+        self._markup_at: int | None = None  # the pieces of text before something that is no call
         self._goes_on = False
         self._ends_thoughts = False
 
     def read(self, event: ReplyEvent) -> list[Heard]:
-        """Take one event of the backend and return what the model was heard saying by it."""
+        """Take one event of the backend and return what the model said with it."""
         match event:
             case TextDelta(text):
                 return self._hear_split(self._splitter.feed(text))
@@ -172,10 +172,10 @@ class ReplyReader:
         return []
 
     def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[Heard], ReadReply]:
-        """End the reply; returns what was still held back, and the whole.
+        """End the reply; return what was held back, and the whole.
 
-        Where nobody has seen anything of it (`is_unseen`), what a lone end of thinking follows
-        turns out to have been thoughts: the prompt had opened the block.
+        If nobody has seen anything of it (`is_unseen`), whatever precedes a lone end of thinking
+        was thoughts: the prompt had opened them.
         """
         heard = self._hear_split(self._splitter.finish())
         if self._labels is not None:
@@ -267,7 +267,7 @@ class ReplyReader:
         return []
 
     def _find(self, found: findings.FoundCalls) -> list[Heard]:
-        """Take note of calls; what is said behind them counts, too, unless they are messages."""
+        """Note calls; text after them counts too, unless they are messages."""
         if all(self._offer.is_respond(call.name) for call in found.calls):
             return self._promote(found)
         if found.is_doubtful and self._offer.text_policy is TextPolicy.ACCEPT:
@@ -276,7 +276,7 @@ class ReplyReader:
         return []
 
     def _settle(self) -> list[Heard]:
-        """Decide about the calls found so far, and hear what came behind the first of them."""
+        """Decide about the calls found so far, then read what came after the first of them."""
         late, self._late = self._late, []
         sequels: list[str] = []
         words, is_cited = "", False
@@ -301,7 +301,7 @@ class ReplyReader:
         return heard
 
     def _place(self, found: findings.FoundCalls, words: str = "", said: str = "") -> list[Heard]:
-        """Do with a call what the table says; `words` stand behind it, `said` is said in all."""
+        """Treat a call as the table says; `words` follow it, `said` is all that is said."""
         offer, origin = self._offer, Origin.MODEL
         calls = tuple(_resolve(offer, call) for call in found.calls)
         if offer.choice is ToolUse.AUTO and offer.quotable:
@@ -331,7 +331,7 @@ class ReplyReader:
         return heard
 
     def _holds_places(self, found: findings.FoundCalls, said: str) -> bool:
-        """Return whether a call beside an answer has placeholders for all that it requires."""
+        """Return whether a call beside an answer has placeholders for all required values."""
         if len(said.split()) < _ACCOUNT_WORDS:
             return False
         fillers = (_is_filler(self._offer, call) for call in found.calls)
@@ -351,7 +351,7 @@ class ReplyReader:
         return heard
 
     def _stop_repeating(self, last: Finding) -> None:
-        """Read no further behind one call too many of a kind: its writer knows no end."""
+        """Stop reading after one call too many of a kind: the model would never end."""
         if not isinstance(last, findings.FoundCalls):
             return
         late = (one for one in self._late if isinstance(one, findings.FoundCalls))
@@ -361,9 +361,9 @@ class ReplyReader:
             self._scanner = Scanner((), ())
 
     def _is_repeated(self, call: WrittenCall) -> bool:
-        """Return whether a call is one too many of its kind, or stands behind such a one.
+        """Return whether a call is one too many of its kind, or follows such a call.
 
-        They count as one.
+        Both count as one.
         """
         if _REPEATED in self._facts:
             return True
@@ -375,7 +375,7 @@ class ReplyReader:
         return True
 
     def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
-        """Begin a call; white space before it was said, unless a message comes of it."""
+        """Begin a call; white space before it is text, unless the call is a message."""
         if len(self._structured) == MOST_CALLS:
             self._facts += () if _TOO_MANY in self._facts else (_TOO_MANY,)
             return []
@@ -387,7 +387,7 @@ class ReplyReader:
         return settled + (self._say(space) if space and message is None else [])
 
     def _end_structured(self) -> list[Heard]:
-        """End the calls that the backend recognised, each where it began among those in text."""
+        """End the calls that the backend recognised, each at its place among those in text."""
         heard: list[Heard] = []
         before = 0
         for call in self._structured.values():
@@ -406,7 +406,7 @@ class ReplyReader:
         return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
 
     def _end_thoughts(self, *, is_over: bool) -> None:
-        """Set aside the calls found so far as thoughts; refuse them if these went on behind."""
+        """Treat the calls found so far as thoughts; refuse them if thoughts went on after them."""
         self._ends_thoughts = True
         if is_over:
             self._is_broken, self._markup_at = False, None
@@ -423,7 +423,7 @@ class ReplyReader:
         self._has_answered = self._goes_on = False
 
     def _search_reasoning(self) -> None:
-        """Look for calls at the end of the thoughts; none counts if these go on behind one."""
+        """Look for calls at the end of the thoughts; none counts if thoughts go on after it."""
         thoughts = "".join(self._reasoning)
         calls: list[findings.FoundCalls] = []
         for finding in find_calls(thoughts, self._syntaxes, self._names, self._named):
@@ -442,7 +442,7 @@ class ReplyReader:
         return thought
 
     def _refuse(self, reason: Reason) -> None:
-        """Take note that the prose to come was meant, or looked like it was meant, as a call."""
+        """Note that the prose to come was meant as a call, or looked like it."""
         if reason in _STOPPED and self._offer.stop_strings:
             reason = Reason.CUT_OFF  # most likely a stop string in the middle of the call
         self._refusal = reason
@@ -474,7 +474,7 @@ class ReplyReader:
         return [RespondText(self._append(text, is_message=True))] if text else []
 
     def _append(self, text: str, *, is_message: bool) -> str:
-        """Add to the answer: prose is set apart from a message, and from prose before a call."""
+        """Add to the answer; prose is separated from a message, and from prose before a call."""
         self._has_answered = self._has_answered or not text.isspace()
         is_other = self._ends_in_message is not is_message
         if is_other or self._is_behind_call:
@@ -487,19 +487,19 @@ class ReplyReader:
 
 
 def _is_within(found: findings.FoundCalls, words: str) -> bool:
-    """Return whether what is open before a call is closed in the words behind it."""
+    """Return whether the element around a call is closed in the words after it."""
     text = f"{found.source}\n{words}".casefold() if found.within else ""
     return any(closer in text for closer in found.within)
 
 
 def _is_in_fence(found: findings.FoundCalls, said: str) -> bool:
-    """Return whether a marked call stands in a fence that other words introduce."""
+    """Return whether a marked call is in a code fence that other words introduce."""
     is_fenced = found.source.startswith(FENCE) and holds_mark(found.source)
     return is_fenced and found.before is Words.OTHER and not announces(said)
 
 
 def _tell(words: str, said: str) -> Words:
-    """Tell what the words behind a call say, and the end of what is said in all."""
+    """Classify the words after a call and the end of all that is said."""
     if not words.strip():
         return Words.NONE
     if shows_last(words):
@@ -514,7 +514,7 @@ def _refusal(origin: Origin, *, is_doubted: bool) -> str:
 
 
 def _is_filler(offer: OfferedTools, call: WrittenCall) -> bool:
-    """Return whether every string that a tool requires only says what would stand there."""
+    """Return whether every string that a tool requires is only a placeholder."""
     tool, arguments = _tool_of(offer, call), call.arguments
     schema = tool.parameters if tool is not None else None
     if not isinstance(schema, dict) or not isinstance(arguments, dict):
@@ -540,7 +540,6 @@ def _tool_of(offer: OfferedTools, call: WrittenCall) -> Tool | None:
 
 
 def _resolve(offer: OfferedTools, call: WrittenCall) -> WrittenCall:
-    """Return a call with the name of the tool that it means."""
     tool = _tool_of(offer, call)
     return call if tool is None else WrittenCall(tool.name, call.arguments)
 

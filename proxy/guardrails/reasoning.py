@@ -1,6 +1,6 @@
-"""Thinking kept apart from answering: the blocks a reply may begin with, split off as it arrives.
+"""Separates thinking from answering: splits off the blocks that a reply begins with.
 
-It knows marks only. Backends that split reasoning themselves never need it.
+It knows only marks. Backends that split reasoning themselves never need it.
 """
 
 import re
@@ -47,7 +47,7 @@ _THOUGHTS = {
     "<|channel>thought": "<channel|>",
     "<|channel>": "<channel|>",
 }
-# Inkling's messages: the prompt ends before the header of the first, or behind it.
+# Inkling's messages: the prompt ends before the header of the first, or after it.
 _INKLING = ("", "<|message_model|>")
 _INKLING_END = Literals(("<|end_message|>",))
 # Cohere and Kimi K3 mark the answer as well.
@@ -62,7 +62,7 @@ _BLOCKS = (
     | {f"{header}<|content_thinking|>": _MarkedBlock(_INKLING_END) for header in _INKLING}
     | {f"{header}<|content_text|>": _MarkedBlock(_INKLING_END, TextDelta) for header in _INKLING}
 )
-# Harmony: a reply is a row of messages, each with a header that names its channel. The prompt
+# Harmony: a reply is a series of messages, each with a header that names its channel. The prompt
 # ends within the first header; what is said to the user before a tool call is "commentary".
 _HEADER_STARTS = ("<|start|>", "<|channel|>")
 _HEADER_END = "<|message|>"
@@ -79,15 +79,15 @@ _CHANNELS = {
     _SELF: _MarkedBlock(_MESSAGE_ENDS),
 }
 _BLOCKS[_SELF] = _CHANNELS[_SELF]
-# Kimi K3's and Inkling's, behind the answer.
+# Kimi K3's and Inkling's, after the answer.
 _ENDS_OF_ALL = ("<|close|>message<|sep|>", "<|content_model_end_sampling|>")
 _MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
-# A reply made of marks only is noise; it is searched no further.
+# A reply of nothing but marks is noise; the search stops here.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
-# Of what may be thoughts so many characters are held: about 30,000 tokens.
+# At most so many characters of possible thoughts are held: about 30,000 tokens.
 _MOST_HELD = 2**17
-# An end without a beginning: quoted, or amid the words of a line, it is only being talked about.
+# An end without a beginning is only mentioned if it is quoted or inside a line of words.
 _ENDS = tuple(dict.fromkeys(_THOUGHTS.values()))
 _END = f"(?:{'|'.join(map(re.escape, _ENDS))})"
 _STRAY_END = re.compile(
@@ -101,7 +101,7 @@ _LONGEST_END = max(map(len, _ENDS))
 class ThoughtHabit:
     """Whether a model is expected to end thoughts that its prompt had opened.
 
-    One reply that does so teaches it; it is forgotten after three answers in a row without.
+    One reply that does so is enough; three answers in a row that do not undo it.
     """
 
     lasting: int = 0
@@ -114,11 +114,11 @@ class ThoughtHabit:
 class ReasoningSplitter:
     """Splits a reply into reasoning and text while it is being generated.
 
-    Only blocks at the very start count, and blocks right behind them. What could still be part of
-    a mark, or white space that a mark would swallow, is held back until it is known; everything
-    else leaves at once. A header that addresses a tool is left to the rescue, with all behind it.
-    Where the prompt may have opened thoughts (`is_opened`), all is held up to their end, that of
-    the reply or `_MOST_HELD` characters; then `has_ended` tells whether there were any.
+    Only blocks at the very start count, and blocks right after them. Whatever may still be part of
+    a mark, or white space that a mark would remove, is held back; everything else is passed on at
+    once. A header that addresses a tool is left to the rescue, with all that follows. If the prompt
+    may have opened thoughts (`is_opened`), everything is held up to their end, the end of the
+    reply, or `_MOST_HELD` characters; then `has_ended` says whether there were any.
     """
 
     is_opened: bool = False
@@ -134,6 +134,11 @@ class ReasoningSplitter:
     _held: int = 0
     _tail: str = ""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all that follows is text."""
+        return self._place == "answering"
+
     def feed(self, text: str) -> list[Spoken]:
         if self._place == "answering":
             return [TextDelta(text)] if text else []
@@ -142,19 +147,19 @@ class ReasoningSplitter:
         return self._report()
 
     def settle(self) -> list[Spoken]:
-        """Decide about what may be thoughts: nothing follows that could be their end."""
+        """Decide about possible thoughts: nothing follows that could end them."""
         self.is_opened = False
         if self._place == "opened":
-            self._end_opened(is_over=True)  # a mark with anything behind it was judged before
+            self._end_opened(is_over=True)  # a mark with anything after it was judged before
         return self._report()
 
     def take_space(self) -> str:
-        """Return the white space that the reply began with: what follows it is no text."""
+        """Return the white space that the reply began with, because no text follows it."""
         is_first = self._place == "start" and not self._partial
         return self._take_spaces() if is_first else ""
 
     def finish(self) -> list[Spoken]:
-        """Return what was held back; a block that was never closed goes on to its end."""
+        """Return what was held back; a block that was never closed ends with the reply."""
         spoken = self.settle()
         held, self._partial = self._take_spaces() + self._partial, ""
         if self._place != "within":
@@ -165,7 +170,7 @@ class ReasoningSplitter:
         return spoken + self._report()
 
     def _read_on(self, text: str) -> str:
-        """Read before the answer, and return what is left; white space before no mark is text."""
+        """Read before the answer, and return the rest; white space before no mark is text."""
         if self._place == "header":
             return self._read_header(text)
         if self._place in ("opened", "within"):
@@ -213,7 +218,7 @@ class ReasoningSplitter:
         return text[place if mark in _HEADER_STARTS else place + len(mark) :]
 
     def _read_opened(self, text: str) -> str:
-        """Hold what may be thoughts; a mark is judged by what stands behind it."""
+        """Hold possible thoughts; a mark is judged by what follows it."""
         self._spaces.append(text)
         self._held += len(text)
         window = self._tail + text
@@ -226,7 +231,7 @@ class ReasoningSplitter:
         return self._end_opened(is_over=is_over) if is_marked or is_over else ""
 
     def _end_opened(self, *, is_over: bool) -> str:
-        """End thoughts that the prompt had opened and return the rest; or find that it had none."""
+        """End thoughts that the prompt had opened, or find that it had not; return the rest."""
         held = "".join(self._spaces)
         end = _find_end(held)
         if end is not None and (is_over or end.end() < len(held)):
@@ -237,7 +242,7 @@ class ReasoningSplitter:
         return self._answer(self._take_spaces()) if is_over else ""
 
     def _enter(self, block: _MarkedBlock | None) -> None:
-        """Begin a block, or end the one before; either swallows white space."""
+        """Begin a block, or end the current one; both remove white space."""
         self._place = "within" if block else "between"
         self._spaces = []
         if block is not None:
@@ -252,7 +257,7 @@ class ReasoningSplitter:
         self._say(body.lstrip() if self._is_block_blank else before + body)
 
     def _say(self, text: str) -> None:
-        """Emit a part of a block, in a new paragraph if an earlier one was of the same kind."""
+        """Emit part of a block, in a new paragraph if there was an earlier block of its kind."""
         if text and self._is_block_blank:
             self._is_block_blank = False
             text = _PARAGRAPH + text if self._block.kind in self._said else text
@@ -263,7 +268,7 @@ class ReasoningSplitter:
         return spaces
 
     def _answer(self, text: str) -> str:
-        """Emit what stands outside of any block; from there on, everything does."""
+        """Emit text outside of blocks; from here on everything is."""
         if text and self.is_opened and self._place == "start":
             self._place = "opened"
             return text
@@ -282,19 +287,19 @@ class ReasoningSplitter:
 
 
 class EnoughHeardError(Exception):
-    """Nothing more of a reply is heard, as when it begins to repeat itself: it is to be stopped."""
+    """Nothing more of a reply is wanted, for example because it repeats itself: stop the model."""
 
 
 class EndedSplitter(ReasoningSplitter):
-    """Stands at the end of a reply of which no more is wanted."""
+    """Takes the place of a splitter when no more of the reply is wanted."""
 
     def feed(self, text: str) -> list[Spoken]:
-        """Raise `EnoughHeardError`: whoever listens is to stop the model."""
+        """Raise `EnoughHeardError`, so that the caller stops the model."""
         raise EnoughHeardError
 
 
 def _channel(header: str) -> str:
-    """Name the channel of a message; nothing for one that is addressed to a tool."""
+    """Return the channel of a message, "" for one that is addressed to a tool."""
     if header.endswith(_SELF):
         return _SELF
     name: str = ["", *_CHANNEL.findall(header)][-1]
@@ -310,13 +315,12 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def split_unopened(text: str) -> tuple[str, str]:
-    """Split a whole reply of which the prompt had opened the thoughts; none if nothing says so."""
+    """Split a whole reply whose thoughts the prompt had opened; no thoughts without an end."""
     end = _find_end(text) if any(end in text for end in _ENDS) else None
     return (text[: end.start()].strip(), text[end.end() :].lstrip()) if end else ("", text)
 
 
 def _find_end(text: str) -> re.Match[str] | None:
-    """Find the end of thoughts that do not begin in the text."""
     if (end := _STRAY_END.search(text)) is None:
         return None
     begins = [opening for opening, closing in _THOUGHTS.items() if closing == end[0].strip()]

@@ -1,7 +1,7 @@
-"""The synthetic tool by which a model answers in prose: offered last, never seen by the client.
+"""The synthetic tool for answers in prose: offered last, never seen by the client.
 
-Its message is decoded while the arguments are being written, so that it can be streamed. Who
-offers the tool, and when its message may be shown, is decided elsewhere.
+Its message is decoded while the arguments are being written, so that it can be streamed. When the
+tool is offered, and when its message may be shown, is decided elsewhere.
 """
 
 import re
@@ -34,7 +34,7 @@ _ENDS = re.compile(r"[\s}]*")
 _BETWEEN_MEMBERS = re.compile(r"[\s,]*")
 _BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']*")
 _BORING = re.compile(r"[^\"'{}\[\],]*")
-# Text and whole escapes, except for the units that surrogate pairs are made of.
+# Text and whole escapes, except for halves of surrogate pairs.
 _PLAIN = {
     quote: re.compile(
         possessive(
@@ -61,9 +61,9 @@ def make_respond_tool(taken: tuple[str, ...]) -> Tool:
 
 
 def extract_message(arguments: JsonValue) -> str:
-    """Return the whole message of a finished call; what a `MessageDecoder` told is a prefix of it.
+    """Return the whole message of a finished call; a `MessageDecoder`'s output is a prefix of it.
 
-    Broken arguments give what can be saved of them, and text that is no JSON is the message.
+    Broken arguments give what can be recovered; text that is not JSON is the message.
     """
     match arguments:
         case None:
@@ -105,10 +105,10 @@ def _extract_from_members(arguments: JsonObject) -> str:
 
 
 class MessageDecoder:
-    """Decodes the top-level string `message` out of a JSON object while its text arrives.
+    """Decodes the top-level string `message` of a JSON object while its text arrives.
 
-    Like the lenient reader it accepts single quotes, bare keys, raw newlines and quotes that
-    nobody escaped; where it cannot follow, it stays silent. The work is linear in the text.
+    Like the lenient reader it accepts single quotes, bare keys, raw newlines and unescaped quotes;
+    if it cannot follow, it returns nothing. The work is linear in the text.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class MessageDecoder:
         return "".join(self._told)
 
     def feed(self, fragment: str) -> str:
-        """Take more of the arguments' text; return the characters of the message it completes."""
+        """Take more of the arguments' text; return the message's characters that it completes."""
         if self._string is not None and self._string.takes_as_it_is(fragment):
             self._told.append(fragment)
             return fragment
@@ -155,14 +155,14 @@ class MessageDecoder:
             yield from self._pass_value()
 
     def _pass(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
-        """Move over everything that matches and return the next character, without taking it."""
+        """Move over everything that matches and return the next character, without consuming it."""
         while (end := end_of_run(pattern, self._text, self._at)) == len(self._text):
             yield
         self._at = end
         return self._text[end]
 
     def _read_key(self) -> Generator[None, None, str | None]:
-        """Read the next key; None where the object ends or is beyond reading."""
+        """Read the next key; None if the object ends or is unreadable."""
         key: list[str] = []
         if (yield from self._pass(_BETWEEN_MEMBERS)) in _PLAIN:
             quote = self._text[self._at]
@@ -195,9 +195,10 @@ class MessageDecoder:
 class _StringDecoder:
     """Decodes the inside of one JSON string.
 
-    A quote that none of the `followers` follows was meant as a character: models forget to escape.
-    Where such a quote begins JSON within the string, it is followed to its last bracket, or to the
-    end of all. An escape unknown to JSON is kept as it is written, half a surrogate pair replaced.
+    A quote that is not followed by one of the `followers` was meant as a character: models forget
+    to escape. If such a quote begins JSON inside the string, the JSON is followed to its last
+    bracket, or to the end. Unknown escapes are kept as written, halves of surrogate pairs are
+    replaced.
     """
 
     def __init__(self, quote: str, followers: str) -> None:
@@ -207,12 +208,12 @@ class _StringDecoder:
         self._closing: list[str] = []
         self._escape = ""
         self._high = 0
-        self._last = ""  # character that is no space
-        self._depth = 0  # of brackets of JSON within
-        self._is_quoted = False  # within that
+        self._last = ""  # last character that is no space
+        self._depth = 0  # of brackets of the JSON inside
+        self._is_quoted = False  # within that JSON
 
     def takes_as_it_is(self, text: str) -> bool:
-        """Take a text if all of it is what it says, and nothing before it is undecided."""
+        """Take a text if all of it is literal and nothing before it is undecided."""
         if self._closing or self._escape or self._high or self._depth or self.is_over:
             return False
         if self._quote in text or "\\" in text:
@@ -221,7 +222,7 @@ class _StringDecoder:
         return True
 
     def feed(self, text: str, start: int, decoded: list[str]) -> int:
-        """Append what can be decoded of `text` from `start` on; return where it stopped."""
+        """Append what can be decoded of `text` from `start`; return where it stopped."""
         at = start
         while at < len(text) and not self.is_over:
             if self._closing:
@@ -260,7 +261,7 @@ class _StringDecoder:
         return at
 
     def _count_quote(self, closing: str) -> None:
-        """Note a quote that is a character, and what stands behind it."""
+        """Note a quote that is a character, and what follows it."""
         if self._depth:
             self._is_quoted = not self._is_quoted
             self._count_brackets(closing)
@@ -309,6 +310,6 @@ class _StringDecoder:
 
 
 def end_of_run(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Return where the run ends that matches from `start` on; the pattern has to match ""."""
+    """Return the end of the run that matches from `start`; the pattern has to match ""."""
     match = pattern.match(text, start)
     return match.end() if match else start

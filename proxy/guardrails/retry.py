@@ -1,12 +1,11 @@
-"""The ladder of attempts: what to ask next, decided from what was asked and what went wrong.
+"""The ladder of attempts: what to ask next, given what was asked and what went wrong.
 
-Repair comes first and costs nothing; then the model is told what was wrong; in the end the
-backend is constrained so that only a valid call can come out. Prose where an answer is allowed is
-asked about once and then taken; so is an announcement, a call that may not be meant, or what looks
-like one in a syntax that is not known, and there is never a second resumption. An answer in the
-wrong form is asked for again
-in the form that the client wants: the backend is constrained to it at once, because the choice to
-answer was made.
+Repair comes first and costs nothing. Then the model is told what was wrong. Finally the backend is
+constrained so that only a valid call can come out. Prose where an answer is allowed is questioned
+once and then accepted. The same goes for an announcement, a call that may not be meant, and what
+looks like one in an unknown syntax; there is never a second question. An answer in the wrong form
+is asked for again in the form that the client wants, and the backend is constrained to it at once,
+because the choice to answer was made.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,7 +27,7 @@ AttemptKind: TypeAlias = Literal["as_asked", "raw", "nudged", "constrained", "an
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One generation; with `Parsing.OURS` the backend's own parser is kept out of it."""
+    """One generation; with `Parsing.OURS` the backend's own parser is not used."""
 
     kind: AttemptKind
     parsing: Parsing = Parsing.BACKEND
@@ -54,7 +53,7 @@ def next_attempt(
 ) -> Attempt | None:
     """Return the next attempt after all these failed, or None when the ladder ends.
 
-    A kind that is left out has the other one in its place, unless prose was to be asked about.
+    A kind that is left out is replaced by the other one, unless prose was to be questioned.
     """
     last = failures[-1]
     kind = _next_kind(failures, text_policy, limit)
@@ -90,12 +89,12 @@ def _next_kind(
 
 
 def _is_lost(failure: Failure) -> bool:
-    """Return whether the backend's own parser failed: that happens once, and costs no attempt."""
+    """Return whether the backend's own parser failed: that counts once and costs no attempt."""
     is_theirs = failure.attempt.parsing is Parsing.BACKEND
     return is_theirs and failure.defect is Defect.UNREADABLE
 
 
 def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
-    """Return whether a rejected reply may stand as the answer; what was constrained never may."""
+    """Return whether a rejected reply may be the answer; a constrained one never may."""
     is_prose = failure.defect in _PROSE and failure.attempt.kind != "constrained"
     return is_prose and text_policy is not TextPolicy.REQUIRE

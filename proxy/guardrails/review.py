@@ -1,6 +1,6 @@
 """The verdict on one finished reply: names, arguments, order, and whether prose will do.
 
-Order: name -> arguments -> steps and loops -> verdict. Pure; a misbehaving model is never an
+Order: name -> arguments -> steps and loops -> verdict. Pure; a misbehaving model never causes an
 exception here.
 """
 
@@ -41,7 +41,7 @@ _WHOLE = ("stop", "tool_calls", "function_call")
 
 
 class _JudgedCall(msgspec.Struct, frozen=True):
-    """A call, None where no history could hold it; without a `defect` the client may run it."""
+    """A call, None if no history may contain it; without a `defect` the client may run it."""
 
     call: ToolCall | None
     facts: tuple[Fact, ...] = ()
@@ -60,8 +60,8 @@ def review(
 ) -> Verdict:
     """Judge a finished reply.
 
-    `new_id` makes the ids of calls that have none or share one; `insistence` counts the replies
-    of this turn that were rejected before. The calls with the ids `taken` need no repetition.
+    `new_id` makes ids for calls without one or with the same one. `insistence` counts the replies
+    of this turn that were rejected before. Calls with the ids `taken` need no repetition.
     """
     reply = _drop_denied(reply, offer)
     whole = _drop_cut_off(reply, offer)
@@ -88,7 +88,7 @@ def review(
 
 
 def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
-    """Leave out the calls that repeat a tool's result: the model was told not to make them."""
+    """Drop calls that repeat a tool's result: the model was told not to make them."""
     kept = tuple(call for call in reply.calls if not _is_denied(call, offer))
     if len(kept) == len(reply.calls):
         return reply
@@ -104,7 +104,7 @@ def _is_denied(call: WrittenCall, offer: OfferedTools) -> bool:
 
 
 def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
-    """Return whether the model says in the form of a call, as Granite does, that it makes none."""
+    """Return whether the model says in the form of a call, like Granite, that it makes none."""
     is_none = bool(calls) and all(call.name == _NO_FUNCTION for call in calls)
     may_say_so = offer.may_answer and offer.answer_schema is None
     return is_none and may_say_so and offer.tool_named(_NO_FUNCTION) is None
@@ -113,7 +113,7 @@ def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
 def _judge_all(
     reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, taken: Collection[str]
 ) -> Verdict:
-    # later calls were to follow the one with a defect
+    # later calls were meant to follow the one with a defect
     before = takewhile(lambda one: one.defect is None, judged)
     good = tuple(one.call for one in before if one.call is not None)
     answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
@@ -224,7 +224,7 @@ def _judge_text(
 
 
 def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
-    """Ask whether calls are meant, but for what the user asked to be shown."""
+    """Ask whether calls are meant, except those that the user asked to be shown."""
     calls = [call for one in reply.doubted for call in one.calls]
     may_ask = offer.text_policy is not TextPolicy.ACCEPT and offer.answer_schema is None
     shown = any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
@@ -236,7 +236,7 @@ def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> R
 
 
 def _said_beside(reply: ReadReply) -> str:
-    """Return what a reply says without the calls in it: a question never repeats one."""
+    """Return the text of a reply without its calls: a question never repeats one."""
     text = reply.text
     for one in reply.doubted:
         text = text.replace(one.source, "")
@@ -244,12 +244,12 @@ def _said_beside(reply: ReadReply) -> str:
 
 
 def _find_name(text: str, offer: OfferedTools) -> str:
-    """Find the tool that a text names; "" where it names none."""
+    """Return the tool that a text names, "" if none."""
     return next((one for one in offer.callable_names if one in text), "")
 
 
 def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
-    """Reject prose that stands for a call that was to be corrected, unless it asks the user."""
+    """Reject prose in place of a call that was to be corrected, unless it asks the user."""
     if not offer.is_correction or isinstance(verdict, Rejected):
         return verdict
     text = verdict.text
@@ -277,7 +277,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
 
 
 def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
-    """Look whether what was said, in prose or by `respond`, only announces a call."""
+    """Check whether the text, prose or by `respond`, only announces a call."""
     text, names = answer.text, [tool.name for tool in offer.tools]
     is_watched = offer.text_policy is TextPolicy.AUTO
     if is_watched and announces(text, names):
@@ -296,9 +296,9 @@ def _judge_answer(answer: Accepted, schema: JsonSchema) -> Verdict:
 
 
 def _finish_reason(reply: ReadReply, calls: Sequence[ToolCall]) -> str:
-    """Make the finish reason agree with what the client gets; `length` stays where a call is cut.
+    """Make the finish reason match what the client gets; `length` stays if a call was cut.
 
-    vLLM says it beside whole calls as well.
+    vLLM reports it for complete calls as well.
     """
     is_cut = reply.is_cut_off or Refused("cut_off") in reply.facts
     if reply.reason in _WHOLE or (calls and reply.reason == "length" and not is_cut):

@@ -1,6 +1,6 @@
 """Required steps, prerequisites and terminal tools: which call may be made when.
 
-All of it is derived from the transcript: a step is completed by a call whose result is no error.
+Everything is derived from the transcript: a step is completed by a call whose result is no error.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,10 +19,10 @@ def missing_steps(workflow: Workflow, completed: Sequence[CompletedCall]) -> tup
 def drop_infeasible(
     workflow: Workflow, offered: Collection[str], completed: Sequence[CompletedCall]
 ) -> tuple[Workflow, tuple[str, ...]]:
-    """Leave out the rules that wait for tools which are not offered; returns these as well.
+    """Remove the rules that wait for tools which are not offered; return these tools as well.
 
-    A tool that was called before is no longer waited for. Rules that hold back neither a tool that
-    is offered nor, where no tool ends the work, the answer are left out without a word.
+    A tool that was called before is not waited for. Rules that restrict neither an offered tool
+    nor, if no tool ends the work, the answer are removed silently.
     """
     there = {*offered, *(call.name for call in completed if not call.has_failed)}
     holding = [one for one in workflow.prerequisites if one.tool in offered]

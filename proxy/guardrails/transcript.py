@@ -1,9 +1,9 @@
-"""What a conversation tells of the tools that were run in it: the only memory that guardrails have.
+"""What a conversation says about the tools that were run in it: the guardrails' only memory.
 
 Clients send the whole history with every request, so nothing needs to be kept between requests. A
-model goes in circles where it makes the same call with the same result over and over. What is
-repeated on purpose is no circle: the user spoke in between, the result was another one, or it says
-that something is still going on. Nor are many rounds, as long as they find something new.
+model loops if it makes the same call with the same result over and over. Repetition on purpose is
+no loop: the user spoke in between, the result was different, or it says that something is still
+going on. Nor are many rounds, as long as they find something new.
 """
 
 import re
@@ -26,13 +26,13 @@ _PENDING = re.compile(
     r"|\b\d{1,2} ?%",
     re.IGNORECASE,
 )
-_LONGEST_STATUS = 500  # characters; what is longer reports more than a state
+_LONGEST_STATUS = 500  # characters; a longer result reports more than a state
 
 
 class CompletedCall(msgspec.Struct, frozen=True):
-    """A tool call that was run; `arguments` is None where the history holds no object.
+    """A tool call that was run; `arguments` is None if the history holds no object.
 
-    `turn` counts how often the user had spoken before.
+    `turn` counts the user's messages before it.
     """
 
     name: str
@@ -90,7 +90,7 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
 
 
 def count_failed_rounds(messages: Sequence[Message]) -> int:
-    """Count the last replies with tool calls since the user spoke of which every call failed."""
+    """Count the last replies with tool calls since the user spoke in which every call failed."""
     count = 0
     results: list[bool] = []
     for message in reversed(messages):
@@ -105,12 +105,12 @@ def count_failed_rounds(messages: Sequence[Message]) -> int:
 
 
 def is_pending(result: str) -> bool:
-    """Whether a result says that something is still going on, so that asking again is due."""
+    """Return whether a result says that something is still going on, so asking again is right."""
     return len(result) <= _LONGEST_STATUS and _PENDING.search(result) is not None
 
 
 def parse_arguments(arguments: str) -> JsonObject | None:
-    """Read the arguments of a call in the history; nothing stands for no arguments."""
+    """Read the arguments of a call in the history; "" stands for no arguments."""
     try:
         value: JsonValue = json.parse(arguments) if arguments.strip() else {}
     except ValueError:
@@ -134,7 +134,7 @@ class Loop:
 
 
 def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> Loop | None:
-    """Return the loop that a conversation ends in; one shorter than `limit` is none yet."""
+    """Return the loop that a conversation ends in, if it is at least `limit` long."""
     if not completed:
         return None
     last = completed[-1]
@@ -145,5 +145,5 @@ def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> 
 
 
 def is_stuck(rounds: Rounds, most: int = MOST_ROUNDS) -> bool:
-    """Return whether there were `most` rounds since the user spoke, and the last led nowhere."""
+    """Return whether there were `most` rounds since the user spoke and the last led nowhere."""
     return rounds.made >= most and rounds.idle >= max(1, min(_MOST_IDLE, most // 10))

@@ -1,4 +1,4 @@
-"""The judgement of one reply, as data. A misbehaving model ends here and never as an exception."""
+"""The judgement of one reply, as data; a misbehaving model never causes an exception."""
 
 from enum import Enum
 from typing import TypeAlias
@@ -40,11 +40,11 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A reply worth another attempt.
+    """A reply that calls for another attempt.
 
     `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
-    that can be made of it, in case there is no further attempt. `objection` tells people the tool,
-    and what is wrong with the call. Calls that are `denied` are not to be made.
+    that can be made of it, if there is no further attempt. `objection` tells people the tool, and
+    what is wrong with the call. Calls that are `denied` must not be made.
     """
 
     defect: Defect

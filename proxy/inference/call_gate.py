@@ -1,21 +1,21 @@
 """Shows the calls that a backend recognised while the model is still writing them.
 
-A call's name goes out when nothing but its arguments can be wrong with it, and then the arguments,
-as far as they are beyond doubt. The next call waits until the one before is settled; from the first
-doubt on, everything waits for the verdict on the whole reply.
+A call's name is sent as soon as only its arguments can still be wrong. Its arguments follow as far
+as they are certain. The next call waits until this one is settled. After the first doubt everything
+waits for the verdict on the whole reply.
 
 How arguments are read
 ----------------------
-`ArgumentsGate` follows strict JSON, one member of the top level after the other, and knows two
-kinds of values. A string that every schema of its parameter takes flows as it comes, but for its
-closing quote: only a known key, or the verdict, shows that the quote was the end. Every other value
-is held until it is complete, checked by itself, and let out as it will be in the end. At the first
-thing that is odd (an unknown key, broken JSON, a value that does not fit) the reader stops for
-good, and the rest waits for the verdict on the whole.
+`ArgumentsGate` follows strict JSON, one top-level member after another, and knows two kinds of
+values. A string that every schema of its parameter accepts is passed on as it arrives, except for
+its closing quote: only a known key, or the verdict, proves that the quote was the end. Every other
+value is held until it is complete, then checked and sent in its final form. At the first
+irregularity (an unknown key, broken JSON, a value that does not fit) the reader stops, and the rest
+waits for the verdict.
 
-So what was shown ends in one of three places: behind the opening brace, behind a whole value, or
-within a string. From each of them it can be continued to any object that begins with the same
-members, and `SentArguments.rest` says how. The work is linear in the text.
+So the part that was shown always ends after the opening brace, after a whole value, or inside a
+string. From there it can be continued to any object that begins with the same members;
+`SentArguments.rest` does that. The work is linear in the text.
 """
 
 import re
@@ -42,7 +42,7 @@ _QUOTE = '"'
 
 
 class ArgumentsGate:
-    """Reads the arguments of one call and lets out what the client may see of them."""
+    """Reads the arguments of one call and releases what the client may see of them."""
 
     def __init__(self, members: Members) -> None:
         self.shown = SentArguments()
@@ -95,7 +95,7 @@ class ArgumentsGate:
         return name if is_key and isinstance(name, str) and self._members.declares(name) else None
 
     def _show_string(self, name: str) -> Generator[None, None, bool]:
-        """Let a string out as it comes, but for its closing quote; reports whether it had one."""
+        """Pass a string on as it arrives, without its closing quote; return whether it had one."""
         self._take()
         self._let_out()
         self.shown.begin_string(name)
@@ -117,7 +117,7 @@ class ArgumentsGate:
                 self._flow(escape)
 
     def _show_value(self, name: str, first: str) -> Generator[None, None, bool]:
-        """Let a value out once it is complete and right; reports whether it was."""
+        """Show a value once it is complete and valid; return whether it was."""
         start = len(self._held)
         if first == _QUOTE:
             is_whole = yield from self._pass_string()
@@ -164,7 +164,7 @@ class ArgumentsGate:
         return True
 
     def _read_escape(self) -> Generator[None, None, str]:
-        """Read one escape, a surrogate pair as one; nothing for what is none."""
+        """Read one escape (a surrogate pair counts as one); return "" if there is none."""
         escape = ""
         while len(escape) < _LONGEST_ESCAPE and not _ESCAPE.fullmatch(escape):
             while self._at == len(self._text):
@@ -176,7 +176,7 @@ class ArgumentsGate:
         return escape if _ESCAPE.fullmatch(escape) else ""
 
     def _pass(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
-        """Hold everything that matches and return the next character, without taking it."""
+        """Hold all that matches `pattern` and return the next character without consuming it."""
         while (end := end_of_run(pattern, self._text, self._at)) == len(self._text):
             self._held.append(self._text[self._at :])
             self._at = end
@@ -190,7 +190,7 @@ class ArgumentsGate:
         self._at += 1
 
     def _let_out(self) -> None:
-        """Show what is held; that it goes on shows that a string before it was whole."""
+        """Show what is held. A string before it is now known to be complete."""
         self.shown.end_string()
         held = "".join(self._held)
         self._held.clear()
@@ -204,7 +204,7 @@ class ArgumentsGate:
 
 
 class CallGate:
-    """Shows the calls of one reply, one after the other."""
+    """Shows the calls of one reply, one after another."""
 
     def __init__(self, offer: OfferedTools, shown: SentAnswer) -> None:
         self._offer = offer
@@ -239,7 +239,7 @@ class CallGate:
         return [*(settled or []), call]
 
     def _showable(self, name: str) -> Tool | None:
-        """Find the tool of a call whose name may be shown before its arguments are known."""
+        """Return the tool of a call whose name may be shown before its arguments are known."""
         offer = self._offer
         tool = offer.tool_named(name)
         if tool is None or not is_free(tool.name, offer):
@@ -248,7 +248,7 @@ class CallGate:
         return None if is_surplus or not offer.may_call(tool.name) else tool
 
     def _settle(self) -> list[ReplyEvent] | None:
-        """End the call before, if there is one; None where it has to wait for the verdict."""
+        """End the previous call, if any; None if it has to wait for the verdict."""
         if self._tool is None:
             return []
         checked = arguments.check(self._tool, "".join(self._written))

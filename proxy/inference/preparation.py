@@ -1,6 +1,6 @@
-"""From a client's request to a turn: mend the history, fix the terms, fit the context.
+"""From a client's request to a turn: repair the history, fix the terms, fit the context.
 
-It decides everything that stays the same for all attempts, so that the rendered prompt does too.
+Everything that is the same for all attempts is decided here, so the rendered prompt stays the same.
 """
 
 from typing import TypeAlias
@@ -32,24 +32,23 @@ from proxy.inference.turn import MayRetry, Turn
 
 _KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
 
-# conventions with a form for answers, which stands for the synthetic tool
+# conventions with a form for answers, which replaces the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
 
 
 class Policy(msgspec.Struct, frozen=True):
     """What the operator, or one request, decided about the guardrails.
 
-    The `text_policy` is that of the model's `quirks` where it is None. `attempts` bounds the
-    generations per request; `is_strict` turns an exhausted ladder into an error, and if it
-    `explains` a sentence stands where there would be no answer. A model that has
-    repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
-    last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
-    a row that failed it is told so. `workflow` are the operator's rules of order for the model.
-    With `streams_calls` a client that streams sees calls while they are written, and with
-    `shows_pieces` pieces are shown as they came also where nobody streams. What the guardrails do
-    `without` is left out in order to measure what it is worth. `close_out` says which ends in text
-    are asked about, at most `close_out_tries` times each. What replies show of the model's `habit`
-    is noted there.
+    If `text_policy` is None, that of the model's `quirks` applies. `attempts` bounds the
+    generations per request. `is_strict` turns an exhausted ladder into an error; with `explains` a
+    sentence takes the place of a missing answer. A model that has repeated a call `most_repeats`
+    times is warned. After `most_rounds` rounds of tool calls, the last of which found nothing new,
+    it is asked for an answer; after `most_failures` failed rounds in a row it is told so.
+    `workflow` holds the operator's rules of order for the model. With `streams_calls` a streaming
+    client sees calls while they are written; with `shows_pieces` pieces are shown as they came even
+    without streaming. The guardrails in `without` are switched off, for measurements. `close_out`
+    says after which text answers the model is asked what is left to do, at most `close_out_tries`
+    times each. What replies show of the model's `habit` is noted there.
     """
 
     quirks: Quirks = GENERIC
@@ -65,7 +64,7 @@ class Policy(msgspec.Struct, frozen=True):
     without: frozenset[Part] = frozenset()
     shows_pieces: bool = False
     explains: bool = True
-    close_out: CloseOut = CloseOut.OFF
+    close_out: CloseOut = CloseOut.STRUCTURAL
     close_out_tries: int = 1
     habit: ThoughtHabit = msgspec.field(default_factory=ThoughtHabit)
 
@@ -74,13 +73,13 @@ class Policy(msgspec.Struct, frozen=True):
         return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
 
 
-# what is appended to the history of a model that goes in circles, why, and whether that is the end
+# what is appended to the history of a model that repeats itself, why, and whether that ends it
 _Ending: TypeAlias = tuple[Messages, tuple[Fact, ...], bool]
 _NO_ENDING: _Ending = ((), (), False)
 
 
 class RequestPlan(msgspec.Struct, frozen=True):
-    """A request made ready but for its length: what has to fit into the window, and the terms."""
+    """A request that only has to be fitted into the window, and the terms it is answered on."""
 
     request: Request
     policy: Policy
@@ -94,17 +93,17 @@ class RequestPlan(msgspec.Struct, frozen=True):
         return self.prompt_format.offered
 
     def question(self) -> Question:
-        """Word the first question as if everything went out."""
+        """Build the first question as if nothing had to be cut."""
         return self.prompt_format.question(self.request, self.messages, self.request.tool_choice)
 
     @property
     def is_untouchable(self) -> bool:
-        """Whether nothing may be changed of what the client sent."""
+        """Whether the client's messages must not be changed at all."""
         return self.policy.mode is not Mode.ON
 
 
 def plan_request(request: Request, policy: Policy) -> RequestPlan:
-    """Heal a request, choose what goes back to the model, and fix the terms."""
+    """Repair a request, choose which thoughts go back to the model, and fix the terms."""
     untouched = PromptFormat(request.tools)
     if policy.mode is Mode.OFF:
         return RequestPlan(request, policy, request.messages, untouched, None)
@@ -123,7 +122,7 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
 
 
 def fit(plan: RequestPlan, strategy: Compaction) -> Fitted:
-    """Fit the messages beside the tools that are sent; raises `ContextOverflow` if nothing fits."""
+    """Fit the messages and the tools into the window; raises `ContextOverflow` if nothing fits."""
     return strategy.fit(plan.messages, plan.tools, plan.request.reserved)
 
 
@@ -135,10 +134,10 @@ def begin(
     *,
     is_last: bool = False,
 ) -> Turn:
-    """Make the turn that will answer a request; without `fitted` messages all are sent.
+    """Make the turn that answers a request; without `fitted` all messages are sent.
 
-    `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first. When it
-    `is_last`, there were as many rounds as there may be, and an answer is asked for.
+    `new_id` makes ids of calls. `may_retry` is asked before each attempt but the first. With
+    `is_last` the limit of rounds is reached, and an answer is asked for.
     """
     request, policy, offer = plan.request, plan.policy, plan.offer
     fitted = fitted or Fitted(plan.messages)
@@ -153,11 +152,11 @@ def begin(
         _without_tools(offer, policy.quirks) if is_final else offer,
         ToolUse.NONE if is_final else request.tool_choice,
         (*plan.facts, *fitted.facts, *account, *facts),
-        # a form that is enforced from the first token on leaves no room for a call
+        # a form that is enforced from the first token leaves no room for a call
         omits=frozenset((ANSWER_FORM,)) if is_guarded and not is_final else frozenset(),
         quirks=policy.quirks if is_touched else GENERIC,
         is_observed=plan.is_untouchable,
-        # a call that is shown is shown repaired
+        # a call that is shown is shown in its repaired form
         streams_calls=policy.streams_calls and request.stream and "repair" not in policy.without,
         left_out=policy.left_out,
         shows_pieces=request.stream or policy.shows_pieces,
@@ -221,7 +220,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
 
 
 def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:
-    """Keep of an offer what an answer alone needs: where a contract words it, it has to be read."""
+    """Reduce an offer to what an answer needs: a contract that defines its form is kept."""
     if offer is None or offer.respond is None or quirks.convention not in _CONTRACTS:
         return None
     return OfferedTools((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
@@ -232,7 +231,7 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
         return None
     quirks = policy.quirks
-    # a prompt that describes the tools is Temper's own, what the chat template renders is not
+    # a prompt that describes the tools is Temper's own; the chat template's rendering is not
     is_due = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
     is_contract = quirks.convention in _CONTRACTS
@@ -242,7 +241,7 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
 
 
 def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
-    """List what counts as a call: first what the model was asked for, then its habits."""
+    """List the syntaxes of calls: first the one the model was asked to use, then its habits."""
     if not quirks.convention:
         return order_syntaxes(quirks.syntaxes)
     asked_for = find_convention(quirks.convention).syntaxes

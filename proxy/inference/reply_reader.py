@@ -1,7 +1,8 @@
-"""How one reply is listened to: guarded, observed, or simply passed on.
+"""How one reply is read: guarded, observed, or simply passed on.
 
-Deltas that arrived together are joined to be read in one step, then cut as the backend did. That
-relies on what is heard in a text being the same at any chunking, and changes no character.
+Deltas that arrived together are joined, read in one step, and then cut as the backend cut them.
+This relies on the readers: they find the same in a text however it is chunked, and change no
+character.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,16 +25,16 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.facts import Fact, RejectedReply, Unchecked
+from proxy.facts import EndedThoughts, Fact, RejectedReply, Unchecked
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reading import ReplyReader
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter, split_unopened
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
 
-# As many characters may have been held back before: an opening, and white space.
+# This many characters may have been held back before: an opening, and white space.
 _MOST_HELD = 128
 
 _text_of = attrgetter("text")
@@ -42,9 +43,9 @@ _text_of = attrgetter("text")
 def join_deltas(
     events: Iterable[ReplyEvent], *, is_split_again: bool = True
 ) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
-    """Yield the events, each row of like deltas as one; behind each the deltas it was made of.
+    """Yield the events with each run of like deltas joined, and the deltas it was made of.
 
-    Where nothing `is_split_again` arguments are joined whatever they hold.
+    If nothing `is_split_again`, arguments are joined whatever they contain.
     """
     for kind, group in groupby(events, type):
         has_cuts = is_split_again and kind is ToolCallArgumentsDelta
@@ -57,7 +58,7 @@ def join_deltas(
 
 
 def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-    """Cut what is shown of joined deltas as they were, as far as it is text at the beginning."""
+    """Cut what is shown of joined deltas as they were, as far as it begins with text."""
     if not (deltas and shown and isinstance(first := shown[0], DELTAS)):
         return shown
     texts: list[str] = [*map(_text_of, deltas)]
@@ -78,7 +79,7 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
 
 
 def _cut_at_escapes(events: Iterable[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
-    """Yield rows of arguments; a text with escapes cannot be cut where its source was."""
+    """Yield runs of arguments; text with escapes cannot be cut where its source was cut."""
     for is_plain, row in groupby(events, _is_plain):
         if is_plain:
             yield [*row]
@@ -92,7 +93,7 @@ def _is_plain(event: ReplyEvent) -> bool:
 
 
 def _whole(row: list[ReplyEvent]) -> Delta | None:
-    """Join deltas of one kind; None if something would be lost."""
+    """Join deltas of one kind; None if that would lose something."""
     match row[0]:
         case TextDelta() if [*map(attrgetter("logprobs"), row)].count(None) == len(row):
             return TextDelta("".join(map(_text_of, row)))
@@ -104,7 +105,7 @@ def _whole(row: list[ReplyEvent]) -> Delta | None:
             return None
 
 
-_HELD = (Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)  # nobody need see what was held of them
+_HELD = (Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
@@ -125,7 +126,7 @@ class GuardedReader:
         self._reader = ReplyReader(self.offer)
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        """Take an event of the backend; returns what the client may see now."""
+        """Take an event of the backend; return what the client may see now."""
         if not isinstance(event, _CONTENT):
             return [event]
         if isinstance(event, ToolCallStarted):
@@ -134,26 +135,26 @@ class GuardedReader:
         for part in self._reader.read(event):
             shown += self.gate.show(part)
         if isinstance(event, _CALLS):
-            # none begins to show that comes behind one that is text
+            # nothing after a text event begins to be shown
             is_late = isinstance(event, ToolCallStarted) and self._reader.calls
             shown += [] if is_late else self.gate.show_call(event)
         return shown
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together, to the same effect as one after the other."""
+        """Take events that arrived together; the effect is the same as one at a time."""
         shown: list[ReplyEvent] = []
         for whole, deltas in join_deltas(events, is_split_again=self.shows_pieces):
             try:
                 heard = self.hear(whole)
             except EnoughHeardError:
                 if shown:
-                    break  # it is told of what comes next
+                    break  # it is informed of what follows
                 raise
             shown += split_like(heard, deltas) if self.shows_pieces else heard
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """End the reply; returns what the client may see whatever follows, and the verdict."""
+        """End the reply; return what the client may see in any case, and the verdict."""
         rest, reply = self._reader.finish(reason, is_unseen=self.gate.is_unseen)
         shown = [event for heard in rest for event in self.gate.show(heard)]
         verdict = review(
@@ -168,19 +169,18 @@ class GuardedReader:
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Return what the client lacks of an answer; `is_own`: no other reply was shown to it."""
+        """Return what the client lacks of an answer; `is_own`: it has seen no other reply."""
         return self.gate.complete(answer, is_own=is_own)
 
 
 class CallIds:
-    """Gives every call of a reply an id of its own: the backend's, unless it is `taken`."""
+    """Gives each call of a reply an id of its own: the backend's, unless that is `taken`."""
 
     def __init__(self, new_id: NewId, taken: Iterable[str] = ()) -> None:
         self._new_id = new_id
         self._taken = {*taken}
 
     def identify(self, started: ToolCallStarted) -> ToolCallStarted:
-        """Return the event with an id that no other call of the reply has."""
         call_id = started.id
         if not call_id or call_id in self._taken:
             call_id = self._new_id()
@@ -189,18 +189,31 @@ class CallIds:
 
 
 class PassthroughReader:
-    """Shows everything as it comes; without `streams_calls` calls are shown whole, at the end."""
+    """Shows everything as it arrives; without `streams_calls` calls are shown whole, at the end.
 
-    def __init__(self, new_id: NewId, *, streams_calls: bool = True) -> None:
+    With a `splitter` the thoughts that a reply begins with go out as such.
+    """
+
+    def __init__(
+        self,
+        new_id: NewId,
+        *,
+        streams_calls: bool = True,
+        splitter: ReasoningSplitter | None = None,
+    ) -> None:
         self._ids = CallIds(new_id)
         self._streams_calls = streams_calls
         self._reply = ReplyInProgress()
+        self._splitter = splitter
+        self._splits = splitter is not None  # until there is text
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         identify = self._ids.identify
+        if self._splits and self._splitter is not None:
+            events = self._split(events, self._splitter)
         shown = [
             identify(event) if isinstance(event, ToolCallStarted) else event for event in events
         ]
@@ -208,8 +221,31 @@ class PassthroughReader:
             self._reply.add(whole)
         return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
 
+    def _split(
+        self, events: Sequence[ReplyEvent], splitter: ReasoningSplitter
+    ) -> Sequence[ReplyEvent]:
+        split: list[ReplyEvent] = []
+        for event in events:
+            match event:
+                case TextDelta(text, logprobs=None):
+                    split += splitter.feed(text)
+                case TextDelta() | ToolCallStarted():  # which cannot be cut, or is no thought
+                    split += (*splitter.settle(), event)
+                case _:
+                    split.append(event)
+        self._splits = not splitter.is_over
+        return split
+
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        return [], self.answer(reason)
+        splitter = self._splitter
+        if splitter is None:
+            return [], self.answer(reason)
+        rest: list[ReplyEvent] = [*splitter.finish()]
+        for event in rest:
+            self._reply.add(event)
+        answer = self.answer(reason)
+        is_ended = splitter.has_ended or bool(split_unopened(answer.text)[0])
+        return rest, replace(answer, facts=(EndedThoughts(),)) if is_ended else answer
 
     def answer(self, reason: str) -> Accepted:
         reply = self._reply.finish(reason)
@@ -225,7 +261,7 @@ class PassthroughReader:
 
 
 class ObservingReader(PassthroughReader):
-    """Passes everything on, and notes what the guardrails would make of it; or a bug of theirs."""
+    """Passes everything on, and records what the guardrails would have done, or their bug."""
 
     def __init__(self, offer: OfferedTools, new_id: NewId, *, streams_calls: bool = True) -> None:
         super().__init__(new_id, streams_calls=streams_calls)
@@ -246,7 +282,7 @@ class ObservingReader(PassthroughReader):
         return super().hear_all(events)
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """Accept the reply as it is, with the facts of the verdict it would have got."""
+        """Accept the reply as it is, with the facts of the verdict it would have had."""
         facts: tuple[Fact, ...] = ()
         try:
             if self._bug is None:

@@ -1,8 +1,8 @@
-"""How many requests may ask their model again, whatever their own ladders allow.
+"""Bounds how many requests may retry at the same time, whatever their own ladders allow.
 
-When every reply goes wrong at once, retries would multiply the load by three just when the backend
-can bear it least. While few requests are alive, `FLOOR` of them may retry at the same time. Of many
-every `PRICE`th may: a further attempt or two for ten first ones is a fifth more work at most.
+If every reply is bad, retries would triple the load when the backend can bear it least. With few
+live requests, `FLOOR` of them may retry at once. With many, one in `PRICE` may: one or two more
+attempts for every ten first ones, which is a fifth more work at most.
 """
 
 FLOOR = 3
@@ -12,14 +12,14 @@ MOST_SAVED = 100
 
 
 class RetryTicket:
-    """The part that one request has in the budget; once it may retry, it may until it ends."""
+    """One request's share of the budget; once it may retry, it may until it ends."""
 
     def __init__(self, budget: "RetryBudget") -> None:
         self._budget = budget
         self.is_retrying = False
 
     def may_retry(self) -> bool:
-        """Ask for leave to go beyond the first attempt."""
+        """Ask for permission to go beyond the first attempt."""
         self.is_retrying = self.is_retrying or self._budget.take()
         return self.is_retrying
 
@@ -31,10 +31,10 @@ class RetryTicket:
 
 
 class RetryBudget:
-    """Counts live requests, those of them that are retrying, and those that came and saved for it.
+    """Counts live requests, those that are retrying, and those whose arrival pays for a retry.
 
-    Requests that wait for the backend are alive, too: a share of them all would let each of the few
-    that run retry.
+    Requests that wait for the backend count as live. A share of all of them would let each of the
+    few running ones retry.
     """
 
     def __init__(self, floor: int = FLOOR) -> None:

@@ -1,7 +1,7 @@
-"""What the client has seen of an answer, whichever attempt it came from, and what may follow it.
+"""What the client has seen of an answer, from whichever attempt, and what may still follow.
 
-What was shown is never taken back. So text can only be added to, and a call that is open can only
-be closed as a call that begins with what was shown.
+Nothing that was shown is taken back. Text can only be added to, and an open call can only be closed
+as a call that begins with what was shown.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from proxy.conversation.tools import ToolCall
 
 
 class SentArguments:
-    """What the client has of one call's arguments: whole `members`, and perhaps half a string."""
+    """What the client has of one call's arguments: whole `members`, perhaps part of a string."""
 
     def __init__(self) -> None:
         self.members: JsonObject = {}
@@ -30,7 +30,7 @@ class SentArguments:
 
     @property
     def text(self) -> str:
-        """Everything shown so far: the beginning of a JSON object."""
+        """All text shown so far: the beginning of a JSON object."""
         return "".join(self._text)
 
     @property
@@ -42,7 +42,7 @@ class SentArguments:
         self._text.append(text)
 
     def add_to_string(self, text: str) -> None:
-        """Note more of the string that is being shown; escapes are whole."""
+        """Add to the string that is being shown; escapes are whole."""
         self._text.append(text)
         self._string.append(text)
 
@@ -51,7 +51,7 @@ class SentArguments:
         self._string.clear()
 
     def end_string(self) -> None:
-        """Note that the string, if one was being shown, proved to be whole."""
+        """Note that the string being shown, if any, is complete."""
         if self._string_name is not None:
             self.members[self._string_name] = self._string_value
         self._string_name = None
@@ -98,7 +98,7 @@ class SentArguments:
 
 @dataclass(slots=True)
 class PartialCall:
-    """A call of which the client has seen the name, and a beginning of the arguments."""
+    """A call of which the client has seen the name and a beginning of the arguments."""
 
     index: int
     id: str
@@ -107,7 +107,7 @@ class PartialCall:
 
 
 class SentAnswer:
-    """The beginning of an answer: text, whole calls, and at most one call that is still open."""
+    """The beginning of an answer: text, whole calls, and at most one open call."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -121,7 +121,7 @@ class SentAnswer:
 
     @property
     def has_calls(self) -> bool:
-        """Whether the client has seen a call, or a part of one."""
+        """Whether the client has seen a call or part of one."""
         return bool(self.calls) or self.open_call is not None
 
     @property
@@ -145,7 +145,7 @@ class SentAnswer:
         return ToolCallStarted(self.open_call.index, call_id, name)
 
     def close_call(self, arguments: str) -> list[ReplyEvent] | None:
-        """End the open call as one with these arguments; None if that is no continuation."""
+        """End the open call with these arguments; None if they do not continue what was shown."""
         call = self.open_call
         rest = None if call is None else call.arguments.rest(arguments)
         if call is None or rest is None:
@@ -155,11 +155,11 @@ class SentAnswer:
         return [ToolCallArgumentsDelta(call.index, rest)] if rest else []
 
     def admits(self, calls: Sequence[ToolCall]) -> bool:
-        """Return whether an answer with these calls goes on where the client stands."""
+        """Return whether an answer with these calls continues what the client has seen."""
         return self.open_call is None or self._continuation(self._unseen(calls)) is not None
 
     def complete_calls(self, calls: Sequence[ToolCall]) -> list[ReplyEvent]:
-        """Show what is missing of these calls; those that were shown are not repeated."""
+        """Show what is missing of these calls, without those that were shown already."""
         left = self._unseen(calls)
         found = self._continuation(left)
         shown: list[ReplyEvent] = []

@@ -1,7 +1,7 @@
-"""Decides what of a reply the client may see before the reply is complete.
+"""Decides what the client may see of a reply before it is complete.
 
-What has been shown cannot be taken back, so prose is shown early only where it will be an answer
-whatever follows, and a call as far as no verdict can change it. Reasoning commits to nothing and is
+Nothing shown can be taken back. So prose is shown early only where it will be an answer whatever
+follows, and a call only as far as no verdict can change it. Reasoning commits to nothing and is
 shown at once.
 """
 
@@ -31,18 +31,18 @@ _PARAGRAPH = "\n\n"
 
 @dataclass(eq=False)
 class ReplyGate(ABC):
-    """Shows one reply, before its end only thoughts; a later reply's begin a new paragraph."""
+    """Shows one reply; before its end only thoughts. A later reply's begin a new paragraph."""
 
     sent: SentAnswer
     _has_thought: bool = field(default=False, init=False)
 
     @property
     def is_unseen(self) -> bool:
-        """Whether the client has seen no text of this reply, and sees none before its end."""
+        """Whether the client has seen no text of this reply and will see none before its end."""
         return True
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        """Return what may be shown now that this was heard."""
+        """Return what may be shown now of what was just read."""
         if not isinstance(heard, ReasoningDelta):
             return []
         is_later = self.sent.has_reasoned and not self._has_thought
@@ -50,7 +50,7 @@ class ReplyGate(ABC):
         return [ReasoningDelta(_PARAGRAPH + heard.text) if is_later else heard]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        """Return what may be shown now that this came of a call that the backend recognised."""
+        """Return what may be shown now of a call that the backend recognised."""
         return []
 
     def end(self) -> list[ReplyEvent]:
@@ -59,16 +59,16 @@ class ReplyGate(ABC):
 
     @abstractmethod
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show what is missing of an answer; `is_own` reports whether no other reply was shown."""
+        """Show what is missing of an answer; `is_own`: the client has seen no other reply."""
 
 
 @dataclass(eq=False)
 class FirstReplyGate(ReplyGate):
-    """The showing of the reply that the client sees first.
+    """Shows the first reply that the client sees.
 
-    `shows_prose` reports whether prose is an answer; the message of the respond tool is one unless
-    `is_answer_due` is False, and takes any prose that was held back before it along. From a
-    broken call on, everything is held; so is text behind a call that was shown, until the end.
+    `shows_prose` says that prose is an answer. The message of the respond tool is one unless
+    `is_answer_due` is False; it also releases prose that was held back before it. From a broken
+    call on, everything is held. Text behind a shown call is held until the end.
     """
 
     calls: CallGate | None = None
@@ -106,7 +106,7 @@ class FirstReplyGate(ReplyGate):
         return [*self._show_text(""), *calls] if calls else []
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show the calls and the text that are missing; the text first unless a call is open."""
+        """Show the missing calls and text; text comes first unless a call is open."""
         self._held.clear()
         has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_own else []
@@ -123,11 +123,11 @@ class FirstReplyGate(ReplyGate):
 
 @dataclass(eq=False)
 class ContinuationGate(ReplyGate):
-    """The showing of a later reply, to a client that has seen the beginning of an answer.
+    """Shows a later reply to a client that has seen the beginning of an answer.
 
-    Until it is complete only thoughts are shown. Then its calls are added, and its text if it says
-    something new: nobody wants to read an announcement again, or the same answer twice. Beside
-    calls text is left out unless `adds_text`.
+    Only thoughts are shown before it is complete. Then its calls are added, and its text if it says
+    something new: nobody wants to read an announcement or an answer twice. With calls the text is
+    left out unless `adds_text`.
     """
 
     adds_text: bool = field(kw_only=True)
@@ -138,7 +138,7 @@ class ContinuationGate(ReplyGate):
         return [*text, *self.sent.complete_calls(answer.calls)]
 
     def _addition(self, text: str) -> str:
-        """Return what is to be added to the text that was shown, nothing if it is the same."""
+        """Return what to add to the text that was shown, "" if it is the same."""
         new, old = text.strip(), self.sent.text.strip()
         if not new or new in old:
             return ""
@@ -148,12 +148,12 @@ class ContinuationGate(ReplyGate):
 
 
 _MOST_SAID, _MOST_THOUGHTS = 8, 256  # tokens
-_LETTERS = 4  # of a token, where several may have arrived together
+_LETTERS = 4  # characters of a token, where several may have arrived together
 
 
 @dataclass(eq=False)
 class UnseenGate(ReplyGate):
-    """Shows nothing of a reply that only counts if it is a call, and ends one that is none."""
+    """Shows nothing of a reply that counts only as a call, and ends one that is none."""
 
     _said: list[str] = field(default_factory=list, init=False)
     _thoughts: list[str] = field(default_factory=list, init=False)
@@ -173,27 +173,27 @@ class UnseenGate(ReplyGate):
 
 
 def is_content(event: ReplyEvent) -> bool:
-    """Return whether an event shows a part of an answer, which cannot be taken back."""
+    """Return whether an event shows part of an answer, which cannot be taken back."""
     return isinstance(event, TextDelta | ToolCallStarted)
 
 
-_OFTEN = 256  # up to so many characters every piece is looked at
+_OFTEN = 256  # up to this many characters every piece is examined
 
 
 def hold_possible_calls(
     gate: FirstReplyGate, offer: OfferedTools, *, is_asked_again: bool
 ) -> ReplyGate:
-    """Watch for such calls where any other prose is an answer."""
+    """Hold back what may be a call where any other prose is an answer."""
     if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return gate
     return LookaheadGate(gate, offer.tools, is_asked_again=is_asked_again)
 
 
 class LookaheadGate(ReplyGate):
-    """The showing of a reply that keeps its beginning until that is certain to be prose.
+    """Holds back the beginning of a reply until it is certain to be prose.
 
-    Who `is_asked_again` may say that the answer was complete, which is for nobody to see either. At
-    a long reply it looks again when that has doubled, so that the work is linear.
+    A model that `is_asked_again` may answer that its answer was complete; no client should see
+    that. A long reply is examined again when its length has doubled, so the work is linear.
     """
 
     def __init__(

@@ -1,31 +1,31 @@
-"""The Turn: everything between a request and the answer to it, without any I/O.
+"""The Turn: everything between a request and its answer, without any I/O.
 
 Theory of operation
 -------------------
-A turn puts one question after another to a backend until one of the replies is fit for the
-client. Like a protocol engine it has two methods. `next_question()` gives what to ask, or None
-when there is nothing more to ask; `receive(event)` takes one event of the backend's reply and
-returns the events that the client gets for it. The caller owns sockets, clocks and tasks.
+A turn asks a backend one question after another until a reply is fit for the client. Like a
+protocol engine it has two methods. `next_question()` returns what to ask, or None when there is
+nothing more to ask. `receive(event)` takes one event of the backend's reply and returns the events
+that the client gets for it. The caller owns sockets, clocks and tasks.
 
     ASKING      a question is waiting to be put to the model
     LISTENING   an answer is arriving; the client has seen no content of it
     COMMITTED   the client has seen some of the answer; it can only be completed
     DONE        the client has got everything, the finish reason last
 
-Behind an answer in text it may ask once more whether something is left (`guardrails.close_out`):
-the client has seen all of the answer but its end, which waits for the calls that come of it.
+After an answer in text it may ask once more whether something is left to do
+(`guardrails.close_out`). The client has then seen all of the answer but its end, which waits for
+the calls that may follow.
 
-What may happen in which state is the table `_MOVES`; `_move` is the only place that changes the
-state, and a move that is not in the table is a bug and not an event. What was shown commits the
-turn (`inference.sent_answer`): a later attempt is heard to its end before the client sees anything
-of it, and may then add text and calls. A call that is open has to be completed: an
-answer counts only if one of its calls begins with what was shown, and if none ever does the turn
-ends with `CallBrokeOff`, so that nobody runs half a call.
+`_MOVES` is the table of what may happen in which state. Only `_move` changes the state; a move that
+is not in the table is a bug. Whatever was shown commits the turn (`inference.sent_answer`): a later
+attempt is read to its end before the client sees anything of it, and may then add text and calls.
+An open call has to be completed: an answer counts only if one of its calls begins with what was
+shown. If none ever does, the turn ends with `CallBrokeOff`, so nobody runs half a call.
 
-A reply is read while it arrives (`guardrails.reading`), shown as far as it is safe
-(`inference.text_gate`), judged when it is complete (`guardrails.review`), and if it is rejected the
-ladder (`guardrails.retry`) names the next attempt. Where there is nothing to guard, everything
-is passed on as it comes.
+A reply is read while it arrives (`guardrails.reading`), shown as far as that is safe
+(`inference.text_gate`) and judged when it is complete (`guardrails.review`). If it is rejected, the
+ladder (`guardrails.retry`) names the next attempt. Where there is nothing to guard, everything is
+passed on as it arrives.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,14 +72,15 @@ from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
 from proxy.inference.call_gate import CallGate
+from proxy.inference.length import CUT_OFF
 from proxy.inference.prepared import PreparedTurn
 from proxy.inference.sent_answer import SentAnswer
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An answer, with the `listening` that can show it and what its reply cost.
+    """An answer, the `listening` that can show it, and what its reply cost.
 
-    `is_markup` says that the text is probably a call that no reader knows.
+    `is_markup`: the text is probably a call in a syntax that no reader knows.
     """
 
     answer: Accepted
@@ -91,8 +92,8 @@ class Candidate(msgspec.Struct, frozen=True):
 def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
     """Return the more faithful answer: calls before text, later before earlier.
 
-    What the client has seen the beginning of is not replaced by text that was rejected later
-    (`is_resumed`).
+    If the client has seen a beginning (`is_resumed`), text that was rejected later does not replace
+    it.
     """
     is_said = bool(other.answer.text.strip()) and not is_resumed
     if best is None or other.answer.calls or (is_said and not best.answer.calls):
@@ -101,10 +102,10 @@ def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Can
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The question whether anything is left to do behind an `answer` that the client has seen.
+    """The question whether anything is left to do after an `answer` that the client has seen.
 
-    The reply, judged against the `offer`, may have `most_tokens`; None leaves that to the engine.
-    The question may be put `tries` times.
+    The reply is judged against the `offer` and may have `most_tokens`; None leaves that to the
+    engine. The question may be asked `tries` times.
     """
 
     cause: Cause
@@ -118,7 +119,7 @@ _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageReported:
-    """Return a usage with a member `temper` for what all attempts have spent, if several were."""
+    """Return a usage whose member `temper` has the cost of all attempts, if there were several."""
     if len(spent) < 2:
         return usage
     sums: JsonObject = {"attempts": len(spent)}
@@ -128,7 +129,7 @@ def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageRepor
 
 
 def add_completion(usage: UsageReported, more: UsageReported) -> UsageReported:
-    """Return a usage with the tokens that a later reply has added to the answer."""
+    """Add the tokens of a later reply to the answer's usage."""
     added = _count(more.usage, "completion_tokens") or 0
     grown = ((name, _count(usage.usage, name)) for name in _COUNTED[1:])
     sums: JsonObject = {name: value + added for name, value in grown if value is not None}
@@ -142,7 +143,6 @@ def _count(usage: JsonObject, name: str) -> int | None:
 
 MayRetry: TypeAlias = Callable[[], bool]
 
-CUT_OFF = "length"
 _MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 _SAID = (
     Defect.PROSE,
@@ -182,7 +182,7 @@ _MOVES = {
 
 
 class Turn:
-    """One request on its way to an answer; see the module's theory of operation."""
+    """One request on its way to its answer; see the module's theory of operation."""
 
     def __init__(self, prepared: PreparedTurn, new_id: NewId, may_retry: MayRetry) -> None:
         self._prepared = prepared
@@ -196,7 +196,7 @@ class Turn:
         self.facts: tuple[facts.Fact, ...] = prepared.facts
         self._has_started = False
         self._usage: UsageReported | None = None
-        self.spent: list[UsageReported] = []  # what the backend reported of all attempts
+        self.spent: list[UsageReported] = []  # usage that the backend reported, of all attempts
         self._best: Candidate | None = None
         self._sent = SentAnswer()
         self._shown_by: reply_reader.TurnReader | None = None
@@ -205,7 +205,7 @@ class Turn:
 
     @property
     def is_shortened(self) -> bool:
-        """Whether the conversation goes out shorter than the client wrote it."""
+        """Whether a shortened conversation is sent."""
         return any(
             isinstance(fact, facts.Compacted) and fact.sent < fact.client for fact in self.facts
         )
@@ -220,16 +220,16 @@ class Turn:
         is_constrained = self._attempt.kind == "constrained"
         most = self._check.most_tokens if self._check is not None else None
         first_reply = _count(self.spent[0].usage, "completion_tokens") if self.spent else None
-        if is_constrained and first_reply:  # without a call it would have no end
+        if is_constrained and first_reply:  # without a call it would never end
             most = max(_LEAST_TOKENS, 2 * first_reply)
         schema = self._schema() if is_constrained else None
         return self._prepared.question(self._attempt, self._nudges, schema, most)
 
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
-        """Take one event of the reply; returns the client's events.
+        """Take one event of the reply; return the client's events.
 
         Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
-        stays open that the client has seen.
+        that the client has seen stays open.
         """
         if type(event) not in _TURNING_POINTS:  # nearly always
             return self._show(self._listening.hear(event))
@@ -249,7 +249,7 @@ class Turn:
                 return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
 
     def receive_all(self, batch: Sequence[ReplyEvent], shown: list[ReplyEvent]) -> None:
-        """Take events that arrived together; appends the client's events, also before it raises."""
+        """Take events that arrived together; appends the client's events, even if it raises."""
         if len(batch) == 1:
             shown += self.receive(batch[0])
             return
@@ -266,8 +266,8 @@ class Turn:
     def abandon(self) -> Sequence[ReplyEvent]:
         """End the turn although its question could not be answered.
 
-        Returns the best answer that earlier attempts allow; nothing if there is none, or if the
-        client has already seen a part of the reply that broke off.
+        Returns the best answer of earlier attempts; nothing if there is none, or if the client has
+        seen part of the reply that broke off.
         """
         if self._check is not None:
             return self._end_check(self._check, "failed")
@@ -278,7 +278,7 @@ class Turn:
         return () if is_empty else self._fall_back(self._failures[-1])
 
     def cut_off(self) -> Sequence[ReplyEvent]:
-        """End the turn amid a reply that does not end; nothing if that has nothing to give."""
+        """End the turn in the middle of an endless reply; returns () if it has nothing to offer."""
         if self._check is not None:
             return self._end_check(self._check, "failed")
         if self.state not in (TurnState.LISTENING, TurnState.COMMITTED):
@@ -299,11 +299,13 @@ class Turn:
     def _listen(self) -> reply_reader.TurnReader:
         offer, streams = self._terms, self._prepared.streams_calls
         if offer is None:
-            return reply_reader.PassthroughReader(self._new_id, streams_calls=streams)
+            return reply_reader.PassthroughReader(
+                self._new_id, streams_calls=streams, splitter=self._prepared.make_splitter()
+            )
         if self._prepared.is_observed:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind == "constrained":
-            policy = TextPolicy.REQUIRE  # the call that was asked for as text is read as one
+            policy = TextPolicy.REQUIRE  # a call that was asked for as text is read as one
             offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
         if self._denied:
             offer = replace(offer, denied=self._denied)
@@ -335,7 +337,7 @@ class Turn:
 
     @property
     def _terms(self) -> OfferedTools | None:
-        """What the reply is judged against; it is to correct a call if there is none so far."""
+        """What the reply is judged against; with no call so far it is asked to correct one."""
         offer, best = self._prepared.offer, self._best
         if offer is None or best is None or best.answer.calls:
             return offer
@@ -380,7 +382,7 @@ class Turn:
                 return [*shown, *self._reject(verdict)]
 
     def _judge_open(self, answer: Accepted) -> Verdict:
-        """Judge a good answer of which no call goes on with the one that the client has seen."""
+        """Judge a good answer none of whose calls continues the one that the client has seen."""
         if answer.reason not in _WHOLE:
             return answer
         if facts.Refused("cut_off") in answer.facts:
@@ -389,7 +391,7 @@ class Turn:
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
     def _prefer_confirmed(self, answer: Candidate) -> Candidate:
-        """Return what was said before, where the model was asked about it and adds nothing."""
+        """Return the earlier answer if the model was asked about it and adds nothing."""
         given, last = answer.answer, self._failures[-1] if self._failures else None
         if given.text.strip() or given.calls or given.reason not in _WHOLE:
             return answer
@@ -413,7 +415,7 @@ class Turn:
         self._attempt = attempt
         self._listening = self._listen()
         nudge = rejected.nudge
-        if nudge and (open_call := self._sent.open_call):  # who is asked raw gets none
+        if nudge and (open_call := self._sent.open_call):  # a raw attempt gets none
             nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
         is_constrained = attempt.kind == "constrained"
         self._nudges += insist_on_json(nudge) if is_constrained else nudge
@@ -425,7 +427,7 @@ class Turn:
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
     def _remember(self, rejected: Rejected) -> None:
-        """Keep an answer in case nothing better comes; it has to go on where the client stands."""
+        """Keep an answer in case nothing better comes; it has to continue what was shown."""
         answer = rejected.fallback
         if self._attempt.kind == "constrained":  # whose text nobody was meant to see
             answer = replace(answer, text="")
@@ -437,7 +439,7 @@ class Turn:
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
         defects = [one.defect for one in self._failures]
-        # it was asked for a call, or for anything at all, and gave none
+        # it was asked for a call, or for anything at all, and gave neither
         is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
         is_answer = is_an_answer(failure, self._text_policy)
         is_over = is_narrated or not is_answer
@@ -455,7 +457,7 @@ class Turn:
         return self._complete(self._put_in_words(best) if is_over else best)
 
     def _put_in_words(self, best: Candidate) -> Candidate:
-        """Leave markup out of the last resort, and say what went wrong where the model did not."""
+        """Remove markup from the last resort, and explain what went wrong if the model did not."""
         text = self._sent.text if best.is_markup else best.answer.text
         is_said = bool(text.strip()) and all(one.defect in _SAID for one in self._failures)
         told = self.explanation
@@ -465,14 +467,14 @@ class Turn:
 
     @property
     def explanation(self) -> str:
-        """Why no reply was fit, in a sentence that names the last objection; "" if unwanted."""
+        """Why no reply was usable: a sentence that names the last objection; "" if unwanted."""
         if not self._prepared.explains:
             return ""
         found = next((one for one in reversed(self._failures) if one.objection), self._failures[-1])
         return facts.explain_end(len(self._failures), found.defect.value, found.objection)
 
     def _plan_check(self, best: Candidate) -> Check | None:
-        """Return what to ask behind an answer, None where it is the end."""
+        """Return what to ask after an answer, None if the turn ends with it."""
         answer, prepared, offer = best.answer, self._prepared, self._prepared.offer
         is_text = bool(answer.text.strip()) and not (answer.calls or self._sent.has_calls)
         if offer is None or not is_text or answer.reason != "stop" or not self._has_attempts:
@@ -496,7 +498,7 @@ class Turn:
         return facts.attempts(self.facts) < self._prepared.attempts
 
     def _begin_check(self, check: Check) -> Sequence[ReplyEvent]:
-        """Show all of the answer but its end, and ask whether something is left."""
+        """Show all of the answer but its end, and ask whether something is left to do."""
         best, cause = check.answer, check.cause
         shown = self._show(self._show_rest(best))
         self._put_check(check, ask_what_is_left(best.answer.text, cause.tool, cause.error))
@@ -525,7 +527,7 @@ class Turn:
     def _end_check(
         self, check: Check, outcome: str, calls: Sequence[ToolCall] = ()
     ) -> Sequence[ReplyEvent]:
-        """End the turn with the answer that the client has seen, and the calls that it has not."""
+        """End the turn with the answer that was shown, and the calls that were not."""
         self._check = None
         self._move(TurnState.DONE)
         self.facts += (facts.ClosedOut(check.cause.name, outcome),)

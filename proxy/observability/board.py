@@ -1,8 +1,8 @@
-"""The board: living requests, the latest records, and what they come to, for whoever watches.
+"""The board: running requests, the latest records, and their totals, for the dashboard.
 
-Pure and bounded. Requests tell it their turning points, which costs a number each; what a row looks
-like is asked of a living request only when somebody looks. Changes are numbered, and whoever knows
-the number of the last one that it saw gets every row that has changed since.
+Pure and bounded. A request reports its turning points, which costs one number each; its row is made
+only when somebody looks. Changes are numbered: a watcher that names the last change it has seen
+gets every row that changed since.
 """
 
 import secrets
@@ -21,23 +21,23 @@ from proxy.observability.record import RequestRecord, RequestStage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
 MOST_ROWS = 500
-_PLAIN = frozenset((Asked, Compacted))  # facts that hold nothing that a client or a model wrote
+_PLAIN = frozenset((Asked, Compacted))  # facts without anything that a client or a model wrote
 _LONGEST = 64
 
 
 class LiveSource(Protocol):
-    """A living request, as the board asks for it."""
+    """A running request, as the board asks for it."""
 
     def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
         """Return the record so far, the stage, and the share of the prompt that was read."""
 
     def cancel(self) -> bool:
-        """End it as if its client had left; False where that is not possible."""
+        """End it as if its client had left; return False if that is impossible."""
 
 
 @dataclass(slots=True)
 class _BoardEntry:
-    """One request: alive while it has a `source`, then a record, and a row once it was shown."""
+    """One request: running while it has a `source`, then a record, and a row once it was shown."""
 
     source: LiveSource | None
     stage: RequestStage = RequestStage.RECEIVING
@@ -47,7 +47,7 @@ class _BoardEntry:
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The rows that have changed up to a `number`; with `is_lost` these are not all of them."""
+    """The rows that changed up to a `number`; with `is_lost` some are missing."""
 
     number: int
     rows: tuple[Row, ...]
@@ -55,15 +55,15 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 def steady_time() -> Callable[[], float]:
-    """Return a clock of Unix times that goes on evenly, whoever sets the one on the wall."""
+    """Return a clock of Unix times that changes of the system clock do not affect."""
     offset = time.time() - time.monotonic()
     return lambda: offset + time.monotonic()
 
 
 class Board:
-    """Keeps `most` requests that are over, and all that live.
+    """Keeps `most` requests that are over, and all that are running.
 
-    `clock` gives Unix times: `steady_time`, where nobody says otherwise.
+    `clock` gives Unix times, by default `steady_time`.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Board:
         self._has_exchange = has_exchange
         self._entries: dict[int, _BoardEntry] = {}
         self._over: deque[int] = deque()
-        self._lost = 0  # the latest change of what was forgotten
+        self._lost = 0  # the latest change that was forgotten
         self._opened = self._running = self._waiting = 0
         self._history = History()
         self.tool_calls = ToolCalls()
 
     def open(self, source: LiveSource) -> int:
-        """Take a new request and return its number."""
+        """Add a new request and return its number."""
         self._opened += 1
         entry = self._entries[self._opened] = _BoardEntry(source)
         self._change(entry)
@@ -118,12 +118,12 @@ class Board:
             self._forget(self._over.popleft())
 
     def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
-        """Return the newest rows, the latest first; older ones than `before` where it is given."""
+        """Return the newest rows, latest first; with `before` only older ones."""
         older = (one for one in reversed(self._entries) if before is None or one < before)
         return tuple(map(self._row, islice(older, most)))
 
     def latest(self, most: int) -> tuple[Row, ...]:
-        """Return the newest rows, and those of all requests that live, the latest first."""
+        """Return the newest rows and those of all running requests, latest first."""
         shown = [
             number
             for place, (number, entry) in enumerate(reversed(self._entries.items()))
@@ -140,9 +140,9 @@ class Board:
         return self._row(number) if number in self._entries else None
 
     def changes(self, since: int, most: int = MOST_ROWS) -> Changes:
-        """Return the rows that have changed after the change `since`.
+        """Return the rows that changed after the change `since`.
 
-        Where they are more than `most`, or some were forgotten, no row is made.
+        If there are more than `most`, or some were forgotten, it returns none.
         """
         changed = sorted(
             (entry.changed, number)
@@ -154,18 +154,18 @@ class Board:
         return Changes(self.number, tuple(self._row(number) for _, number in changed))
 
     def cancel(self, number: int) -> bool | None:
-        """End a living request; None where it is unknown, False where it cannot be ended."""
+        """End a running request; None if it is unknown, False if it cannot be ended."""
         entry = self._entries.get(number)
         if entry is None:
             return None
         return entry.source is not None and entry.source.cancel()
 
     def name_of(self, number: int) -> str:
-        """Return what the page calls a request; no other process gives the same name."""
+        """Return the dashboard's name of a request, which no other process uses."""
         return f"{self.instance}-{number}"
 
     def number_of(self, name: str) -> int | None:
-        """Read a request's name; None where another process gave it."""
+        """Read a request's name; None if another process gave it."""
         instance, _, number = name.partition("-")
         is_own = instance == self.instance and number.isascii() and number.isdecimal()
         return int(number) if is_own and len(number) < 16 else None
@@ -174,7 +174,7 @@ class Board:
         return self._history.counts()
 
     def totals(self, others: Iterable[ProcessCounts] = ()) -> CountsBySpan:
-        """Return what requests came to, here and with others, in the last hour and in all."""
+        """Return the totals of requests, here and in others, of the last hour and of all time."""
         return totals_of((self.counts(), *others), self.clock())
 
     def points(self, most: int) -> tuple[Point, ...]:
@@ -207,7 +207,7 @@ class Board:
 
 
 def _is_small(record: RequestRecord) -> bool:
-    """Whether a record may be kept as it is: nothing in it is longer than a name."""
+    """Whether a record may be kept as it is: no text in it is longer than a name."""
     if record.tools or record.prefix_broken is not None:
         return False
     if len(record.finish_reason or "") > _LONGEST or len(record.facts) > _LONGEST:

@@ -1,6 +1,6 @@
-"""Listens to one exchange for a recording: each raw generation, and what the client got of them.
+"""Records one exchange: each raw generation, and what the client got.
 
-Nobody wraps anything where no recording was asked for. What is kept of one exchange is bounded.
+Nothing is wrapped unless recordings are configured. What is kept of one exchange is bounded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,10 +49,10 @@ _MOST_CHARACTERS = 4 * 2**20
 
 
 class ExchangeRecorder:
-    """What is heard of one exchange."""
+    """Collects what is recorded of one exchange."""
 
     def __init__(self) -> None:
-        # pieces that may still grow: joined once, or a long text would cost its square
+        # pieces that may still grow; joined only once, because joining at each piece is quadratic
         self._generations: list[list[tuple[Piece, list[str]]]] = []
         self._rounds: list[int] = []
         self._run: RecordedRun | None = None
@@ -74,7 +74,7 @@ class ExchangeRecorder:
         self._generations.append([])
 
     def begin_round(self) -> None:
-        """Begin a round of a run: the generations from here on belong to it."""
+        """Begin a round of a run; later generations belong to it."""
         self._rounds.append(len(self._generations))
 
     def end_run(self, terms: "RunTerms", rounds: "Sequence[Round]") -> None:
@@ -89,7 +89,7 @@ class ExchangeRecorder:
         self._characters += sum(len(one.text) for ran in rounds for one in ran.outcomes)
 
     def note(self, piece: Piece) -> None:
-        """Keep a piece of the generation; what continues a text becomes part of it."""
+        """Keep a piece of the generation; a piece that continues a text is joined to it."""
         head, text = piece[:-1], str(piece[-1])
         self._characters += len(text)
         if not self.is_whole:
@@ -153,14 +153,14 @@ _WORDS: Mapping[type[replies.ReplyEvent], str] = {
 
 
 def piece_of(event: replies.ReplyEvent) -> Piece | None:
-    """Write an event of a backend down; None for what nobody judges."""
+    """Convert an event of a backend; None if it plays no part in judging."""
     if (word := _WORDS.get(type(event))) is None:
         return None
     return [word, event.text] if isinstance(event, replies.TextDelta) else [word, *astuple(event)]
 
 
 def event_of(piece: Piece) -> replies.ReplyEvent:
-    """Read an event that was written down; raises ValueError if it is none."""
+    """Convert a recorded piece back; raises ValueError if it is invalid."""
     match piece:
         case ["text", str(text)]:
             return replies.TextDelta(text)
@@ -195,7 +195,7 @@ class _RecordedBackend(BackendWrapper):
         self._recorder.begin()
         has_ended = False
         try:
-            # without the sink: a recording has to see all of the reply
+            # without the sink: a recording has to see the whole reply
             async with aclosing(self._backend.ask(question, headers)) as batches:
                 async for batch in batches:
                     for piece in filter(None, map(piece_of, batch)):
@@ -205,14 +205,14 @@ class _RecordedBackend(BackendWrapper):
         except (BackendFailed, InvalidRequest) as error:
             self._recorder.note([FAILED, word_for(error)])
             raise
-        except GeneratorExit:  # nobody wants to hear more of it
+        except GeneratorExit:  # nobody wants more of it
             if not has_ended:
                 self._recorder.note(["finished", "stop"])
             raise
 
 
 def _round(generations: int, ran: "Round | None") -> RecordedRound:
-    """Write down a round; the last one of a run has no calls."""
+    """Convert a round; the last one of a run has no calls."""
     outcomes = (
         RecordedOutcome(
             name=one.call.name,
@@ -227,7 +227,7 @@ def _round(generations: int, ran: "Round | None") -> RecordedRound:
 
 
 def _request(request: Request) -> JsonObject:
-    """Write a request as it goes upstream, and with it what is enforced here only."""
+    """Convert a request as it is sent, with what only Temper enforces."""
     written: JsonObject = {name: json.parse(raw) for name, raw in request.fields.items()}
     if "messages" not in written:
         written["messages"] = [json.parse(one.source) for one in request.messages]

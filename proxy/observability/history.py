@@ -1,6 +1,6 @@
-"""What many requests come to: counts since the start and over the last hour, and short series.
+"""Statistics of requests: counts since the start and for the last hour, and short series.
 
-Pure and bounded: the clock is passed in, and what is older than the last slot is forgotten.
+Pure and bounded: the clock is passed in, and everything older than the last slot is dropped.
 """
 
 import math
@@ -17,8 +17,8 @@ STEP = 5  # seconds of a bucket
 BUCKETS = 180  # fifteen minutes
 _MINUTE = 60
 _MINUTES = 60
-_MOST_SAMPLES = 200  # of a bucket; more would not move its percentiles
-_MOMENT = 0.01  # seconds that somebody has to wait to count: in the line are all, for no time
+_MOST_SAMPLES = 200  # per bucket; more would not change its percentiles
+_MOMENT = 0.01  # a shorter wait does not count: every request is in the line for a moment
 OTHER = "other"
 
 
@@ -36,7 +36,7 @@ class Endings(msgspec.Struct):
 
 
 class Counts(Endings):
-    """All of them; `measured` are the prompt's tokens where the backend told of its cache."""
+    """All counts; `measured` are the prompt tokens of requests whose backend reported its cache."""
 
     requests: int = 0
     measured: int = 0
@@ -59,7 +59,7 @@ class Counts(Endings):
 
 
 def kind_of(record: RequestRecord) -> str:
-    """Return the field of `Counts` for the way in which a request ended."""
+    """Return the field of `Counts` that says how a request ended."""
     if record.outcome is not None:
         return record.outcome.value
     return "left" if record.status == CLIENT_LEFT else "failed"
@@ -76,7 +76,7 @@ class Bucket(msgspec.Struct):
 
 
 class Point(Endings, kw_only=True):
-    """A bucket as it is drawn; `at` is a Unix time, the times to the first token are in seconds."""
+    """A bucket as it is drawn; `at` is a Unix time, times to the first token are in seconds."""
 
     at: int
     running: int
@@ -86,21 +86,21 @@ class Point(Endings, kw_only=True):
 
 
 class CountsBySpan(msgspec.Struct, frozen=True):
-    """What requests came to, by service; all of them together stand under ""."""
+    """Counts by service; "" is the sum."""
 
     hour: dict[str, Counts]
     start: dict[str, Counts]
 
 
 class ProcessCounts(msgspec.Struct, frozen=True):
-    """What a process has counted by service: since its start, and in each late minute."""
+    """What a process has counted by service: since its start, and in each recent minute."""
 
     start: dict[str, Counts]
     minutes: tuple[tuple[int, dict[str, Counts]], ...]
 
 
 class History:
-    """The counts and the series; a bucket is added to the counts once it is over."""
+    """The counts and the series; a bucket is added to the counts when it is over."""
 
     def __init__(self) -> None:
         self._services: set[str] = set()
@@ -166,7 +166,7 @@ class History:
 
 
 def totals_of(processes: Iterable[ProcessCounts], now: float) -> CountsBySpan:
-    """Add up what processes have counted in the last hour and since the start."""
+    """Add up what several processes have counted in the last hour and since the start."""
     hour: dict[str, Counts] = {}
     start: dict[str, Counts] = {}
     for counted in processes:

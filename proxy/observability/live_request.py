@@ -1,7 +1,7 @@
-"""Keeps account of one request while it is alive: moments, attempts, status; then its record.
+"""Follows one request while it is alive: times, attempts, status; then makes its record.
 
-It is told of turning points only and never of tokens, so it costs nothing where speed matters. It
-tells a board of them, if there is one.
+It hears of turning points only, never of tokens, so it costs nothing where speed matters. It passes
+them on to a board, if there is one.
 """
 
 import logging
@@ -51,7 +51,7 @@ _FAILURES: dict[type[errors.TemperError], str] = {
 
 @dataclass(slots=True)
 class _LiveAttempt:
-    """An attempt while a block runs, or that ran until `ended`; gives the headers to send."""
+    """An attempt that is running, or that ran until `ended`; yields the headers to send."""
 
     clock: Callable[[], float]
     headers: Headers
@@ -69,7 +69,7 @@ class _LiveAttempt:
         if isinstance(error, errors.BackendFailed | errors.InvalidRequest):
             self.error = word_for(error)
         if isinstance(error, errors.BackendSpokeNonsense):
-            # written as Python's bytes are: nothing in them can steer a terminal
+            # written like Python's bytes, so nothing in them can control a terminal
             logger.debug("%s It sent: %r", error, error.sample[:2000])
 
 
@@ -82,7 +82,7 @@ class BoardLink(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """What was asked for, and of whom; `service` is the configured name of the model."""
+    """The requested model and its backend; `service` is the configured name of the model."""
 
     model: str
     service: str
@@ -91,18 +91,19 @@ class RequestTarget:
 
 
 class LiveRequest:
-    """What happened to one request so far; `record` tells it all when it is over.
+    """What happened to one request so far; `record` returns it when it is over.
 
-    The board of a `link` is told of each turning point.
+    The board of a `link` hears of each turning point.
     """
 
-    # most of a request never changes these
+    # most of these never change for a request
     asked: RequestTarget | None = None
     facts: tuple[Fact, ...] = ()
     outcome: ReplyOutcome | None = None
     usage: UsageReported | None = None
     finish_reason: str | None = None
     status = CLIENT_LEFT
+    refusal = ""
     round = 0
     prefix_broken: PrefixBroken | None = None
     facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
@@ -147,7 +148,7 @@ class LiveRequest:
         return msgspec.structs.replace(so_far, tools=tools), self._stage, self._progress
 
     def cancel(self) -> bool:
-        """End it as if its client had left; False where nobody knows how."""
+        """End it as if its client had left; return False if that is impossible."""
         if self._link is None or self._link.leave is None:
             return False
         self._link.leave()
@@ -155,7 +156,7 @@ class LiveRequest:
 
     @contextmanager
     def wait_for_model(self, load: Load | None) -> Generator[None, None, None]:
-        """Note that the request waits for its model to be loaded while the block runs."""
+        """Note that the request waits for its model while the block runs."""
         begun = self._clock()
         if load is not None:
             load.wait(1)
@@ -178,7 +179,7 @@ class LiveRequest:
         self._enter(RequestStage.QUEUED)
 
     def admit(self, share: float) -> None:
-        """Note that it has a slot, and which share of all the slots' room its prompt takes."""
+        """Note that it has a slot, and which share of all slots' tokens its prompt takes."""
         self._admitted, self._share, self._is_waiting = self._clock(), share, False
         if self._load is not None:
             self._load.wait(-1)
@@ -186,7 +187,7 @@ class LiveRequest:
         self._enter(RequestStage.READING)
 
     def note_progress(self, progress: PromptProgress) -> None:
-        """Note how much of the prompt was read; at most once a second that is news."""
+        """Note how much of the prompt was read, and report it at most once a second."""
         now = self._clock()
         self._progress = min(1.0, progress.processed / max(1, progress.total))
         if now - self._reported >= 1.0:
@@ -194,7 +195,7 @@ class LiveRequest:
             self._enter(self._stage)
 
     def release(self) -> None:
-        """Note that it has given its slot back, and may wait for one again."""
+        """Note that it has returned its slot, and may wait for another."""
         self._waited += self._since_joined(self._clock())
         self._leave_load()
         self._load = self._joined = None
@@ -205,7 +206,7 @@ class LiveRequest:
             self._enter(RequestStage.STREAMING)
 
     def attempt(self, headers: Headers) -> AbstractContextManager[Headers]:
-        """Note an attempt while the block runs; gives the headers that travel upstream."""
+        """Record an attempt while the block runs; yields the headers to send to the backend."""
         span_id = 0
         if self._trace is not None:
             span_id = new_span_id()
@@ -218,11 +219,11 @@ class LiveRequest:
         return running
 
     def ask_person(self, call_id: str, server: str, name: str) -> None:
-        """Note that a call waits for a person's yes."""
+        """Note that a call waits for a person's approval."""
         self._call(ToolRecord(server, name, call_id, 0, 0.0, 0.0, WAITING))
 
     def begin_call(self, call_id: str, name: str) -> JsonObject:
-        """Note that a tool is called; returns what travels beside the call."""
+        """Note that a tool call begins; return the metadata to send with it."""
         span_id = self._call(ToolRecord("", name, call_id, 0, 0.0, 0.0, RUNNING))
         return {"traceparent": self._trace.header(span_id)} if self._trace is not None else {}
 
@@ -235,11 +236,11 @@ class LiveRequest:
 
     @property
     def row_name(self) -> str:
-        """What the dashboard calls it, "" where there is none."""
+        """The dashboard's name for it, "" without a dashboard."""
         return self._link.board.name_of(self._number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
-        """Return the record of a request that is over; to be called once."""
+        """Return the record of a request that is over; call it once."""
         self._leave_load()
         record = self._record(self.facts, self.outcome)
         if self._link is not None:
@@ -272,10 +273,11 @@ class LiveRequest:
             prefix_broken=self.prefix_broken,
             number=self._number,
             client=self.client,
+            refusal=self.refusal,
         )
 
     def _call(self, tool: ToolRecord) -> int:
-        """Note a call that begins now; returns the id of its span."""
+        """Note that a call begins; return the id of its span."""
         begun, span_id = self._clock() - self._arrived, new_span_id()
         self._calls[tool.call_id] = msgspec.structs.replace(tool, begun=begun, span_id=span_id)
         self._enter(self._tool_stage)
@@ -301,7 +303,7 @@ class LiveRequest:
             load.run(-1, -self._share)
 
     def _queue_seconds(self, now: float) -> float | None:
-        """Return the time spent waiting, also if the request was never admitted."""
+        """Return the seconds spent waiting, even if the request never got a slot."""
         if self._joined is None and self._admitted is None:
             return self._loaded
         return (self._loaded or 0.0) + self._waited + self._since_joined(now)
@@ -313,7 +315,7 @@ class LiveRequest:
         return (now if self._is_waiting else self._admitted or now) - self._joined
 
     def _attempt_records(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
-        """Join what was judged with when it ran; a turn that was restarted lost its first try."""
+        """Combine the verdicts with the times; a restarted turn has lost its first verdicts."""
         if not self._attempts:
             return ()
         judged = tries(facts)[-len(self._attempts) :]
@@ -344,7 +346,7 @@ class LiveRequest:
 
 
 def word_for(error: errors.TemperError) -> str:
-    """Return the kind of an attempt's failure, a word of a closed list."""
+    """Return why an attempt failed, as a word of a closed list."""
     if isinstance(error, errors.BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")

@@ -1,8 +1,8 @@
-"""Log lines: one for every request, structured, and safe to show on a terminal.
+"""Log lines: one structured line for each request, safe to show on a terminal.
 
-Programs get JSON, people who watch a terminal get one short line, coloured where it can be, and
-text holds all that is known. Bodies and secrets never come here, and whatever a client or a model
-wrote is escape and cut, so that it can neither forge a line nor steer a terminal.
+Programs get JSON, people at a terminal one short line, coloured if possible, and the text format
+holds everything. Bodies and secrets are never logged. Whatever a client or a model wrote is escaped
+and cut, so it can neither forge a line nor control a terminal.
 """
 
 import json
@@ -34,16 +34,16 @@ _requests = logging.getLogger("proxy.requests")
 
 
 def replica_name() -> str:
-    """Return the name of the pod, else the machine's name and the number of the process."""
+    """Return the name of the pod, otherwise the host name and the process id."""
     host = socket.gethostname()
-    if pod := os.environ.get("POD_NAME", ""):  # by the downward API
+    if pod := os.environ.get("POD_NAME", ""):  # set by Kubernetes' downward API
         return pod
     return host if os.environ.get("KUBERNETES_SERVICE_HOST") else f"{host}:{os.getpid()}"
 
 
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32
-_ROOM_FOR_TIME = 60  # columns; on a narrower terminal there is better use for them
+_ROOM_FOR_TIME = 60  # columns; narrower terminals have better uses for them
 _COLOURS = {
     ReplyOutcome.REPAIRED: _YELLOW,
     ReplyOutcome.RETRIED: _YELLOW,
@@ -53,14 +53,14 @@ _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED
 
 
 class _StyledText(NamedTuple):
-    """A word or two of a line, and its colour."""
+    """A few words of a line, and their colour."""
 
     text: str
     colour: str = ""
 
 
 class ShortFormatter(logging.Formatter):
-    """Lines for people who watch; `columns` tells how wide their terminal is now."""
+    """Lines for people at a terminal; `columns` returns its current width."""
 
     def __init__(self, columns: Callable[[], int], *, is_coloured: bool) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class ShortFormatter(logging.Formatter):
         self._is_coloured = is_coloured
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line for a request; anything else may be as long as it is."""
+        """Return one line for a request; other messages may be of any length."""
         columns = self._columns()
         now = datetime.fromtimestamp(record.created).astimezone()
         time = _StyledText(f"{now:%H:%M:%S}", _DIM)
@@ -84,7 +84,7 @@ class ShortFormatter(logging.Formatter):
         return "\n".join(lines)
 
     def _line(self, parts: list[_StyledText], columns: int | None = None) -> str:
-        """Join parts by two spaces, and cut what has no room."""
+        """Join parts by two spaces, and cut what does not fit."""
         written: list[str] = []
         room = columns
         for part in parts:
@@ -101,7 +101,7 @@ class ShortFormatter(logging.Formatter):
 
 
 def columns_of(stream: TextIO) -> int:
-    """Return how wide the terminal of a stream is; COLUMNS overrules it, as everywhere."""
+    """Return the width of a stream's terminal; COLUMNS overrides it, as everywhere."""
     try:
         known = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -147,7 +147,9 @@ def _outcome_part(record: RequestRecord) -> _StyledText:
 def _failure_text(record: RequestRecord) -> str:
     if record.left is not None:
         return f"the client left {WORDS.departures[record.left]}"
-    return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
+    if record.error is not None:
+        return f"the backend: {record.error.replace('_', ' ')}"
+    return escape(cut(record.refusal))
 
 
 def _seconds(seconds: float) -> str:
@@ -155,7 +157,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _shorten(text: str, room: int) -> str:
-    """Cut a text to so many characters; nothing is left where hardly any is readable."""
+    """Cut a text to this many characters, or to nothing if hardly any would be readable."""
     if len(text) <= room:
         return text
     return text[: room - 3] + "..." if room > 6 else ""
@@ -166,7 +168,7 @@ class RequestLog:
 
     def take(self, record: RequestRecord) -> None:
         if _requests.isEnabledFor(logging.INFO):
-            # as `info` does, without a search for the caller, which is always this
+            # like `info`, but without looking for the caller, which is always this function
             place = (_requests.name, logging.INFO, __file__, 0)
             told = {"request": record}
             _requests.handle(_requests.makeRecord(*place, "request", (), None, extra=told))
@@ -177,10 +179,10 @@ def configure_logging(
 ) -> None:
     """Send all log lines to `stream`, standard error by default; may be called again.
 
-    Each line names the `replica` that wrote it, by default as `replica_name` has it.
-    Libraries are heard from warnings upwards only: some of them write headers and bodies below.
+    Each line names the `replica` that wrote it, by default `replica_name()`. Libraries are logged
+    from warnings upwards only, because some of them log headers and bodies below that.
     """
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # not told
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # not used
     handler = logging.StreamHandler(stream) if stream is not None else _StandardError()
     threshold = logging.getLevelNamesMapping()[level.upper()]
     handler.setFormatter(_formatter(form, stream or sys.stderr, threshold, replica))
@@ -191,7 +193,7 @@ def configure_logging(
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what is standard error at that moment: a progress bar takes its place."""
+    """Writes to whatever is standard error at that moment: a progress bar may have replaced it."""
 
     @property
     def stream(self) -> TextIO:
@@ -199,13 +201,13 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
     @stream.setter
     def stream(self, _stream: TextIO) -> None:
-        """Leave it as it is: the base class sets what it is made with."""
+        """Ignore the stream that the base class sets."""
 
 
 def _formatter(
     form: LogFormat, stream: TextIO, threshold: int, replica: str | None
 ) -> logging.Formatter:
-    """Choose the form: for a terminal short lines, but everything at debug level; else JSON."""
+    """Choose the form: on a terminal short lines, but everything at debug level; else JSON."""
     is_watched = form == "auto" and stream.isatty()
     if form == "text" or (is_watched and threshold <= logging.DEBUG):
         return TextFormatter(replica)
@@ -215,7 +217,7 @@ def _formatter(
 
 
 class _ReplicaFormatter(logging.Formatter):
-    """Knows whose lines it writes."""
+    """Knows the name of the replica."""
 
     def __init__(self, replica: str | None = None) -> None:
         super().__init__()
@@ -223,10 +225,10 @@ class _ReplicaFormatter(logging.Formatter):
 
 
 class TextFormatter(_ReplicaFormatter):
-    """Lines for people: time, level, message, then `name=value` for all that is known."""
+    """Lines for people: time, level, message, then `name=value` for everything known."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line, however much the message would like to be several."""
+        """Return one line, even for a message of several."""
         values = _values(record, self.replica)
         time, level, event = (str(values.pop(name)) for name in ("time", "level", "event"))
         pairs = [f"{name}={_quote(value)}" for name, value in values.items() if value is not None]
@@ -244,7 +246,7 @@ class JsonFormatter(_ReplicaFormatter):
             line = b""
         if not line or not line.isascii():
             line = json.dumps(values).encode()
-        # both leave DEL alone, the one control character that is valid inside a JSON string
+        # neither escapes DEL, the one control character that is valid inside a JSON string
         return line.replace(b"\x7f", b"\\u007f").decode()
 
 
@@ -272,7 +274,7 @@ def _moment(second: int) -> str:
 
 
 def _request_values(record: RequestRecord) -> dict[str, Value]:
-    """Return what is logged of a request; times in milliseconds."""
+    """Return what is logged of a request; times are in milliseconds."""
     tokens, outcome, facts = record.tokens, record.outcome, record.facts
     return {
         "id": _cut(record.id),
@@ -294,7 +296,7 @@ def _request_values(record: RequestRecord) -> dict[str, Value]:
         "tools": _cut(tools(facts)) or None,
         "repairs": _cut(repairs(facts)),
         "context": _cut(context(facts)) or None,
-        "error": record.error,
+        "error": record.error or _cut(record.refusal) or None,
         "left": record.left,
         "trace": f"{record.trace.trace_id:032x}" if record.trace is not None else None,
     }

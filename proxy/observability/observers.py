@@ -1,4 +1,4 @@
-"""All who want to know what happens to requests, as one thing to hand around."""
+"""Everything that observes requests, as one value to pass around."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from proxy.observability.recording import Recording
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is told what; with `traces` requests get ids of their own that travel upstream.
+    """Who gets the records; with `traces` requests get ids of their own, which are sent upstream.
 
-    A `recording` gets whole exchanges, bodies included; nobody else does. Living requests tell a
-    `board` of their turning points. One of several workers has `shared` counts, and
-    `siblings` to ask for what their boards have.
+    A `recording` gets whole exchanges with bodies; nothing else does. Running requests report their
+    turning points to a `board`. One of several workers has `shared` counts, and `siblings` to ask
+    for the contents of other boards.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
@@ -28,7 +28,7 @@ class Observers:
     siblings: SiblingBoards | None = None
 
     def take(self, record: RequestRecord) -> None:
-        """Hand the record of a request that is over to everybody."""
+        """Pass on the record of a request that is over."""
         for sink in self.sinks:
             sink.take(record)
         if self.meter is not None:

@@ -1,8 +1,8 @@
-"""What one of several workers is told by the others, through the folder that all of them share.
+"""What several workers tell each other, through a folder that they share.
 
-What each has counted is a small file, replaced as a whole; that of a worker that has ended stays,
-as what it counted happened. What stands on another one's board is asked for over a socket: a
-browser may reach another worker with each click, and only one has the request that it asks for.
+Each worker's counts are a small file, which is replaced as a whole. The file of a worker that has
+ended stays, because its requests happened. The contents of another worker's board are requested
+over a socket: a browser may reach a different worker with each click, but only one has the request.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _PREFIX = "requests-"
 
 
 class WorkerPlace(NamedTuple):
-    """Which of several workers it is, counted from 1, and the folder that all of them share."""
+    """Which of several workers this is, from 1, and the folder that they share."""
 
     number: int
     folder: Path
@@ -29,7 +29,7 @@ class WorkerPlace(NamedTuple):
 
 @dataclass(slots=True)
 class SharedCounts:
-    """What other workers have counted, as seen by the one at a `place`."""
+    """What the other workers have counted, as seen by the one at a `place`."""
 
     place: WorkerPlace
 
@@ -51,7 +51,7 @@ class SharedCounts:
 
 
 class BoardQuestion(msgspec.Struct, frozen=True):
-    """What a page wants of the request called `name`; the names begin with that of their board."""
+    """What a page asks about the request called `name`; the name begins with that of its board."""
 
     what: str
     name: str
@@ -75,7 +75,7 @@ Answer: TypeAlias = Callable[[BoardQuestion], BoardAnswer]
 
 
 class SiblingBoards:
-    """Asks other workers and answers them; `answer` is how, as soon as somebody knows."""
+    """Asks other workers and answers them with `answer`, which is set when it is known."""
 
     def __init__(self, folder: Path, instance: str) -> None:
         self.answer: Answer = lambda _question: BoardAnswer(problem="before_restart")
@@ -93,7 +93,7 @@ class SiblingBoards:
             path.unlink(missing_ok=True)
 
     async def ask(self, question: BoardQuestion) -> BoardAnswer | None:
-        """Ask the worker that has a request; None where no other one has it."""
+        """Ask the worker that has a request; None if no other worker has it."""
         path = self._path(question.instance)
         if not question.instance or not path.exists():
             return None

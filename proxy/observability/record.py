@@ -1,7 +1,7 @@
-"""What is known of one request when it is over, and who wants to know it.
+"""What is known of one request when it is over, and the sinks that take it.
 
-Everything that is logged, counted or traced is read from this record: no sink is asked while a
-reply is being generated, and what runs for a request knows none of them. Bodies never come here.
+All that is logged, counted or traced is read from this record: no sink is called while a reply is
+being generated, and the code that runs a request knows none of them. It never contains bodies.
 """
 
 from enum import Enum
@@ -16,8 +16,8 @@ from proxy.observability.trace_context import TraceContext
 CHAT = "/v1/chat/completions"
 CHAT_DIALECT = "chat"
 RUNNING = "running"  # the status of a call that is not over
-WAITING = "waiting"  # that of one that waits for a person's yes
-CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
+WAITING = "waiting"  # of a call that waits for a person's approval
+CLIENT_LEFT = 499  # nginx's status for this; nobody is there to read it
 
 # How far a request had come when its client left.
 Phase: TypeAlias = Literal[
@@ -26,7 +26,7 @@ Phase: TypeAlias = Literal[
 
 
 class RequestStage(Enum):
-    """What a living request is doing."""
+    """What a running request is doing."""
 
     RECEIVING = "receiving"
     LOADING = "loading"
@@ -38,17 +38,17 @@ class RequestStage(Enum):
     STREAMING = "streaming"
 
     def __init__(self, word: str) -> None:
-        # asked of every request: a set would ask for the hash of a member by a call
+        # asked of every request; a set would call the hash of a member
         self.is_waiting = word in ("loading", "queued")
         self.is_running = not self.is_waiting and word != "receiving"
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
-    """One generation: `begun` so many seconds after the request, over after `seconds`.
+    """One generation: `begun` this many seconds after the request, lasting `seconds`.
 
-    `defect` is what was wrong with the reply, `error` what kept one from coming, both words of a
-    closed list. `span_id` is what an engine that traces knows this attempt by. Where tools of the
-    operator may run in between, `round` counts from 1; else it is 0.
+    `defect` is what was wrong with the reply, `error` what prevented one, both words of closed
+    lists. `span_id` identifies this attempt to an engine that traces. Where the operator's tools
+    may run in between, `round` counts from 1; otherwise it is 0.
     """
 
     kind: str
@@ -61,12 +61,12 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):
-    """One call of a tool of the operator: `begun` so many seconds after the request.
+    """One call of an operator's tool: `begun` this many seconds after the request.
 
-    Before that it had `waited` for a person's yes. `status` is how it ended and `error` what went
-    wrong, words of a closed list or a code; `transport` and `protocol` are how the `server` is
-    reached. While it runs it is `RUNNING`, of no server and no length; until a person has decided
-    it is `WAITING`.
+    Before that it `waited` for a person's approval. `status` is how it ended and `error` what went
+    wrong, words of closed lists or a code. `transport` and `protocol` say how the `server` is
+    reached. A call that runs has the status `RUNNING`, no server and no length; one that waits for
+    a person has `WAITING`.
     """
 
     server: str
@@ -84,7 +84,7 @@ class ToolRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """What a reply cost, as the backend counted; None where it did not tell."""
+    """What a reply cost, as the backend counted; None if it did not say."""
 
     prompt: int | None = None
     cached: int | None = None
@@ -92,14 +92,14 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request to `path`; None where it was not reached or not told.
+    """One request to `path`; None where something was not reached or is unknown.
 
-    `begun_at` is a Unix time; all other times are seconds: `queued` was spent waiting for a slot
-    or for the model to be loaded, `first_token` came so long after the request. `dialect` is the
-    language that the client speaks, `model` its word, `service` the configured name that it stands
-    for. `outcome` is known of requests that were answered, `left` of those whose client did not
-    wait for it. `number` is the board's name for it: clients may choose the same id twice.
-    `client` is the name of the API key that was sent, where there are keys.
+    `begun_at` is a Unix time. All other times are seconds: `queued` was spent waiting for a slot or
+    for the model, `first_token` passed since the request arrived. `dialect` is the client's
+    language, `model` the name it sent, `service` the configured name that it stands for. `outcome`
+    is set if the request was answered, `left` if its client did not wait. `number` is the board's:
+    clients may use the same id twice. `client` is the name of the API key, if there are keys.
+    `refusal` is the message of the error that the client got, "" for none.
     """
 
     id: str
@@ -125,13 +125,14 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefix_broken: PrefixBroken | None = None
     number: int = 0
     client: str | None = None
+    refusal: str = ""
 
     @property
     def overhead(self) -> float:
-        """Return the seconds that were neither spent in the queue nor while others worked.
+        """Return the seconds that were spent neither in the queue nor while others worked.
 
-        Others are the backend and tools, of which several may run at once. What is done to a reply
-        while it arrives delays nobody and is part of the attempt.
+        Others are the backend and tools, several of which may run at once. Work on a reply that is
+        arriving delays nobody and counts as part of the attempt.
         """
         elsewhere = (self.queued or 0.0) + sum(attempt.seconds for attempt in self.attempts)
         elsewhere += _together(self.tools)
@@ -139,12 +140,12 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def error(self) -> str | None:
-        """Return what kept the answer from coming, if a backend did."""
+        """Return why the backend gave no answer, if it failed."""
         return self.attempts[-1].error if self.attempts and self.outcome is None else None
 
 
 def _together(tools: tuple[ToolRecord, ...]) -> float:
-    """Return how long tools ran, or people took: of one round as long as the first and the last."""
+    """Return how long tools ran or people took, counting calls of one round once."""
     rounds: dict[int, tuple[float, float]] = {}
     for one in tools:
         first, last = rounds.get(one.round, (one.begun, one.begun))
@@ -156,14 +157,14 @@ class Sink(Protocol):
     """Takes the records of requests that are over."""
 
     def take(self, record: RequestRecord) -> None:
-        """Take one; must neither wait nor raise."""
+        """Take one record; must neither wait nor raise."""
 
 
 class Load(Protocol):
-    """Follows how many requests there are now, for one service."""
+    """Follows how many requests one service has at the moment."""
 
     def wait(self, by: int) -> None:
-        """Note that so many requests more wait for a slot."""
+        """Add to the number of requests that wait for a slot."""
 
     def run(self, by: int, share: float) -> None:
-        """Note that so many more have one, and with them this share of all the slots' room."""
+        """Add to the number that have one; `share` is their share of all slots' tokens."""

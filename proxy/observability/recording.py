@@ -1,9 +1,9 @@
-"""Recordings: what was asked, what the model wrote and what was made of it, one JSON object a line.
+"""Recordings: requests, what the model wrote and what was made of it, one JSON object a line.
 
-The format is our own and has a version; it holds all that is needed to judge again, offline: the
-request, what was known of the model, what the operator had decided, each raw generation, and what
-became of the calls that Temper ran between them. Secrets are taken out before anything is written;
-names and schemas stay, so that what was recorded can be judged again.
+The format is our own and has a version. It holds all that is needed to judge again offline: the
+request, what was known of the model, what the operator had decided, each raw generation, and the
+results of calls that Temper ran in between. Secrets are removed before anything is written; names
+and schemas stay, because judging needs them.
 """
 
 import logging
@@ -29,7 +29,7 @@ from proxy.observability.record import CHAT_DIALECT
 
 REDACTED = "[redacted]"
 
-_SHORTEST = 4  # a shorter secret would be found everywhere
+_SHORTEST = 4  # a shorter one would be found everywhere
 _NAME = r"(?:proxy-)?authorization|cookie|(?:\w+[-_])?(?:api[-_]?key|password|passwd|secret|token)"
 _NAMES = re.compile(_NAME, re.IGNORECASE)
 _ASSIGNED = re.compile(
@@ -43,7 +43,7 @@ _TOKEN = re.compile(
 
 
 class Redaction:
-    """Redacts values and texts; `secrets` are known, whatever they look like."""
+    """Redacts values and texts; `secrets` are known ones of any form."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = sorted({one for one in secrets if len(one) >= _SHORTEST}, key=len)[::-1]
@@ -53,7 +53,7 @@ class Redaction:
         return Redaction((*self._secrets, *secrets))
 
     def redact(self, value: JsonValue) -> JsonValue:
-        """Redact all texts of a JSON value, and texts under a telling name altogether."""
+        """Redact all texts of a JSON value; one whose name suggests a secret is redacted whole."""
         match value:
             case str():
                 return self.redact_text(value)
@@ -77,11 +77,11 @@ class Redaction:
         return _TOKEN.sub(REDACTED, text)
 
 
-_MOST_REMEMBERED = 2000  # numbers of exchanges that were not kept, and of those that are gone
+_MOST_REMEMBERED = 2000  # numbers of exchanges that were not kept or are gone
 
 
 class KeptExchanges:
-    """Lines of a recording by the numbers of their requests, at most `most_bytes` of them."""
+    """Lines of a recording by request number, at most `most_bytes` in total."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -111,7 +111,7 @@ class KeptExchanges:
         return self._lines.get(number)
 
     def reason(self, number: int) -> str:
-        """Return the code of why the exchange of a request that is over is not here."""
+        """Return the code of why the exchange of a finished request is missing."""
         if number in self._too_large:
             return "too_large"
         return "dropped" if number in self._dropped else "not_understood"
@@ -121,7 +121,7 @@ logger = logging.getLogger(__name__)
 
 SETTING = "recording.path"
 
-# a piece of a generation, e.g. ["text", "Hello"]; `api.taping` says which there are
+# a piece of a generation, e.g. ["text", "Hello"]; `exchange_recorder` has the kinds
 Piece: TypeAlias = Annotated[list[str | int | None], msgspec.Meta(min_length=1)]
 
 
@@ -171,7 +171,7 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of a call that Temper ran, in the words that the model read."""
+    """The outcome of a call that Temper ran, in the words that the model read."""
 
     name: str
     arguments: str
@@ -181,17 +181,17 @@ class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """So many of the `generations`, and what came of the calls of the last of them."""
+    """So many of the `generations`, and the outcomes of the calls of the last one."""
 
     generations: int
     outcomes: tuple[RecordedOutcome, ...] = ()
 
 
 class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rounds of a request that had tools of the operator: those are `owned`.
+    """The rounds of a request with tools of the operator, which are `owned`.
 
-    After `most_rounds` rounds of tools an answer was asked for, and `most_failed_rounds` in a row
-    that failed were the end.
+    After `most_rounds` rounds of tools an answer was asked for; `most_failed_rounds` failed rounds
+    in a row were the end.
     """
 
     owned: tuple[str, ...]
@@ -201,7 +201,7 @@ class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the guardrails made of it; each attempt with the defect of its reply."""
+    """What the guardrails decided; each attempt has the defect of its reply."""
 
     outcome: str | None
     attempts: tuple[tuple[str, str | None], ...]
@@ -209,10 +209,10 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One request from its arrival to its answer; whatever its dialect, `request` is in chat's.
+    """One request from arrival to answer; `request` is in the chat dialect whatever its own was.
 
-    Version 1 has no `run`. `failed` tells of marked results whether their tool failed, by their
-    places among the messages.
+    Version 1 has no `run`. `failed` says of results that are marked whether their tool failed, by
+    their index in the messages.
     """
 
     version: Literal[1, 2] = 2
@@ -230,10 +230,10 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Recording:
-    """A file that exchanges are written to, until it holds `max_bytes`; or memory, or both.
+    """A file that exchanges are written to until it holds `max_bytes`; or memory; or both.
 
-    Several processes may append to the file. Only its owner can read it. What is `kept` in memory
-    are the latest exchanges, as they would stand in the file.
+    Several processes may append to the file. Only its owner can read it. The latest exchanges are
+    `kept` in memory, as they would be written to the file.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class Recording:
         self.kept = kept
         self._max_bytes = max_bytes
         self._redaction = Redaction(secrets)
-        self.is_over = path is None  # nothing more will be written to a file
+        self.is_over = path is None  # nothing more is written to the file
         self._file: int | None = None
         if path is None:
             return
@@ -278,7 +278,7 @@ class Recording:
             if os.fstat(file).st_size + len(line) > self._max_bytes:
                 self._end("it holds recording.max_bytes")
             else:
-                os.write(file, line)  # in one piece, or workers would write between
+                os.write(file, line)  # in one piece, otherwise other workers would write in between
         except OSError as error:
             self._end(error.strerror or "it cannot be written")
 
@@ -289,7 +289,7 @@ class Recording:
 
 
 def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
-    """Read a recording line by line; raises `InvalidConfiguration` that names a wrong line."""
+    """Read a recording line by line; raises `InvalidConfiguration` that names an invalid line."""
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(

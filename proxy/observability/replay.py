@@ -1,8 +1,8 @@
-"""Plays recorded exchanges again, offline, with the guardrails and profiles of today.
+"""Replays recorded exchanges offline, with today's guardrails and profiles.
 
-No model is asked and no tool is run: the recording has what they said. `replay` tells what changed;
-`before_after` shows each generation beside what was made of it. What Temper said between two
-generations is not recorded, but made again.
+No model is called and no tool is run: the recording has what they said. `replay` reports what
+changed; `before_after` shows each generation and what was made of it. What Temper said between two
+generations is not recorded but made again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
 
 
 class ReplayedTurns:
-    """The turns of one exchange as they go today; `asked` are the questions put so far."""
+    """The turns of one exchange as they would go today; `asked` are the questions so far."""
 
     def __init__(self, exchange: RecordedExchange, profiles: Sequence[Profile]) -> None:
         self.asked: list[Question] = []
@@ -57,7 +57,7 @@ class ReplayedTurns:
         self._unfinished = ""
 
     def events(self) -> Iterator[ReplyEvent]:
-        """Return what the client gets, as far as the recording knows what the model says.
+        """Return what the client gets, as far as the recording knows the model's answers.
 
         Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
         """
@@ -95,7 +95,7 @@ class ReplayedTurns:
 
     @property
     def following(self) -> Question | None:
-        """What the model would be asked next."""
+        """The next question to the model."""
         last = self._turns[-1:]
         return next((one.next_question() for one in last if one.state is TurnState.ASKING), None)
 
@@ -120,7 +120,7 @@ class ReplayedTurns:
     def _results(
         self, run: "Run", recorded: Sequence[recording.RecordedOutcome]
     ) -> Sequence[ReplyEvent]:
-        """Give a run the recorded results of its calls; it stops if the calls are others."""
+        """Give a run the recorded results of its calls; it stops if its calls are others."""
         from proxy.tool_rounds.executor import Outcome, Status
         from proxy.tool_rounds.run import Execute, RunState
 
@@ -144,7 +144,7 @@ class ReplayedTurns:
         leave = iter(range(len(heard) - 1))
 
         def may_retry() -> bool:
-            """Answer as it was recorded: this depended on everybody else's requests."""
+            """Answer as recorded, because this depended on everybody else's requests."""
             return not self._was_withheld or next(leave, None) is not None
 
         def new_id() -> str:
@@ -156,7 +156,7 @@ class ReplayedTurns:
         return turn
 
     def _batches(self, turn: Turn, generations: Generations) -> Iterator[Sequence[ReplyEvent]]:
-        """Put each question of a turn to the recording, as long as it knows an answer."""
+        """Ask the recording each question of a turn, as long as it has an answer."""
         for pieces in generations:
             *before, last = pieces or (["nothing"],)
             if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in before):
@@ -183,14 +183,14 @@ def _hear(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]
 
 
 def lost_generations(exchange: RecordedExchange) -> int:
-    """Count the generations that no turn is made of: those of prompts that proved too long."""
+    """Count generations that belong to no turn, because their prompts proved too long."""
     return len(exchange.generations) - sum(len(own) for _, own in _parts(exchange))
 
 
 def _parts(
     exchange: RecordedExchange,
 ) -> Iterator[tuple[Sequence[recording.RecordedOutcome], Generations]]:
-    """Return what became of each turn's calls, and its generations but for a prompt too long."""
+    """Return each turn's call outcomes and its generations, without prompts that were too long."""
     run, left = exchange.run, exchange.generations
     rounds = [(len(left), ())] if run is None else [(r.generations, r.outcomes) for r in run.rounds]
     for number, outcomes in rounds:
@@ -213,7 +213,7 @@ def _policy(recorded: recording.RecordedPolicy, quirks: Quirks) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that is not as it was; `what` names it, e.g. `outcome` or `calls.0.arguments`."""
+    """A difference; `what` names it, e.g. `outcome` or `calls.0.arguments`."""
 
     what: str
     before: str
@@ -222,7 +222,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """An exchange that was judged again; one that never came to its end cannot be."""
+    """An exchange that was judged again; one that never ended cannot be."""
 
     id: str
     model: str
@@ -265,7 +265,7 @@ def document(replayed: Sequence[Replayed]) -> JsonObject:
 
 
 def summary(replayed: Sequence[Replayed]) -> Iterator[str]:
-    """Return the outcome for people, line by line and safe to show on a terminal."""
+    """Return the result for people, line by line and safe to show on a terminal."""
     for one in replayed:
         yield escape(f"{one.id}  {one.model}: {one.status}")
         for change in one.changes:
@@ -292,7 +292,7 @@ def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
 
 
 def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[Question]:
-    """Return what the model is asked for the generations of an exchange, and what comes next.
+    """Return the questions behind the generations of an exchange, and the next one.
 
     Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
     """
@@ -348,7 +348,7 @@ class Nudge(msgspec.Struct, frozen=True):
 
 
 class Generation(msgspec.Struct, kw_only=True):
-    """What the model wrote, and in `nudge` what it was told afterwards."""
+    """What the model wrote, and in `nudge` what it was told next."""
 
     text: str
     thoughts: str
@@ -358,7 +358,7 @@ class Generation(msgspec.Struct, kw_only=True):
 
 
 class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
-    """One exchange: all generations, the answer, and the request that was asked."""
+    """One exchange: all generations, the answer, and the client's request."""
 
     generations: list[Generation]
     text: str
@@ -401,13 +401,13 @@ def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[lis
     try:
         asked = [question.messages for question in questions_of(exchange, profiles)]
     except (InvalidRequest, ValueError):
-        return []  # other profiles than then may make another turn of it
+        return []  # with other profiles the turn may go differently
     asked = asked[: len(exchange.generations)]
     return [_list_added_messages(before, after) for before, after in pairwise(asked)]
 
 
 def _list_added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
-    """Return the messages behind those that were asked before, but for the reply itself."""
+    """Return the messages that were added since `before`, without the reply itself."""
     pairs = zip(before, after, strict=False)
     shared = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
     added = (message for message in after[shared:] if message.role != "assistant")

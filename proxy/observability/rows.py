@@ -1,7 +1,7 @@
 """What the dashboard shows: a row for each request, a card for each tool server.
 
-A row is made of a request's record; what became of tool calls is counted from records, as metrics
-are. Both are whole and small: whatever a client, a model or a tool wrote is cut and visible.
+Rows are made of records, and tool calls are counted from records, as metrics are. Both are complete
+and small: whatever a client, a model or a tool wrote is cut and made visible.
 """
 
 import msgspec
@@ -22,9 +22,9 @@ OVER = "over"
 
 
 class AttemptRow(msgspec.Struct, frozen=True):
-    """One generation; times in seconds from the request's arrival.
+    """One generation; times in seconds since the request arrived.
 
-    For people, `how` tells what it was and `told` what was wrong with it, "" if nothing was.
+    For people, `how` says what kind it was and `told` what was wrong with it, "" if nothing.
     """
 
     kind: str
@@ -37,9 +37,9 @@ class AttemptRow(msgspec.Struct, frozen=True):
 
 
 class ToolRow(msgspec.Struct, frozen=True):
-    """One call of a tool that Temper ran; `seconds` is None while it waits for a person, or runs.
+    """One call of a tool that Temper ran; `seconds` is None while it waits for a person or runs.
 
-    It had `waited` before it was `begun`.
+    It `waited` before it was `begun`.
     """
 
     server: str
@@ -51,7 +51,7 @@ class ToolRow(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; `phase` is a word of `Stage`, or `over`, and `progress` a share of 1.
+    """One request; `phase` is a word of `Stage` or `over`, `progress` a share of 1.
 
     `cache` says where the prompt differs from the one before it.
     """
@@ -88,7 +88,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def row_of(
     record: RequestRecord, name: str, *, phase: str = OVER, progress: float | None = None
 ) -> Row:
-    """Make the row called `name` of a request that is over, or in an earlier `phase`."""
+    """Make the row called `name` of a request that is over, or still in a `phase`."""
     broken = record.prefix_broken
     return Row(
         id=name,
@@ -158,10 +158,9 @@ _FAILURES = {
 
 
 class PendingCall(msgspec.Struct, frozen=True):
-    """A call that waits for a person's yes: `tool` of `server`, with `arguments` as visible JSON.
+    """A call that waits for a person's approval: `tool` of `server`, with visible JSON `arguments`.
 
-    `client` is the owner of the key that was sent, `request` the row that the call belongs to, ""
-    where there is none.
+    `client` owns the key that was sent; `request` is the row that the call belongs to, "" if none.
     """
 
     id: str
@@ -174,7 +173,7 @@ class PendingCall(msgspec.Struct, frozen=True):
 
 
 class ServerCalls(msgspec.Struct):
-    """How many calls of a server's tools ended, and in which way; `failure` is the last one."""
+    """How many calls of a server's tools ended in each way; `failure` is the last failure."""
 
     calls: int = 0
     failures: int = 0
@@ -205,10 +204,10 @@ class ToolCalls:
 
 
 class ToolServerCard(msgspec.Struct, frozen=True):
-    """One tool server: its state, how many tools are offered, and what became of their calls.
+    """One tool server: its state, the number of offered tools, and how their calls ended.
 
-    `asking` of the `tools` need a person's yes; both are None while nobody knows. `problem` is why
-    it cannot be used, "" where it can.
+    `asking` of the `tools` need a person's approval; both are None while unknown. `problem` is why
+    the server cannot be used, "" if it can.
     """
 
     name: str

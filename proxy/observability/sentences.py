@@ -1,7 +1,7 @@
-"""What happened to a request in words, for people: at length for a page, in a few for a line.
+"""What happened to a request in words for people: sentences for a page, a few words for a line.
 
-Log lines, `temper top` and the page show the same words, those of `proxy.facts`. What clients and
-models wrote is made visible: it can neither forge a line nor steer a terminal.
+Log lines, `temper top` and the page all use the words of `proxy.facts`. What clients and models
+wrote is made visible, so it can neither forge a line nor control a terminal.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _MOST = 40  # sentences about one request
 
 
 def page_words() -> str:
-    """Return the words that the page takes from here, as a module of JavaScript."""
+    """Return the page's vocabulary as a JavaScript module."""
     tables: dict[str, JsonValue] = {
         "OUTCOMES": {word: label for word, (label, _) in WORDS.outcomes.items()},
         "OUTCOMES_EXPLAINED": {word: meaning for word, (_, meaning) in WORDS.outcomes.items()},
@@ -30,13 +30,13 @@ def page_words() -> str:
 
 
 def sentences(happened: Iterable[Fact]) -> tuple[str, ...]:
-    """Return what was repaired, refused or asked for again, each once and in its order."""
+    """Return what was repaired, refused or asked again, each once and in order."""
     told = (words.sentence for fact in happened if (words := fact.words()) is not None)
     return tuple(map(escape, dict.fromkeys(told)))[:_MOST]
 
 
 def summarize(happened: Iterable[Fact]) -> str:
-    """Return the same in one line, "" where there is no news."""
+    """Return the same in one line, "" if there is no news."""
     known = [*happened]
     syntaxes = [fact.syntax for fact in known if isinstance(fact, facts.Rescued)]
     news = [words for fact in known if (words := fact.words()) is not None and words.few]
@@ -62,7 +62,7 @@ def problem_sentence(defect: str | None, error: str | None) -> str:
 
 
 def cut(text: str, longest: int = 200) -> str:
-    """Make a foreign text visible, and no longer than so many characters."""
+    """Make foreign text visible, and no longer than so many characters."""
     return escape(facts.cut(text, longest))
 
 
@@ -77,7 +77,7 @@ def escape(text: str) -> str:
 
 
 def visible_json(value: JsonValue) -> str:
-    """Write a value as JSON on several lines, with escapes of JSON for all that is invisible."""
+    """Write a value as JSON on several lines, with everything invisible escaped."""
     text = msgspec.json.format(json.dump(value), indent=2).decode()
     return "".join(
         one if one.isprintable() or one == "\n" else encode_basestring_ascii(one)[1:-1]

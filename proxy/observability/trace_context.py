@@ -1,6 +1,6 @@
-"""The place of a request in a distributed trace, as W3C's `traceparent` and `tracestate` write it.
+"""A request's place in a distributed trace, as W3C's `traceparent` and `tracestate` write it.
 
-It knows no tracing library: ids are made where a request arrives and travel in its record.
+It uses no tracing library: ids are made when a request arrives and travel in its record.
 """
 
 import re
@@ -17,7 +17,7 @@ _MEMBER = re.compile(r"([a-z0-9][a-z0-9_*/@-]{0,255})=[ -+\--<>-~]{0,255}[!-+\--
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """A request's own span: the trace it belongs to, its id, and its parent's if it has one."""
+    """A request's own span: its trace, its id, and its parent's id if it has one."""
 
     trace_id: int
     span_id: int
@@ -25,20 +25,20 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     is_sampled: bool = True
 
     def header(self, span_id: int) -> str:
-        """Return the header for whoever works for one of the request's spans."""
+        """Return the header for whoever works on one of the request's spans."""
         return f"00-{self.trace_id:032x}-{span_id:016x}-{int(self.is_sampled):02x}"
 
 
 def trace_of(traceparent: str) -> TraceContext:
-    """Go on with a client's trace, or begin one if there is none that can be read."""
+    """Continue a client's trace, or begin one if there is no readable one."""
     return _read(traceparent) or TraceContext(secrets.randbits(128) or 1, new_span_id())
 
 
 def state_of(traceparent: str, tracestates: Sequence[str]) -> str:
-    """Return the client's `tracestate`, which travels on as it is, or nothing.
+    """Return the client's `tracestate` to send on unchanged, or "".
 
-    Without a `traceparent` that can be read it says nothing, and what is no list of at most 32
-    members in 512 characters is left out.
+    It means nothing without a readable `traceparent`. A value that is no list of at most 32 members
+    in 512 characters is dropped.
     """
     members = [one.strip(" \t") for one in ",".join(tracestates).split(",")]
     state = ",".join(filter(None, members))

@@ -40,8 +40,9 @@ class KnownModel:
     them has room for; None where nobody knows. `senses` are what it takes beside text, and one that
     `is_blind` takes no pictures; of others nobody knows. `evidence` and `overrides` are what it
     follows from. Names of one `identity` lead to the same model. What its `engine` `lacks` was told
-    by its kind, or by its refusals; its `habit` is that of the profile, and then of its replies;
-    `tuned` are changes of the policy that were earned for it.
+    by its kind, or by its refusals, and what it `honours` shown by its answers; its `habit` is that
+    of the profile, and then of its replies; `tuned` are changes of the policy that were earned for
+    it.
     """
 
     model: str
@@ -56,6 +57,7 @@ class KnownModel:
     is_blind: bool = False
     engine: str = ""
     lacks: tuple[str, ...] = ()
+    honours: Mapping[str, bool] = field(default_factory=dict)
     build: str = ""
     tuned: Mapping[str, object] = field(default_factory=dict)
     habit: ThoughtHabit = field(default_factory=ThoughtHabit, compare=False)

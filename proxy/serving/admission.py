@@ -1,6 +1,6 @@
 """Limits concurrent requests to the backend's slots; waiting clients take turns by key.
 
-A backend with more requests than slots queues them in order of arrival, so one client with fifty
+A backend with more requests than slots serves them in order of arrival, so one client with fifty
 requests would block all others. The queue is bounded, so that late requests fail at once.
 """
 
@@ -18,7 +18,7 @@ MOST_WAITING = 256
 
 @dataclass(eq=False, slots=True)
 class SlotRequest:
-    """A request in the line; `is_served` reports that it is its turn."""
+    """A request in the line; `is_served` says that it is its turn."""
 
     key: str
     is_served: bool = False
@@ -27,8 +27,8 @@ class SlotRequest:
 class WaitingLine:
     """The order of turns, without clocks or tasks.
 
-    At most `capacity` places are served at once, all of them where it is None; at most
-    `most_waiting` wait. Places of one key are served in their order, keys in turns.
+    At most `capacity` places are served at once (None: all), and at most `most_waiting` wait.
+    Places of one key are served in order, and keys take turns.
     """
 
     def __init__(self, most_waiting: int = MOST_WAITING, capacity: int | None = None) -> None:
@@ -42,7 +42,7 @@ class WaitingLine:
         return sum(map(len, self._waiting.values()))
 
     def join(self, key: str) -> SlotRequest | None:
-        """Take a place, at the end of the line of `key`; None where the line is full."""
+        """Take a place at the end of the line of `key`; None if the line is full."""
         place = SlotRequest(key)
         if self._is_open and not self._waiting:
             self._serve(place)
@@ -53,7 +53,7 @@ class WaitingLine:
         return place
 
     def leave(self, place: SlotRequest) -> list[SlotRequest]:
-        """Give a place back, served or not; returns the places whose turn it is now."""
+        """Give a place back, served or not; return the places whose turn it is now."""
         if place.is_served:
             self.served -= 1
         else:
@@ -64,7 +64,7 @@ class WaitingLine:
         return self._advance()
 
     def resize(self, capacity: int | None) -> list[SlotRequest]:
-        """Serve this many at once; returns the places whose turn it is now."""
+        """Serve this many at once; return the places whose turn it is now."""
         self._capacity = capacity
         return self._advance()
 
@@ -89,7 +89,7 @@ class WaitingLine:
 
 @dataclass(slots=True)
 class Admission:
-    """Lets requests to the backend in, and the others wait."""
+    """Admits requests to the backend, and makes the others wait."""
 
     line: WaitingLine = field(default_factory=WaitingLine)
     clock: Callable[[], float] = time.monotonic
@@ -104,7 +104,7 @@ class Admission:
         return Slot(self, key)
 
     async def enter(self, key: str) -> SlotRequest:
-        """Wait for a turn; raises `QueueFull`."""
+        """Wait for a slot; raises `QueueFull`."""
         place = self.line.join(key)
         if place is None:
             rounds = self.line.waiting / max(1, self.line.served)  # until the queue has room again
@@ -122,7 +122,7 @@ class Admission:
         return place
 
     def leave(self, place: SlotRequest, seconds: float | None = None) -> None:
-        """Give a turn back, which has taken so many seconds if it went well."""
+        """Give a slot back, which was held for so many seconds if all went well."""
         if seconds is not None:
             self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
         self._call(self.line.leave(place))
@@ -133,7 +133,7 @@ class Admission:
 
 
 class Slot:
-    """One turn at the backend; `contextlib` would cost more than all else of an admission."""
+    """A slot while a block runs; `contextlib` would cost more than the rest of an admission."""
 
     def __init__(self, admission: Admission, key: str) -> None:
         self._admission = admission

@@ -1,4 +1,4 @@
-"""What the settings come to for those who serve models: terms of requests, recognition, fitting."""
+"""Translates the settings for serving: terms of requests, recognition of models, fitting."""
 
 import difflib
 from functools import partial
@@ -28,9 +28,9 @@ _SWITCH = {"auto": None, "on": True, "off": False}
 def overrides_of(
     settings: ProfileSettings, profiles: tuple[Profile, ...], setting: str = "profile.name"
 ) -> Overrides:
-    """Translate what the operator decided about profiles; raises InvalidConfiguration.
+    """Translate the operator's decisions about profiles; raises InvalidConfiguration.
 
-    `setting` is the one that names the profile.
+    `setting` is the name of the setting that chooses the profile.
     """
     known = {profile.name: profile for profile in (*profiles, GENERIC)}
     if settings.name is not None and settings.name not in known:
@@ -67,7 +67,7 @@ def policy_of(settings: Settings) -> Policy:
     is_decided = "text_policy" in guardrails.model_fields_set
     return Policy(
         mode=Mode(guardrails.mode),
-        # None leaves it to the profile, as nobody said anything
+        # None leaves it to the profile, because the operator did not decide
         text_policy=TextPolicy(guardrails.text_policy) if is_decided else None,
         attempts=guardrails.max_attempts,
         is_strict=guardrails.strict or guardrails.exhausted == "error",
@@ -83,9 +83,9 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
-    """Return what tuned settings change of the policy: nothing that the operator has set.
+    """Return what tuned settings change of the policy, except what the operator has set.
 
-    Raises ValueError for what are no settings.
+    Raises ValueError for unknown settings.
     """
     own = settings.guardrails.model_dump(exclude_unset=True)
     merged = Guardrails.model_validate({**tuned, **own})
@@ -94,7 +94,7 @@ def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
 
 
 def workflows_of(settings: Settings) -> dict[str, Workflow]:
-    """Translate the rules of order, by the names of models."""
+    """Translate the rules of order, by model name."""
     return {name: workflow_of(rules) for name, rules in settings.workflows.items()}
 
 
@@ -114,6 +114,6 @@ def _context(everything: Settings) -> ContextPolicy:
         settings.strategy,
         settings.window_tokens or None,
         rules,
-        # a running server's window counts in part; one that we start is given what it gets
+        # only part of a running server's window may be used; one that we start has the right size
         "backend" if is_ours else settings.budget,
     )

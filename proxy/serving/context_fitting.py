@@ -1,13 +1,13 @@
-"""Keeps conversations inside the window: counts where an estimate is unsafe, learns from totals.
+"""Keeps conversations inside the window: counts where an estimate is unsafe, and learns.
 
-`context` decides how to shorten a conversation, from the history alone. This module asks the
+`context` decides how to shorten a conversation, from its history alone. This module asks the
 backend for token counts, and remembers per model what it learned.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,7 +16,13 @@ from typing import Literal, TypeAlias
 from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import Compaction, Fitted, Reported, leave_unchanged
+from proxy.context.compaction import (
+    Compaction,
+    Fitted,
+    Reported,
+    Unshortened,
+    leave_unchanged,
+)
 from proxy.context.message_sizes import MessageSizes, countable, remember
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules, Sliding, Tiered
@@ -28,18 +34,20 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
-from proxy.inference.length import ReplyLength
+from proxy.inference.length import CUT_OFF, ReplyLength
 from proxy.inference.preparation import RequestPlan, fit
-from proxy.inference.turn import CUT_OFF
 from proxy.profiles.known_model import KnownModel
 
 logger = logging.getLogger(__name__)
 
 _WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
-_MOST_GUESSED = 0.1  # of a prompt; more of it is counted wherever it is
+_MOST_GUESSED = 0.1  # of a prompt; if more is estimated, it is counted
+_TINY = 250  # tokens: less teaches nobody what a token weighs
+_FEW = 16  # texts: where more are unknown, the whole prompt is counted first
 _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
 _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_MODELS = 64
+_CUT_SHORT = replies.ReplyFinished(CUT_OFF)
 _CUT = (
     "the backend has read only {total} of about {missing} tokens, and dropped the others without "
     "a word. Please shorten the conversation."
@@ -62,9 +70,9 @@ Strategy: TypeAlias = Literal["tiered", "sliding", "none"]
 
 @dataclass(frozen=True, slots=True)
 class ContextPolicy:
-    """What the operator decided; with a `limit` the window counts as no larger than that.
+    """The operator's decisions; with a `limit` the window counts as no larger than that.
 
-    The `budget` is that of a server that runs: one that Temper starts has been given its window.
+    The `budget` applies to a running server: one that Temper starts has its own window.
     """
 
     mode: FittingMode = FittingMode.AUTO
@@ -73,24 +81,27 @@ class ContextPolicy:
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
     budget: BudgetMode = "backend"
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
+    own: Callable[[TokenBook, Window], Compaction] | None = None  # of a program
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
-        """Tell how much is used of a slot of so many tokens."""
+        """Return how much may be used of a slot of so many tokens."""
         is_plain = self.budget == "backend" and self.limit is not None
         return Window(slot, "manual" if is_plain else self.budget, self.limit, doubt)
 
     def compaction(self, book: TokenBook, window: Window) -> Compaction:
+        if self.own is not None:
+            return self.own(book, window)
         match self.strategy:
             case "tiered":
                 return Tiered(book, window, self.rules, self.texts)
             case "sliding":
                 return Sliding(book, window)
             case "none":
-                return Reported(Tiered(book, window, self.rules, self.texts))
+                return Unshortened(book, window)
 
 
 class Fitting:
-    """Fits one request after the other into the window, for one backend."""
+    """Fits requests into the window of one backend."""
 
     def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
         self._backend = backend
@@ -106,37 +117,84 @@ class Fitting:
         headers: Headers,
         mode: FittingMode | None = None,
     ) -> Fitted:
-        """Fit a conversation, where a window is known; raises `ContextOverflow` if nothing does."""
+        """Fit a conversation if the window is known; raises `ContextOverflow` if nothing fits."""
         await self._weigh(plan.messages)
         mode = mode or self._policy.mode
-        if mode is FittingMode.OFF or known.window is None:
+        slot = known.window
+        if mode is FittingMode.OFF or slot is None:
             return Fitted(plan.messages)
         book = self._book(known.model)
-        window = self._policy.window(known.window, book.doubt)
-        room = window.budget(plan.request.reserved).room
-        asked = plan.question()
-        if asked.messages is not plan.messages:
-            await self._weigh(asked.messages)
-        expected = book.expect(asked.messages, asked.tools)
-        is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
-        guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
-        if is_far and expected.guessed <= guessable:
-            return leave_unchanged(plan.messages, expected.tokens, window.size)
-        await self._count(book, plan, headers)
-        if is_far:
-            size = book.estimate(asked.messages, asked.tools)
+        size, total = await self._measure(plan, slot, book, headers)
+        window = self._policy.window(slot, book.doubt)
+        if size is not None:
             return leave_unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window)
         if mode is FittingMode.REPORT or plan.is_untouchable:
             return fit(plan, Reported(chosen))
-        return await self._fit_counted(chosen, plan, book, headers)
+        try:
+            fitted = await self._fit_counted(chosen, plan, book, headers)
+        except ContextOverflow:
+            # what a picture costs is a guess, and the engine knows better what is wrong with it
+            if total is None and self._has_media(plan.messages):
+                return Fitted(plan.messages)
+            raise
+        account, most = fitted.compacted, self._room(plan, slot)
+        if total is None and account is not None and account.epoch and account.client <= most:
+            total = await self._count_whole(plan, book, headers)
+        if total is not None and total <= most:
+            return leave_unchanged(plan.messages, total, window.size)
+        return fitted
+
+    def _room(self, plan: RequestPlan, slot: int, doubt: float = 1.0) -> int:
+        return self._policy.window(slot, doubt).budget(plan.request.reserved).room
+
+    async def _measure(
+        self, plan: RequestPlan, slot: int, book: TokenBook, headers: Headers
+    ) -> tuple[int | None, int | None]:
+        """Return the size of a prompt that can go out as it is, None for one that may be too long.
+
+        Then the exact total of the prompt, None where nobody has counted it.
+        """
+        asked = plan.question()
+        if asked.messages is not plan.messages:
+            await self._weigh(asked.messages)
+        room = self._room(plan, slot, book.doubt)
+        expected = book.expect(asked.messages, asked.tools)
+        high = self._policy.rules.high * room
+        is_far = expected.most <= min(_WORTH_COUNTING * room, high)
+        is_tiny = expected.tokens <= min(_TINY, room // 16)  # and pieces differ by eight times
+        guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
+        if is_tiny or (is_far and expected.guessed <= guessable):
+            return expected.tokens, None
+        total, most = None, self._room(plan, slot)
+        is_doubtful = is_far or expected.most > high or len(book.unknown(plan.messages)) > _FEW
+        if is_doubtful and expected.least <= most:
+            total = await self._count_whole(plan, book, headers)
+            if total is not None and total <= most:
+                return total, total
+        await self._learn(book, plan.messages, headers)
+        if total is None and not book.unknown(plan.messages) and not book.knows(plan.tools):
+            total = await self._count_whole(plan, book, headers)
+        elif total is not None:
+            book.count_whole(plan.messages, plan.tools, total)
+        return (book.estimate(asked.messages, asked.tools) if is_far else None), total
+
+    async def _count_whole(
+        self, plan: RequestPlan, book: TokenBook, headers: Headers
+    ) -> int | None:
+        """Have the backend count a prompt as it would go out uncut; None where it cannot."""
+        total = await self._backend.count(plan.question(), headers)
+        if total is not None:
+            book.count_whole(plan.messages, plan.tools, total)
+        return total
 
     async def _fit_counted(
         self, chosen: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> Fitted:
-        """Fit it with everything counted that a cut depends on: what it has written too.
+        """Fit with everything counted that a cut depends on, including what the cut has written.
 
-        That is new only right after a cut. It may move the cut, which then writes something else.
+        That is new only right after a cut. Counting may move the cut, which then writes something
+        else.
         """
         for _ in range(_MOST_ROUNDS):
             fitted = None
@@ -151,24 +209,23 @@ class Fitting:
         return fit(plan, chosen)
 
     async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
-        """Count the prompt of a question, by estimate where the backend cannot."""
+        """Count the prompt of a question, by estimate if the backend cannot."""
         exact = await self._backend.count(question, headers)
         if exact is not None:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
     def learning_backend(self, model: str, window: int | None = None) -> Backend:
-        """Return the backend, listened to: what its prompts really cost is learnt.
+        """Return the backend, wrapped to learn what its prompts really cost.
 
-        Its replies raise `ContextOverflow` where it has silently dropped a part of a prompt to
-        make it fit into the window, and end where they are longer than the client or the window
-        allows.
+        Its replies raise `ContextOverflow` if it has silently dropped part of a prompt, and end if
+        they are longer than the client or the window allows.
         """
         return _LearningBackend(pin(self._backend), self._book(model), window)
 
     def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
-        """Tell, and log, where a session's prompt does not go on from the one before it."""
-        # what tells one session from another: the user's first message
+        """Return and log where a session's prompt does not continue the one before it."""
+        # what identifies a session: the user's first message
         begin = next((one.text for one in plan.messages if one.role == "user"), "")
         key = hash((model, begin))
         now = trace(plan.messages, plan.prompt_format.tools)
@@ -181,22 +238,17 @@ class Fitting:
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
-        """Weigh what is so long that nobody else could be served meanwhile."""
+        """Size up, in a thread, messages so long that others would have to wait."""
         for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 
-    async def _count(self, book: TokenBook, plan: RequestPlan, headers: Headers) -> None:
-        """Ask the backend for what an estimate would leave in doubt."""
-        await self._learn(book, plan.messages, headers)
-        if not book.unknown(plan.messages) and not book.knows(plan.tools):
-            total = await self._backend.count(plan.question(), headers)
-            if total is not None:
-                book.calibrate(plan.messages, plan.tools, total)
+    def _has_media(self, messages: Sequence[Message]) -> bool:
+        return any(weighed.media for weighed in self._sizes.weigh_all(messages))
 
     async def _learn(
         self, book: TokenBook, messages: tuple[Message, ...], headers: Headers
     ) -> bool:
-        """Have the messages counted that nobody has counted yet; reports whether there were any."""
+        """Count the messages that were not counted before; return whether there were any."""
         unknown = book.unknown(messages)
         texts = list(map(countable, unknown))
         counted = await self._backend.count_texts(texts, headers) if texts else None
@@ -211,7 +263,7 @@ class Fitting:
 
 
 class _LearningBackend(BackendWrapper):
-    """A backend of which the prompts' real lengths are noted, and the replies' bounded."""
+    """A backend whose prompts' real lengths are recorded and whose replies are bounded."""
 
     def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
         super().__init__(backend)
@@ -229,12 +281,12 @@ class _LearningBackend(BackendWrapper):
                 is_end = isinstance(batch[-1], _ENDS)
                 if is_end and (told := _usage_in(batch)) is not None:
                     place, usage = told
-                    if place:  # whatever is wrong with the prompt, this was said
+                    if place:  # this was said, whatever is wrong with the prompt
                         yield batch[:place]
                     self._check(question, usage.usage.get("prompt_tokens"))
                     batch = batch[place:]
-                if length.exceeds(batch):
-                    yield (*batch, replies.ReplyFinished(CUT_OFF))
+                if length.exceeds(batch) or batch[-1] == _CUT_SHORT:
+                    yield length.end(batch)
                     return
                 yield batch
         except ContextOverflow as overflow:
@@ -245,7 +297,7 @@ class _LearningBackend(BackendWrapper):
             await replying.aclose()
 
     def _check(self, question: Question, total: JsonValue) -> None:
-        """Learn from what a prompt cost; raises `ContextOverflow` if not all of it was read."""
+        """Learn from what a prompt cost; raises `ContextOverflow` if part of it was not read."""
         if not isinstance(total, int) or total <= 0:
             return
         messages, tools = question.messages, question.tools
@@ -259,7 +311,7 @@ class _LearningBackend(BackendWrapper):
 
 
 def _usage_in(batch: Sequence[replies.ReplyEvent]) -> tuple[int, replies.UsageReported] | None:
-    """Find the usage in what has come, and its place: nothing but the end is behind it."""
+    """Return the usage in a batch and its place; only the end can follow it."""
     for place in range(max(0, len(batch) - 2), len(batch)):
         if isinstance(event := batch[place], replies.UsageReported):
             return place, event

@@ -1,4 +1,4 @@
-"""The models that could be asked, each with its profile: what `temper models` shows."""
+"""The available models with their profiles, which `temper models` shows."""
 
 import asyncio
 from contextlib import suppress
@@ -24,9 +24,9 @@ from proxy.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A model by the name under which it is asked for: what is known of it, or else a problem.
+    """A model by the name that clients use: what is known of it, or else a problem.
 
-    The `prospect` is that of a model that Temper would start a server for.
+    The `prospect` belongs to a model that Temper would start a server for.
     """
 
     name: str
@@ -49,10 +49,11 @@ class Listed:
 
 
 async def list_models(settings: Settings) -> tuple[Listed, ...]:
-    """Ask running servers for their models, and look into files; nothing is started.
+    """Ask running servers for their models, and read files; nothing is started.
 
-    One of several models that cannot be looked at is listed with its problem. Raises
-    `InvalidConfiguration`, and for the only one `LaunchFailed` and `BackendFailed` kinds of errors.
+    If one of several models cannot be examined, it is listed with its problem. Raises
+    `InvalidConfiguration`, and for a single model `LaunchFailed` and `BackendFailed` kinds of
+    errors.
     """
     profiles = load_profiles(settings.profile.folder)
     if settings.models:
@@ -76,7 +77,7 @@ async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile
         if not opening.server_urls(own):
             return replace(_in_file(own, overrides), name=name)
         async with opening.open_backend(own, lambda _stage: None) as backend:
-            await backend.models()  # which reports whether it answers
+            await backend.models()  # reports whether it answers
             models = KnownModels(backend, profiles, overrides)
             return Listed(name, await models.look_up(served.upstream_model or name))
     except (BackendFailed, InvalidRequest, ProcessFailed) as error:
@@ -92,9 +93,9 @@ def _in_file(settings: Settings, overrides: Overrides) -> Listed:
 
 
 def prospect_of(settings: Settings) -> Prospect | None:
-    """Tell what the model in the configured file needs, and what there is for it at the moment.
+    """Return what the configured file's model needs, and what is available at the moment.
 
-    None where there is no file or it does not say what it needs.
+    None if there is no file or it does not say what it needs.
     """
     if opening.server_urls(settings):
         return None
@@ -109,7 +110,7 @@ def prospect_of(settings: Settings) -> Prospect | None:
 
 
 def list_profiles(settings: Settings) -> tuple[Listed, ...]:
-    """List every profile as if it were a model, with the names that lead to it as the reason."""
+    """List every profile as if it were a model, with the names that it matches."""
     return tuple(
         Listed(
             profile.name,

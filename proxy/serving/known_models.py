@@ -24,7 +24,7 @@ _MOST_MODELS = 256
 
 @dataclass(slots=True)
 class _KnownEntry:
-    """A model, and the moment until which nobody needs to look again."""
+    """A model, and the time until which it need not be looked up again."""
 
     known: KnownModel
     described: Description
@@ -33,25 +33,29 @@ class _KnownEntry:
 
 @dataclass(eq=False, slots=True)
 class KnownModels:
-    """Looks models up; a backend that cannot be asked leaves what was known before."""
+    """Looks models up; if the backend cannot be asked, what was known before is kept.
+
+    A backend that hides its window has that of the settings, `window_tokens`, if they name one.
+    """
 
     backend: Backend
     profiles: Sequence[Profile]
     overrides: Overrides = field(default_factory=Overrides)
     tuned: TunedSettings = field(default_factory=TunedSettings)
     _: KW_ONLY
+    window_tokens: int | None = None
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _KnownEntry] = field(default_factory=dict)
     _looking: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
-        """Return what is known of the model that a request names; asks the backend at times."""
+        """Return what is known of the requested model; asks the backend from time to time."""
         entry = self._entries.get(model)
         if entry is None:
             return await self._look_for_all(model)
         if self.clock() < entry.until and not is_afresh:
             return entry.known
-        # requests that come meanwhile use the old entry
+        # requests that arrive meanwhile use the old entry
         entry.until = self.clock() + _SOON
         return await self._look(model, entry)
 
@@ -63,9 +67,9 @@ class KnownModels:
             await asyncio.wait(looking)
 
     async def _look_for_all(self, model: str) -> KnownModel:
-        """Look at a model that nobody knows, once for all who ask for it meanwhile.
+        """Look up an unknown model once for all requests that wait for it.
 
-        A caller that is cancelled does not cancel it for the others.
+        Cancelling one caller does not cancel it for the others.
         """
         looking = self._looking.get(model)
         if looking is None:
@@ -88,11 +92,12 @@ class KnownModels:
         known = replace(
             known,
             slots=described.slots,
-            window=described.window,
+            window=described.window or self.window_tokens,
             senses=described.senses,
             is_blind=described.is_blind,
             engine=described.engine,
             lacks=described.lacks,
+            honours=described.honours,
             identity=described.identity or (*described.names, model)[0],
             build=described.build,
         )

@@ -1,6 +1,6 @@
-"""The tool servers of the settings in use; nothing of them is imported before there is one.
+"""The tool servers of the current settings; nothing is imported for them before there is one.
 
-The settings may be read again: `under` is called with whatever they are then.
+When the settings are read again, `under` is called with the new ones.
 """
 
 from typing import TYPE_CHECKING
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class LateTools:
-    """Keeps the tool servers going that the settings name."""
+    """Keeps the configured tool servers running."""
 
     def __init__(self) -> None:
         self._fleet: ToolServerFleet | None = None
         self._confirmations: Confirmations | None = None
 
     def under(self, settings: Settings) -> "ToolHosting | None":
-        """Start what is new, end what is gone, and return what requests get; None is nothing.
+        """Start new servers, stop removed ones, and return what requests get; None if nothing.
 
-        It holds nobody up. Raises `InvalidConfiguration` where servers cannot be spoken to.
+        It does not wait for them. Raises `InvalidConfiguration` if servers cannot be connected to.
         """
         if self._fleet is None and not settings.mcp:
             return None
@@ -36,7 +36,7 @@ class LateTools:
             self._fleet = ToolServerFleet()
         self._fleet.renew(specs)
         hosting = hosting_of(settings.tools, self._fleet, self._confirmations)
-        self._confirmations = hosting.confirmations  # who waits for a person goes on waiting
+        self._confirmations = hosting.confirmations  # people who are asked can still answer
         return hosting if specs else None
 
     async def aclose(self) -> None:
@@ -45,7 +45,7 @@ class LateTools:
 
 
 def examine_tools(settings: Settings) -> None:
-    """Find out whether tool servers could be spoken to; raises `InvalidConfiguration`."""
+    """Check whether tool servers could be used; raises `InvalidConfiguration`."""
     if settings.mcp:
         from proxy.serving.tool_hosting import specs_of
 

@@ -1,6 +1,6 @@
 """A managed llama-server for a model: its window, launch plan, supervisor and connection.
 
-The window of a model that Temper starts or Ollama loads is as configured, or what fits.
+A window that is not configured is chosen to fit the memory, also for Ollama's models.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ async def keep_going(
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor, None]:
-    """Keep a server going for a model, from now on.
+    """Keep a server for a model running while the block runs.
 
     The block does not wait for its start. If the first start fails, the block ends with a kind of
     `ProcessFailed`, because there is nothing to serve.
@@ -83,7 +83,7 @@ def supervisor(
     on_stage: StageListener = lambda _stage: None,
     on_change: StatusListener = lambda _status: None,
 ) -> Supervisor:
-    """Prepare a server that is started by whoever waits for it; raises `LaunchFailed`."""
+    """Prepare a server that the first request starts; raises `LaunchFailed`."""
     plan = launch_plan(settings, own)
     check_plan(plan)
     logger.info("%s: %s", server_name(own), plan)
@@ -95,7 +95,7 @@ def supervisor(
 async def connect_managed(
     settings: Settings, own: Model, server: Supervised
 ) -> AsyncGenerator[Backend, None]:
-    """Speak to a managed server, wherever it is."""
+    """Connect to a managed server, wherever it is."""
     file = model_file(own)
 
     def connect(address: ServerAddress) -> LlamaServer:
@@ -121,7 +121,7 @@ def connection_to(
     key_header: str = AUTHORIZATION,
     usual: Mapping[str, str] | None = None,
 ) -> BackendClient:
-    """Connect to a server; the operator's headers come before the `usual` ones of its kind."""
+    """Connect to a server; the operator's headers take precedence over the `usual` ones."""
     timeouts = Timeouts(
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
@@ -139,7 +139,7 @@ def connection_to(
 
 
 def settle_window(settings: Settings) -> Settings:
-    """Put a number where our model's window is to be what fits; raises `InvalidConfiguration`."""
+    """Choose our model's window if it is to be what fits; raises `InvalidConfiguration`."""
     own = settings.model
     if own.source is None or not is_measured(settings.context):
         return settings
@@ -150,7 +150,7 @@ def settle_window(settings: Settings) -> Settings:
 
 
 def launch_plan(settings: Settings, own: Model) -> LaunchPlan:
-    """Plan a start as the model's profile wants it; raises `LaunchFailed` without a program."""
+    """Plan a start according to the model's profile; raises `LaunchFailed` without a program."""
     assert own.source is not None  # noqa: S101 - there is a model to start a server for
     profile = introduce_file(settings, own, model_file(own)).recognition.profile
     return LaunchPlan(
@@ -173,7 +173,7 @@ def server_name(own: Model) -> str:
 
 
 def alias_of(own: Model) -> str:
-    """Return the name that clients use: by default that of the file or of the repository."""
+    """Return the name that clients use, by default that of the file or of the repository."""
     if own.alias is not None:
         return own.alias
     if own.path is not None:
@@ -184,7 +184,7 @@ def alias_of(own: Model) -> str:
 def introduce_file(
     settings: Settings, own: Model, file: ModelFile, overrides: Overrides | None = None
 ) -> KnownModel:
-    """Give a model its profile, by what its file tells and the operator has decided."""
+    """Give a model its profile, from its file and the operator's decisions."""
     profiles = load_profiles(settings.profile.folder)
     names = (*file.names, *([own.alias] if own.alias else []))
     evidence = Evidence(names, file.architecture, file.template)
@@ -193,7 +193,7 @@ def introduce_file(
 
 
 def model_file(own: Model) -> ModelFile:
-    """Tell what is known of a model beforehand; of one to download that is its name."""
+    """Return what is known of a model beforehand: its name if it is still to be downloaded."""
     source = own.source
     return read_model_file(source) if isinstance(source, Path) else ModelFile((source or "",))
 
@@ -203,15 +203,15 @@ def is_measured(context: Context) -> bool:
 
 
 def plan_window(model: Model, context: Context, file: ModelFile) -> int:
-    """Return the window of one slot; measures the memory only where the budget depends on it.
+    """Return the window of one slot; measures the memory only if the budget depends on it.
 
-    Raises InvalidConfiguration if no window fits and LaunchFailed for what is no model at all.
+    Raises InvalidConfiguration if no window fits, and LaunchFailed for a file that is no model.
     """
     if not is_measured(context):
         return model.context_tokens
     if model.path is not None:
         check_model_file(model.path)
-    from proxy.hardware.snapshot import snapshot  # 50 ms that most starts need not wait for
+    from proxy.hardware.snapshot import snapshot  # takes 50 ms that most starts can save
 
     memory = usable_by(find_program(model.server), snapshot())
     return fit_window(model, context, file, memory)
@@ -223,26 +223,26 @@ def usable_by(program: tuple[str, ...], memory: Memory) -> Memory:
 
 
 def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
-    """Return how to find the window of an Ollama's models, if it is the hardware's to decide.
+    """Return how to choose the window of an Ollama's models, if the hardware decides it.
 
-    Only for an Ollama on this machine: of another one's memory nothing is known. `fast` asks for
-    the same window as `full` and uses half of it.
+    Only for an Ollama on this machine, because the memory of another one is unknown. `fast`
+    requests the same window as `full` and uses half of it.
     """
     is_near = is_loopback(urlsplit(url).hostname or "")
     return ollama_window if is_near and settings.context.budget in {"full", "fast"} else None
 
 
 def ollama_window(told: JsonObject, size: int) -> int | None:
-    """Find the largest window for a model of an Ollama, by its `model_info`; None leaves it be."""
+    """Return the largest window for an Ollama's model, by its `model_info`; None to leave it."""
     from proxy.hardware.snapshot import snapshot
 
     return window_within(told, size, snapshot())
 
 
 def window_within(told: JsonObject, size: int, memory: Memory) -> int | None:
-    """Find the largest window that fits, not below what Ollama chooses on its own."""
+    """Return the largest window that fits, but at least what Ollama would choose."""
     own_keys = f"{told.get('general.architecture')}."
-    # lists are left out, and one of them may be that of the numbers of heads
+    # lists are left out, and one of them may be the numbers of heads
     is_cut = any(name.startswith(own_keys) and value in (None, []) for name, value in told.items())
     shape = shape_of(told, size)
     if shape is None or is_cut:

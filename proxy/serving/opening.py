@@ -1,6 +1,6 @@
 """Opens what the settings name: each kind of backend, and several models that share the memory.
 
-Anthropic's language is imported only when it is used, because imports delay every start.
+Anthropic's language is imported only when it is used, because imports slow down every start.
 """
 
 import os
@@ -60,8 +60,8 @@ async def open_services(
 ) -> AsyncGenerator[Services, None]:
     """Open every model that the settings name; raises `InvalidConfiguration` if there is none.
 
-    A server that has to be started is being started meanwhile, unless another process looks after
-    it: then it is `remote`.
+    A server that has to be started starts in the background. If another process manages it, it is
+    `remote`.
     """
     if settings.models:
         async with open_models(settings, serving, on_stage) as services:
@@ -75,7 +75,7 @@ async def open_services(
 async def open_backend(
     settings: Settings, on_stage: StageListener, *, remote: Supervised | None = None
 ) -> AsyncGenerator[Backend, None]:
-    """Connect to the server that is configured, or look after one for the model that is."""
+    """Connect to the configured server, or start one for the configured model."""
     urls = server_urls(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -93,7 +93,7 @@ async def open_backend(
 
 
 def server_urls(settings: Settings) -> tuple[str, ...]:
-    """Return where the running servers are; an Ollama and Anthropic's API are always somewhere."""
+    """Return where the running servers are; Ollama and Anthropic's API have default addresses."""
     is_ollama = settings.backend.kind == "ollama" or settings.ollama.model is not None
     if is_ollama and not settings.backend.addresses:
         return (ollama_url(os.environ.get("OLLAMA_HOST", "")),)
@@ -114,7 +114,7 @@ async def open_shared_server(
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor | None, None]:
-    """Look after a server that several use together; None where it is somebody else's."""
+    """Run a server that several workers share; None if it is not ours."""
     if server_urls(settings):
         yield None
     elif settings.model.source is not None:
@@ -125,14 +125,14 @@ async def open_shared_server(
 
 
 def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
-    """Return where a server is that somebody else looks after, the first one or that at `url`."""
+    """Return the address of a server that is not ours, the first one or that at `url`."""
     key = settings.backend.api_key
     where = url or server_urls(settings)[0]
     return ServerAddress(where, key.get_secret_value() if key is not None else "")
 
 
 def nothing_to_serve() -> InvalidConfiguration:
-    """Say what an operator has to name who has named nothing."""
+    """Say what an operator who has named nothing has to name."""
     return InvalidConfiguration(
         "backend.url",
         "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931), a model "
@@ -158,7 +158,7 @@ async def _connect_to_servers(
 
 @asynccontextmanager
 async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
-    """Speak to a server as its kind wants it; without one it is recognised."""
+    """Connect to a server of its kind; without a kind it is detected."""
     named, found = settings.backend.kind, address_of(settings, url)
     kind = None if named == "auto" else named
     connection = _connection(settings, found, kind)
@@ -199,7 +199,7 @@ def _connection(settings: Settings, found: ServerAddress, kind: EngineKind | Non
 
 
 def ollama_overrides(settings: OllamaSettings) -> OllamaOverrides:
-    """Translate what the operator decided; Ollama wants a number where there is no unit."""
+    """Translate the operator's decisions; Ollama wants a number if there is no unit."""
     stays: str | int | None = settings.keep_alive or None
     if settings.keep_alive.removeprefix("-").isdecimal():
         stays = int(settings.keep_alive)
@@ -216,7 +216,7 @@ _HOW = (
 
 
 def ways_to_name(command: str) -> str:
-    """List how a server is named for a command, one way in each line."""
+    """List how to name a server for a command, one way per line."""
     ways = [*((f"temper {command} {flags}", what) for flags, what in _HOW)]
     ways.append(("temper demo", "needs neither"))
     width = max(len(way) for way, _ in ways)
@@ -226,10 +226,10 @@ def ways_to_name(command: str) -> str:
 async def find_backend(
     settings: Settings, urls: Sequence[str], command: str = "serve"
 ) -> FoundServer | None:
-    """Look for a server if there is a need to: at `urls`, or else where servers usually are.
+    """Look for a server if needed: at `urls`, or else where servers usually are.
 
-    The first of them counts. Raises `InvalidConfiguration`, with what to do for `command`, where
-    nothing is named and nothing is found.
+    The first one counts. If nothing is named and nothing is found, raises `InvalidConfiguration`
+    with what to do for `command`.
     """
     if not names_nothing(settings):
         return None
@@ -242,7 +242,7 @@ async def find_backend(
 
 
 def with_backend(settings: Settings, found: FoundServer | None) -> Settings:
-    """Return the settings of an operator who names what was found where there is nothing else."""
+    """Return the settings with the server that was found, if they name nothing else."""
     if found is None or not names_nothing(settings):
         return settings
     named = {"url": found.url, "kind": found.kind}
@@ -256,9 +256,9 @@ _MB = 2**20
 async def open_models(
     settings: Settings, serving: ServiceOptions, on_stage: StageListener
 ) -> AsyncGenerator[Services, None]:
-    """Open every model of `[models.NAME]`; those with a file are loaded when they are asked for.
+    """Open every model of `[models.NAME]`; those with a file are loaded on demand.
 
-    Raises `InvalidConfiguration` and `LaunchFailed` if one of them cannot be served anyway.
+    Raises `InvalidConfiguration` and `LaunchFailed` if one of them cannot be served at all.
     """
     each = {name: settings_of(settings, name) for name in settings.models}
     servers = {
@@ -292,7 +292,7 @@ async def open_models(
 
 
 def settings_of(settings: Settings, name: str) -> Settings:
-    """Return the settings of somebody who serves one of several models alone."""
+    """Return the settings for serving one of several models alone."""
     served = settings.models[name]
     address = {field: getattr(served, field) for field in Address.model_fields}
     thinking = settings.profile.thinking if served.thinking == "auto" else served.thinking
@@ -314,10 +314,10 @@ def overrides_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) 
 
 
 def memory_of(served: ServedModel) -> int:
-    """Return a model's memory in bytes: what the operator says, or else what it needs.
+    """Return a model's memory in bytes: as configured, or what it needs.
 
-    That is its weights, the cache of all its slots and what it computes in; where the file does
-    not tell, it is the size of the file, and 0 for a model that is still to be downloaded.
+    That is its weights, the cache of all slots and the compute buffers. If the file does not say,
+    it is the size of the file, and 0 for a model that is still to be downloaded.
     """
     if served.memory_mb or served.path is None:
         return served.memory_mb * _MB

@@ -1,4 +1,4 @@
-"""From a request that was read to the turns that answer it: addressed, planned and fitted."""
+"""From a decoded request to the turns that answer it: addressed, planned and fitted."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -39,14 +39,14 @@ _COMPACTION = "x-temper-compaction"
 Choice = TypeVar("Choice", bound=Enum)
 Made = TypeVar("Made")
 
-LARGE = 2**17  # bytes of a request: what is made of it takes so long that others would notice
+LARGE = 2**17  # bytes of a request; larger ones take so long to process that others would notice
 
-MOST_SHORTENINGS = 8  # of one prompt; each gives up much more than the one before
+MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """A request that was read, and the service of the model that it names."""
+    """A decoded request, and the service of its model."""
 
     request: Request
     service: Service
@@ -58,7 +58,7 @@ class ParsedRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request that was understood; `headers` travel upstream, `mode` is the client's wish."""
+    """A prepared request; `headers` are sent to the backend, `mode` is the client's choice."""
 
     plan: RequestPlan
     answering: Answering
@@ -70,27 +70,27 @@ class PreparedRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestPreparation:
-    """Prepares requests; `workflows` are the operator's rules of order, by the names of models."""
+    """Prepares requests; `workflows` are the operator's rules of order, by model name."""
 
     services: Services
     policy: Policy
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
 
     def address(self, decoded: Decoded) -> ParsedRequest:
-        """Find the service of a request; raises `UnknownModel`."""
+        """Return a request with its service; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
         request = service.address_to_backend(self.services.rename(decoded.request))
         return ParsedRequest(request, service, decoded)
 
     def relay(self, passage: PassthroughRequest) -> tuple[PassthroughRequest, Service]:
-        """Find the service of a request that is passed on; raises `UnknownModel`."""
+        """Return the service of a request that is passed on; raises `UnknownModel`."""
         service = self.services.find(passage.model)
         return service.address_to_backend(self.services.rename(passage)), service
 
     async def prepare(
         self, parsed: ParsedRequest, sender: Sender, upstream: dict[str, str]
     ) -> PreparedRequest:
-        """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds."""
+        """Prepare a request with what is known of its model; raises `InvalidRequest` kinds."""
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
         if decoded.blindness and known.is_blind:
@@ -99,7 +99,7 @@ class RequestPreparation:
         if thinking is not request.thinking:
             request = structs.replace(request, thinking=thinking)
         rules, skipped = NO_RULES, tuple[RuleSkipped, ...]()
-        # where prose is asked for, as for a summary, no step can be due before it
+        # if prose is requested, for example a summary, no step can be due before it
         if not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
@@ -117,7 +117,7 @@ class RequestPreparation:
     async def rules_for(
         self, request: Request, service: Service, known: KnownModel
     ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
-        """Return the rules that the model can keep, and which it cannot with what is offered."""
+        """Return the rules that the offered tools can satisfy, and the ones that they cannot."""
         if not self.workflows or not request.tools or request.workflow != NO_RULES:
             return NO_RULES, ()
         rules = await self._workflow_of(request.model, service, known)
@@ -126,7 +126,7 @@ class RequestPreparation:
         return rules, tuple(map(RuleSkipped, missing))
 
     async def _workflow_of(self, model: str, service: Service, known: KnownModel) -> Workflow:
-        """Return the rules under a name with which a client would get the same model."""
+        """Return the rules under any name that leads a client to the same model."""
         if model in self.workflows:
             return self.workflows[model]
         for name, rules in self.workflows.items():
@@ -140,7 +140,7 @@ class RequestPreparation:
     async def turn(
         self, prepared: PreparedRequest, may_retry: MayRetry, *, is_last: bool = False
     ) -> Turn:
-        """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
+        """Make the turn that answers a request; raises `ContextOverflow` if nothing fits.
 
         In the last turn of a run tools may no longer be called.
         """
@@ -172,7 +172,7 @@ class RequestPreparation:
         return await prepared.service.fitting.count(question, prepared.known, prepared.headers)
 
     def _policy_for(self, sender: Sender, known: KnownModel, *, accepts_prose: bool) -> Policy:
-        """Let the headers of one request override what the operator set, and what was earned."""
+        """Let a request's headers override the operator's settings and the tuned ones."""
         policy = structs.replace(self.policy, **known.tuned) if known.tuned else self.policy
         if wished := sender.headers.get(_TEXT_POLICY):
             policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
@@ -185,9 +185,9 @@ class RequestPreparation:
 
 @dataclass(slots=True, kw_only=True)
 class RunTurns:
-    """Makes the turns of one answer: `parsed` is its first request, of whom `sender` says.
+    """Makes the turns of one answer; `parsed` is its first request, from `sender`.
 
-    Each is prepared and fitted like a separate request. The headers of `upstream` travel to the
+    Each is prepared and fitted like a separate request. The `upstream` headers are sent to the
     backend, which `workers` share.
     """
 
@@ -211,7 +211,7 @@ class RunTurns:
         return self._prepared
 
     async def begin_with(self, prepared: PreparedRequest) -> Turn:
-        """Make the first turn, of what somebody has prepared: a run begins with it as well."""
+        """Make the first turn from a prepared request; a run begins with it as well."""
         turn = await self._fit(prepared)
         self._is_begun = True
         return turn
@@ -228,9 +228,9 @@ class RunTurns:
         return await self._fit(await self.prepare(ask.request))
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
-        """Make another turn of a prompt that proved too long; None if that is no help.
+        """Make another turn after a prompt proved too long; None if that does not help.
 
-        It is too late once something of the answer was shown.
+        It is too late once part of the answer was shown.
         """
         if self._is_seen or self._shortenings == MOST_SHORTENINGS:
             return None
@@ -256,7 +256,7 @@ class RunTurns:
 
 
 def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
-    """Tell what a client wants done to a conversation that is too long; None if it is silent."""
+    """Return what a client wants done to a long conversation; None if it does not say."""
     if wished := sender.headers.get(_COMPACTION):
         return _chosen(FittingMode, wished, _COMPACTION)
     if decoded.compaction is None:
@@ -265,7 +265,7 @@ def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
 
 
 def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
-    """Read a header that names one of the members of `kind`."""
+    """Parse a header that names one of the members of `kind`."""
     try:
         return kind(wished.strip().lower())
     except ValueError:
@@ -274,6 +274,6 @@ def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
 
 
 async def _beside_others(request: Request, make: Callable[[], Made]) -> Made:
-    """Make something of a request; of a large one in a thread, so that others are served."""
+    """Make something of a request; in a thread for a large one, so that others are served."""
     is_large = sum(map(len, request.fields.values())) > LARGE
     return await asyncio.to_thread(make) if is_large else make()

@@ -28,26 +28,25 @@ from proxy.state.tried_models import TriedModels
 
 
 class LoadClaim(Protocol):
-    """A request's wait for a model, whoever loads it."""
+    """A request's claim to a model that may have to be loaded."""
 
     @property
-    def is_granted(self) -> bool:
-        """Whether the model can be used."""
+    def is_granted(self) -> bool: ...
 
     @property
     def news(self) -> str:
-        """What it waits for, for people."""
+        """What it waits for, in words."""
 
     async def wait_until_granted(self) -> None:
-        """Wait until the model can be used; raises what prevents it."""
+        """Wait until the model can be used; raises the error that prevents it."""
 
     def late(self) -> BackendUnavailable:
-        """Say that it has waited for long enough."""
+        """Return the error for a wait that took too long."""
 
 
 @asynccontextmanager
 async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, None]:
-    """Bound the wait for a model in seconds; raises `BackendUnavailable` beyond them."""
+    """Limit the wait for a model in seconds; raises `BackendUnavailable` after that."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -65,10 +64,10 @@ Addressed = TypeVar("Addressed", Request, PassthroughRequest)
 class Service:
     """One model as clients see it.
 
-    Without a `name` it is whatever its backend serves. `parallel` is how many requests the backend
+    Without a `name` it serves whatever its backend has. `parallel` is how many requests the backend
     gets at once; None means its number of slots. `upstream` is the model's name at the backend, if
-    that differs. A model of a `fleet` is loaded while requests hold it. `tried` has what was
-    measured of models here.
+    different. A model of a `fleet` is loaded while requests hold it. `tried` has what was measured
+    of models here.
     """
 
     backend: Backend
@@ -83,20 +82,20 @@ class Service:
     tried: TriedModels = field(default_factory=TriedModels)
 
     def lease(self) -> AbstractContextManager[LoadClaim | None]:
-        """Claim the model while a block runs; raises `QueueFull`. None if it need not be loaded."""
+        """Claim the model while a block runs; raises `QueueFull`. None if it is always loaded."""
         if self.fleet is not None:
             return self.fleet.lease(self.name)
         return nullcontext(self.backend.lease() if isinstance(self.backend, Managed) else None)
 
     def address_to_backend(self, request: Addressed) -> Addressed:
-        """Name the model as its backend does; it need not know our aliases."""
+        """Name the model as its backend does, which does not know our aliases."""
         name = self.upstream or self.name or request.model
         if name == request.model:
             return request
         return replace(request, fields={**request.fields, "model": json.dump(name)})
 
     def resize(self, known: KnownModel, process_count: int) -> None:
-        """Admit at once what the model has slots for, or the part of one of several processes."""
+        """Admit as many requests as the model has slots, or one process's share of them."""
         slots = self.parallel or known.slots
         self.admission.resize(None if slots is None else max(1, slots // process_count))
 
@@ -105,12 +104,12 @@ class Service:
         return self.name or "default"
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
-        """Return what is known of the model that a request names; an alias is the model itself."""
+        """Return what is known of the requested model; an alias means the model itself."""
         name = self.upstream or self.name or model
         return await self.models.look_up(name, is_afresh=is_afresh)
 
     async def offers(self) -> tuple[BackendModel, ...]:
-        """List what can be asked for, loading nothing; raises `BackendFailed`."""
+        """List the available models without loading any; raises `BackendFailed`."""
         if self.name:
             told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
             condition = await self.condition()
@@ -128,14 +127,14 @@ class Service:
         return _CONDITIONS[await self.backend.health()]
 
     async def health(self) -> Health:
-        """Return whether a request would be answered, be it after a load."""
+        """Return whether a request would be answered, possibly after a load."""
         if self.fleet is None:
             return await self.backend.health()
         has_failed = self.fleet.condition(self.name) == "failed"
         return Health.UNREACHABLE if has_failed else Health.READY
 
     async def healths(self) -> dict[str, Health]:
-        """Tell how each server does that answers for this model, by its name."""
+        """Return the health of each server of this model, by its name."""
         if isinstance(self.backend, Pool):
             return await self.backend.healths()
         return {self.name or self.backend.name: await self.health()}
@@ -146,7 +145,8 @@ class Service:
         if known.window is not None:
             told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
         if known.engine:
-            told["engine"] = {"name": known.engine, "lacks": [*known.lacks]}
+            engine: JsonObject = {"name": known.engine, "lacks": [*known.lacks]}
+            told["engine"] = {**engine, "honours": {**known.honours}} if known.honours else engine
         tried = await asyncio.to_thread(self.tried.latest, known.identity, known.evidence.template)
         if tried is not None:
             account: JsonObject = {"tried_at": tried.tried_at, "server": tried.server}
@@ -164,11 +164,11 @@ _CONDITIONS: dict[Health, Condition] = {
 
 
 class Services:
-    """Every model there is, by name and alias; one without a name answers for all other names.
+    """Every model by name and alias; one without a name answers for all other names.
 
-    `patterns` give further names: pairs of a shell pattern, such as `claude-*`, and the name that
-    is meant. The first one that matches counts. Where all have names, `default` and `auto` mean
-    the first model, unless something else is called so.
+    `patterns` give further names: pairs of a shell pattern, such as `claude-*`, and the model's
+    name. The first match counts. If all models have names, `default` and `auto` mean the first one,
+    unless another is called so.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Services:
         return ", ".join(service.name or service.backend.name for service in self._services)
 
     def find(self, model: str) -> Service:
-        """Return the service of a model; raises `UnknownModel`, which lists those there are.
+        """Return the service of a model; raises `UnknownModel`, which lists the models.
 
         A name that is too long to be one is an `InvalidRequest`.
         """
@@ -201,7 +201,7 @@ class Services:
         return found
 
     def resolve(self, model: str) -> str:
-        """Return the name that a pattern gives a model; its own where none does."""
+        """Return the model that a name's pattern leads to; the name itself without a pattern."""
         if model in self._by_name:
             return model
         for pattern, name in self._patterns:
@@ -211,7 +211,7 @@ class Services:
         return first or model if model in _DEFAULTS else model
 
     def rename(self, request: Addressed) -> Addressed:
-        """Name the model of a request as a pattern has it."""
+        """Apply the name patterns to a request's model."""
         name = self.resolve(request.model)
         if name == request.model:
             return request
@@ -223,18 +223,19 @@ class Services:
 
     async def show(self, model: str) -> BackendModel:
         """Return one model by its name or alias; raises `UnknownModel`."""
-        service = self.find(model)
+        service, meant = self.find(model), self.resolve(model)
         offered = await service.offers()
         for one in offered:
-            if one.id in (model, service.name):
+            if one.id in (meant, service.name) or meant in _DEFAULTS:
                 known = {} if "capabilities" in one.details else await service.describe(one.id)
                 return BackendModel(one.id, {**known, **one.details})
         raise UnknownModel(model, tuple(one.id for one in offered))
 
     async def identify(self, model: str) -> tuple[Service, KnownModel]:
-        """Return the service of a model and what is known of it; the only one if none is named.
+        """Return the service of a model and what is known of it; without a name the only one.
 
-        Raises `InvalidRequest` kinds of errors, and `BackendFailed` ones if only it could tell.
+        Raises `InvalidRequest` kinds of errors, and `BackendFailed` ones if only the backend could
+        tell.
         """
         if not model:
             names = [one.id for one in await self.models()]
@@ -263,10 +264,10 @@ def best_of(healths: Mapping[str, Health]) -> Health:
 class ServiceOptions:
     """How models are served.
 
-    They are recognised by `profiles`, as far as no `overrides` of the operator say otherwise.
-    `parallel` requests are put to a backend at once, as many as it has slots where that is None;
-    `max_waiting` may wait. `patterns` give models further names, see `Services`;
-    `tried` is what was measured of models here, `tuned` what was earned for them.
+    They are recognised by `profiles`, except where the operator's `overrides` decide. `parallel`
+    requests are sent to a backend at once (None: as many as it has slots); `max_waiting` may wait.
+    `patterns` give models further names, see `Services`. `tried` is what was measured of models
+    here, `tuned` what was earned for them.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -288,10 +289,16 @@ class ServiceOptions:
         upstream: str = "",
         fleet: Fleet | None = None,
     ) -> Service:
-        """Serve the model of a backend under a name, or all that it has under their own."""
+        """Serve the model of a backend under a name, or all its models under their own names."""
         return Service(
             backend,
-            KnownModels(backend, self.profiles, overrides or self.overrides, self.tuned),
+            KnownModels(
+                backend,
+                self.profiles,
+                overrides or self.overrides,
+                self.tuned,
+                window_tokens=self.context.limit,
+            ),
             Fitting(backend, self.context),
             Admission(WaitingLine(self.max_waiting)),
             name,

@@ -1,4 +1,4 @@
-"""Tools of the operator for requests: which servers there are, who gets what, and how far."""
+"""The operator's tools for requests: which servers there are, who may use what, and how far."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 
 @dataclass(frozen=True, slots=True)
 class ToolHosting:
-    """What requests get of the operator's tools, and the bounds of one request."""
+    """What requests get of the operator's tools, and the limits of one request."""
 
     offer: ToolOffer
     limits: CallLimits = field(default_factory=CallLimits)
@@ -38,7 +38,7 @@ class ToolHosting:
 
     @property
     def hosted(self) -> Collection[str]:
-        """The kinds of hosted tools that are done here."""
+        """The kinds of hosted tools that Temper provides."""
         return self.offer.policy.hosted
 
     def cards(self, calls: ToolCalls) -> tuple[ToolServerCard, ...]:
@@ -60,14 +60,14 @@ class ToolHosting:
         )
 
     def tools_for(self, decoded: Decoded, owner: str) -> tuple[ServedTool, ...]:
-        """Return what a request is offered beside its own tools, see `ToolOffer`."""
+        """Return the tools that a request gets besides its own, see `ToolOffer`."""
         return self.offer.tools_for(decoded.request.tools, decoded.wanted, owner)
 
 
 def hosting_of(
     settings: Tools, source: ToolSource, confirmations: Confirmations | None = None
 ) -> ToolHosting:
-    """Translate who gets which tools, and how far; who waits in `confirmations` goes on."""
+    """Translate who may use which tools; people who wait in `confirmations` keep waiting."""
     targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
     hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
     policy = OfferPolicy(settings.offer, frozenset(settings.owners), hosted)
@@ -83,7 +83,7 @@ def hosting_of(
 
 
 def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
-    """Translate the tool servers; raises `InvalidConfiguration` where they cannot be spoken to."""
+    """Translate the tool servers; raises `InvalidConfiguration` if they cannot be connected to."""
     for name in settings.mcp:
         if find_spec("mcp") is None:
             raise InvalidConfiguration(f"mcp.{name}", _MISSING)

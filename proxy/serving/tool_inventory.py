@@ -1,4 +1,4 @@
-"""What the tool servers of the settings offer, for `temper tools` and the doctor; and one call."""
+"""What the configured tool servers offer, for `temper tools` and the doctor; and one call."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class InspectedServer:
-    """A tool server: how it does, what it defines, and what of that is offered."""
+    """A tool server: its state, what it defines, and what of that is offered."""
 
     spec: ServerSpec
     state: str
@@ -30,12 +30,12 @@ class InspectedServer:
 
     @property
     def digest(self) -> str:
-        """The digest of what is offered, or of all where nothing was named yet."""
+        """The digest of what is offered, or of everything if no tools were named yet."""
         own = {one.own_name for one in self.offered}
         return digest_of([one for one in self.definitions if one.name in own] or self.definitions)
 
     def offer_of(self, name: str) -> str:
-        """Tell people as what a tool is offered, and on which condition."""
+        """Describe under which name and condition a tool is offered."""
         found = next((one for one in self.offered if one.own_name == name), None)
         if found is None:
             return "not offered"
@@ -74,7 +74,7 @@ async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
 
 
 async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
-    """Call a tool as SERVER.TOOL, offered or not; returns its result and whether it succeeded."""
+    """Call a tool as SERVER.TOOL, offered or not; return its result and whether it succeeded."""
     from proxy.mcp.fleet import open_fleet
 
     name, _, tool = target.partition(".")

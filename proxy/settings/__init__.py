@@ -138,18 +138,20 @@ def load_with_origins(
     """Read and check every setting.
 
     `file` defaults to `temper.toml` in the working directory, if there is one. `flags` holds
-    sections of values; a flag that is None was not given. Raises one `InvalidConfiguration` that
-    names everything that is wrong, with its origin.
+    sections of values; a flag that is None was not given. Flags that name a server, a file or a
+    model of an Ollama replace whatever else the file and the environment name to be served. Raises
+    one `InvalidConfiguration` that names everything that is wrong, with its origin.
     """
     problems: list[InvalidConfiguration] = []
     path = file or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     given: Layer = {}
+    chosen = sources.flag_layer(flags or {}, _NAMES)
     for layer in (
         sources.file_layer(path, _NAMES) if path else {},
         sources.environment_layer(Settings, _NAMES),
-        sources.flag_layer(flags or {}, _NAMES),
     ):
-        given |= sources.usable(layer, _NAMES, problems)
+        given |= sources.usable(_without_rivals(layer, chosen), _NAMES, problems)
+    given |= sources.usable(chosen, _NAMES, problems)
     settings = _check(given, problems)
     wrong = {problem.setting for problem in problems}
     problems += (
@@ -162,6 +164,33 @@ def load_with_origins(
     origins = {name: one.origin for name, one in given.items()}
     hidden = frozenset(name for name, one in given.items() if _may_hold_secret(name, one))
     return LoadedSettings(settings, path, origins, hidden)
+
+
+# What names something to be served, and what may be given beside it.
+_SERVED = {
+    "backend.url": ("backend.kind", "ollama.model"),
+    "backend.urls": ("backend.kind",),
+    "model.path": (),
+    "model.hf_repo": (),
+    "ollama.model": ("backend.kind", "backend.url"),
+}
+_OF_SEVERAL = ("models", "aliases", "workflows")  # of which the others name models of the first
+
+
+def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
+    """Leave out what names other things to be served than flags do."""
+    named = [name for name in _SERVED if name in chosen]
+    if not named:
+        return layer
+    kept = {*named, *(one for name in named for one in _SERVED[name])}
+    rivals = {"backend.kind", *_SERVED} - kept
+    has_several = any(sources.parts(name)[0] == "models" for name in layer)
+    sections_left_out = _OF_SEVERAL if has_several else ()
+    return {
+        name: one
+        for name, one in layer.items()
+        if name not in rivals and sources.parts(name)[0] not in sections_left_out
+    }
 
 
 def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:

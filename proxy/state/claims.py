@@ -6,9 +6,9 @@ Theory of operation
     claimed   a replica makes the answer; it renews its claim, others come again
     answered  the whole answer is kept for a while, for everybody who asks the same
 
-A claim that was lost to another replica is left alone, whatever comes of it here: nothing is ever
-put in the place of what another one has claimed or answered. One that is merely gone, because the
-store began anew or had no room, is claimed again. It must not know what answers are.
+A claim that was lost to another replica is left alone, whatever happens here: nothing replaces what
+another one has claimed or answered. A claim that is merely gone, because the store restarted or was
+full, is claimed again. This module must not know what answers are.
 """
 
 import asyncio
@@ -29,36 +29,34 @@ from proxy.state.sealing import NONCE_BYTES, SealedPlace, Sealing
 class Store(Protocol):
     """Keeps bytes for all replicas, each for some seconds.
 
-    Every function is one step for all who use the store, and raises `StateUnavailable` where it
-    cannot be taken.
+    Every function is one atomic step, and raises `StateUnavailable` if it cannot be done.
     """
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value if the name is free; reports whether it was."""
+        """Keep a value if the name is free; return whether it was."""
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value for longer, and again if it is gone; not in the place of another one."""
+        """Keep a value for longer, or again if it is gone; never in place of another one."""
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
-        """Keep `final` in the place of a value that may be gone; not in that of another one."""
+        """Replace a value, which may be gone, by `final`; never replace another one."""
 
     async def release(self, name: str, value: bytes) -> None:
-        """Free a name, if the value is still the one that is kept."""
+        """Free a name if it still has this value."""
 
-    async def look_up(self, name: str) -> bytes | None:
-        """Return what is kept under a name."""
+    async def look_up(self, name: str) -> bytes | None: ...
 
     async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
-        """Keep values, all or none of them."""
+        """Keep all of these values, or none of them."""
 
     async def use(self, name: str, seconds: float) -> bytes | None:
-        """Return what is kept under a name, and keep it for longer."""
+        """Return the value of a name, and keep it for longer."""
 
     async def prolong(self, names: Sequence[str], seconds: float) -> None:
-        """Keep for longer what there is of these names."""
+        """Keep those of these names that exist for longer."""
 
     async def forget(self, names: Sequence[str]) -> bool:
-        """Forget what is kept under these names; reports whether there was anything."""
+        """Delete these names; return whether any of them existed."""
 
 
 logger = logging.getLogger(__name__)
@@ -69,10 +67,10 @@ Entropy: TypeAlias = Callable[[int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class ClaimTimes:
-    """How long a claim and an answer are kept, how often claims are renewed and looked at: seconds.
+    """How long claims and answers are kept, how often claims are renewed and polled: seconds.
 
-    Whoever waits looks again after `poll`, and then ever later, up to `longest_poll`, through an
-    `outage` of the store as well.
+    Whoever waits looks again after `poll`, then less and less often, up to `longest_poll`, even
+    through an `outage` of the store.
     """
 
     claim: float = 15.0
@@ -84,14 +82,14 @@ class ClaimTimes:
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
-    """That a replica makes the answer to what has this fingerprint."""
+    """Says that a replica is making the answer to the request with this fingerprint."""
 
     replica: str
     fingerprint: bytes
 
 
 class KeptAnswer(msgspec.Struct, frozen=True, tag="answer"):
-    """An answer that ended well, to what has this fingerprint."""
+    """A successful answer to the request with this fingerprint."""
 
     replica: str
     fingerprint: bytes
@@ -115,13 +113,13 @@ class OwnClaim:
     entropy: Entropy = field(repr=False)
 
     async def renew(self) -> bool:
-        """Return whether the claim, which is renewed, is still ours."""
+        """Renew the claim; return whether it is still ours."""
         return await self.store.renew(self.place.name, self.value, self.times.claim)
 
     async def finish(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
         """Store the answer for the others; return whether it was stored.
 
-        A store that is away may be back before the claim has run out, and is asked again.
+        If the store is away it is asked again, because it may be back before the claim expires.
         """
         answer = KeptAnswer(self.claimed.replica, self.claimed.fingerprint, headers, body)
         final = self.place.seal(_encode(answer), self.entropy(NONCE_BYTES))
@@ -147,14 +145,14 @@ class OwnClaim:
         is_ours = True
         while is_ours:
             await asyncio.sleep(self.times.renewal)
-            with suppress(StateUnavailable):  # it may be back before the claim has run out
+            with suppress(StateUnavailable):  # it may be back before the claim expires
                 is_ours = await self.renew()
         logger.warning("a claim of a key has run out: another replica may answer it as well")
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Claims keys for a `replica`, by names that say whose keys they are."""
+    """Claims keys for a `replica`, under names that include the keys' owners."""
 
     _store: Store
     _sealing: Sealing
@@ -165,17 +163,18 @@ class Claims:
     async def settle(
         self, name: Name, fingerprint: bytes, is_wanted: Callable[[], bool] = lambda: True
     ) -> OwnClaim | KeptAnswer | None:
-        """Claim a key, or wait for its answer while another replica makes that.
+        """Claim a key, or wait for its answer while another replica makes it.
 
-        None once it is not wanted any more: to cut this off might leave a claim that nobody has.
-        Raises `KeyReused` where the key is another request's, and `StateUnavailable`.
+        Returns None when it is no longer wanted; do not cancel it, which could leave a claim that
+        nobody holds. Raises `KeyReused` if the key belongs to another request, and
+        `StateUnavailable`.
         """
         pause, patience = self._times.poll, 0.0
         while is_wanted():
             try:
                 if (found := await self.attempt(name, fingerprint)) is not None:
                     return found
-                patience = self._times.outage  # another replica is at work on it
+                patience = self._times.outage  # another replica is working on it
             except StateUnavailable:
                 if patience <= 0:
                     raise
@@ -185,7 +184,7 @@ class Claims:
         return None
 
     async def attempt(self, name: Name, fingerprint: bytes) -> OwnClaim | KeptAnswer | None:
-        """Claim a key or find its answer; None while another replica has it. Raises as `settle`."""
+        """Claim a key or find its answer; None while another replica has it; raises as `settle`."""
         place, *earlier = self._sealing.places("key", *name)
         for one in earlier:
             if (held := _open(one, await self._store.look_up(one.name))) is not None:
@@ -197,14 +196,14 @@ class Claims:
         sealed = await self._store.look_up(place.name)
         if (held := _open(place, sealed)) is not None:
             return _answer_in(held, fingerprint)
-        if sealed is not None:  # nobody can have put that there who knows the secret
+        if sealed is not None:  # whoever wrote that does not know the secret
             await self._store.release(place.name, sealed)
         return None
 
 
 def _open(place: SealedPlace, sealed: bytes | None) -> Claim | KeptAnswer | None:
-    """Return what is kept in a place; what cannot be read is not there."""
-    with suppress(msgspec.DecodeError):  # of another version
+    """Return what is kept in a place; what cannot be read counts as missing."""
+    with suppress(msgspec.DecodeError):  # written by another version
         if sealed is not None and (told := place.open(sealed)) is not None:
             return _decode(told)
     return None

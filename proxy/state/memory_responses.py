@@ -1,4 +1,4 @@
-"""Responses in this process: bounded, and gone with it."""
+"""Responses kept in this process: bounded, and lost when it ends."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse,
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How much is kept, and for how many seconds after it was used last."""
+    """How much is kept, and for how many seconds after its last use."""
 
     responses: int = 1_000
     bytes: int = 64 * 2**20
@@ -27,7 +27,7 @@ class _StoredEntry(msgspec.Struct):
 class MemoryStore(ResponseStore):
     """Keeps responses in this process; `now` is a time in seconds.
 
-    Large requests are decoded by threads of their own, so several may come at once.
+    Threads use it too, because large requests are decoded in threads.
     """
 
     _now: Callable[[], float]
@@ -71,7 +71,7 @@ class MemoryStore(ResponseStore):
             return is_known
 
     def _use(self, owner: str, response_id: str | None) -> list[StoredResponse]:
-        """Return a response and those before it, which are in use from now on."""
+        """Return a response and those before it, and mark them as used."""
         now, chain = self._now(), []
         while response_id is not None and (entry := self._entries.get((owner, response_id))):
             entry.used_at = now

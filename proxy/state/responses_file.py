@@ -1,9 +1,9 @@
 """Responses in a SQLite file, which survive a restart and are shared by several workers.
 
-One thread has the connection and does everything in its order. Nothing here waits on the event
-loop: `keep` returns at once, and whoever answers awaits `written` before a client may go on from
-what was kept. Readers call from threads of their own. The rest is never the client's trouble: what
-cannot be written is lost, counted and logged, and what cannot be read is not there.
+One thread owns the connection and does everything in order. Nothing here blocks the event loop:
+`keep` returns at once, and an answer awaits `written` before its client may continue from it.
+Readers call from threads of their own. Failures never reach the client: what cannot be written is
+lost, counted and logged, and what cannot be read counts as missing.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from proxy.state.responses_table import SCHEMA, ResponsesTable
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 2.0  # seconds that an answer waits for the disk
-_READING = 10.0  # seconds that a request waits for what it goes on from
+_READING = 10.0  # seconds that a request waits for the response that it continues
 _MOST_UNWRITTEN = 16 * 2**20  # bytes that wait for a slow disk
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
@@ -45,22 +45,22 @@ BUSY_SECONDS = 1.0
 _APPLICATION, _VERSION = 0x54656D70, 1
 _MOST_TRIES, _PAUSE = 40, 0.05
 _SETUP = (
-    "PRAGMA synchronous = NORMAL",  # a power cut may lose the last responses, and never the file
+    "PRAGMA synchronous = NORMAL",  # a power cut may lose the last responses, but never the file
     "PRAGMA foreign_keys = ON",
-    "PRAGMA secure_delete = ON",  # what is forgotten is overwritten
+    "PRAGMA secure_delete = ON",  # deleted data is overwritten
     "PRAGMA journal_size_limit = 1048576",
 )
 
 
 def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
-    """Open a file, or make it, readable for its owner only.
+    """Open or create a file that only its owner can read.
 
-    A write waits `busy_seconds` for those of others, and fails then. Raises `InvalidConfiguration`
-    where the file cannot be written, is damaged, or is somebody else's.
+    A write waits `busy_seconds` for other writers, then fails. Raises `InvalidConfiguration` if the
+    file cannot be written, is damaged, or is not ours.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        with suppress(PermissionError):  # somebody else's file, that we may use
+        with suppress(PermissionError):  # somebody else's file, which we may use
             os.fchmod(file, 0o600)
         os.close(file)
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
@@ -71,7 +71,7 @@ def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Con
             raise
     except OSError as error:
         raise _unusable(path, f"cannot be opened: {error.strerror}") from error
-    except sqlite3.OperationalError as error:  # locked, not to be written, no room
+    except sqlite3.OperationalError as error:  # locked, read-only, or full
         raise _unusable(path, f"cannot be used: {error}") from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise _unusable(path, f"is damaged ({error}); remove it, or name another file") from error
@@ -79,7 +79,7 @@ def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Con
 
 
 def examine_responses(path: Path) -> None:
-    """Find out whether a file could be opened, without making one; raises as `open_database`."""
+    """Check that a file could be opened, without creating it; raises like `open_database`."""
     if path.exists():
         open_database(path).close()
         return
@@ -93,7 +93,7 @@ def examine_responses(path: Path) -> None:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise sqlite3.DatabaseError(found.splitlines()[-1])
-    # first, as somebody else may make the tables now, and the mark with them
+    # first, because another process may be creating the tables and the mark now
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -113,7 +113,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Let several read while one writes; the change of the mode does not wait for others itself."""
+    """Let several read while one writes; SQLite's change of this mode does not wait for others."""
     for tried in range(_MOST_TRIES):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -137,10 +137,10 @@ def open_responses(
     *,
     busy_seconds: float = BUSY_SECONDS,
 ) -> Generator["ResponsesFile", None, None]:
-    """Open a file, and close it when all is written; raises `InvalidConfiguration`.
+    """Open a file, and close it when everything is written; raises `InvalidConfiguration`.
 
-    `on_loss` is told why a response was not stored, as one of `LOSSES`, by any thread; other
-    processes are waited for no longer than `busy_seconds`.
+    `on_loss` gets the reason, one of `LOSSES`, when a response was not stored, in any thread. Other
+    processes are waited for at most `busy_seconds`.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="responses") as thread:
         connection = thread.submit(open_database, path, busy_seconds).result()
@@ -163,7 +163,7 @@ class ResponsesFile(ResponseStore):
     _last_loss: str = ""
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Keep a response, soon; see `written`."""
+        """Keep a response soon; see `written`."""
         if sum([*self._unwritten.values()]) + response.size > _MOST_UNWRITTEN:
             self._lose(_SLOW, "it takes too long")
             return
@@ -172,7 +172,7 @@ class ResponsesFile(ResponseStore):
         writing.add_done_callback(lambda done: self._unwritten.pop(done, None))
 
     async def flush(self) -> None:
-        """Wait until what was kept so far can be read by everybody, if that does not take long."""
+        """Wait until everything kept so far can be read by others, but not for long."""
         if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
             await asyncio.wait(unwritten, timeout=_PATIENCE)
 
@@ -186,9 +186,9 @@ class ResponsesFile(ResponseStore):
         return self._read(lambda: self._table.item(owner, item_id))
 
     def forget(self, owner: str, response_id: str) -> bool:
-        """Forget a response; reports whether there was one.
+        """Delete a response; return whether it existed.
 
-        Raises `StateUnavailable` if it cannot: nobody may take for gone what is still there.
+        Raises `StateUnavailable` if that fails: nothing may seem deleted that still exists.
         """
         return self._ask(lambda: self._table.forget(owner, response_id))
 
@@ -216,7 +216,7 @@ class ResponsesFile(ResponseStore):
         raise StateUnavailable(f"The file of responses is {reason} (responses.path)")
 
     def _lose(self, reason: str, told: str) -> None:
-        """Count a response that is not stored; the log tells it once, until one is stored again."""
+        """Count a response that was not stored; log it once until storing works again."""
         self._on_loss(reason)
         if reason != self._last_loss:
             logger.warning("%s takes no responses (%s): answers are not stored", self._path, told)

@@ -1,8 +1,8 @@
-"""Responses in a SQLite database: who may see them, how they follow each other, and for how long.
+"""Responses in a SQLite database: who may see them, how they are linked, how long they are kept.
 
-Every function here waits for the disk and raises `sqlite3.Error`; one thread has the connection.
-It does what `MemoryStore` does, and survives a restart. Whose a response is stands there as a
-digest, as it may be a key.
+Every function waits for the disk and raises `sqlite3.Error`; one thread has the connection. It does
+what `MemoryStore` does, and survives a restart. Owners are stored as digests, because an owner may
+be a key.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ SCHEMA = (
 )
 
 _MICROSECONDS = 10**6
-# The latest first. The end is for a file that somebody else has written a circle into.
+# The latest first. The limit guards against a file in which somebody has written a cycle.
 _CHAIN = """WITH RECURSIVE chain (number, id, previous_id, depth) AS (
     SELECT number, id, previous_id, 0 FROM responses
         WHERE owner = :owner AND id = :id AND used_at >= :oldest
@@ -45,7 +45,7 @@ _KEEP = """INSERT OR IGNORE INTO responses (owner, id, previous_id, size, used_a
 _KEEP_ITEM = "INSERT INTO items (response, place, is_output, id, item) VALUES (?, ?, ?, ?, ?)"
 _WHOLE = "SELECT whole FROM responses WHERE number = ?"
 _ITEMS = "SELECT item, is_output FROM items WHERE response = ? ORDER BY place"
-# Whoever was used before keeps its time, if the clock has gone back since.
+# An entry that was used last keeps its time if the clock was set back since.
 _USE = "UPDATE responses SET used_at = max(used_at, ?) WHERE number = ?"
 
 Read = TypeVar("Read")
@@ -111,14 +111,14 @@ class ResponsesTable(ResponseStore):
     def _read(
         self, owner: str, response_id: str, make: Callable[[Sequence[_FoundRow]], Read | None]
     ) -> Read | None:
-        """Make something of a response and those before it, which are in use from now on."""
-        self._connection.execute("BEGIN")  # what others write is not seen until the end
+        """Convert a response and those before it, and mark them as used."""
+        self._connection.execute("BEGIN")  # writes of others are not visible until the end
         try:
             chain = self._chain(_digest(owner), response_id, self._oldest)
             made = make(chain) if chain else None
         finally:
             self._connection.execute("ROLLBACK")
-        # a file that is locked, or a disk that is full, can be read
+        # a locked file, or one on a full disk, can still be read
         with suppress(sqlite3.OperationalError), self._writing():
             self._use(chain)
         return made
@@ -142,7 +142,7 @@ class ResponsesTable(ResponseStore):
         self._connection.executemany(_USE, rows)
 
     def _evict(self) -> None:
-        """Forget what was not used for too long, and then the least used until the rest fits."""
+        """Delete what was not used for too long, then the least used until the rest fits."""
         execute = self._connection.execute
         execute("DELETE FROM responses WHERE used_at < ?", (self._oldest,))
         count, size = execute("SELECT count(*), total(size) FROM responses").fetchone()

@@ -1,8 +1,8 @@
 """Encrypts what is kept in a shared store: names become digests, bodies ciphertexts.
 
-A secret gives two keys (HKDF-SHA256). A name is the HMAC-SHA256 of its parts; a body is sealed by
-AES-256-GCM for its name, so that nobody can move it to another one. A body that cannot be opened
-counts as missing. No I/O and no randomness: the caller passes the nonce.
+A secret gives two keys (HKDF-SHA256). A name is the HMAC-SHA256 of its parts. A body is sealed by
+AES-256-GCM for its name, so nobody can move it to another name. A body that cannot be opened counts
+as missing. No I/O and no randomness: the caller passes the nonce.
 """
 
 import base64
@@ -23,17 +23,17 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
-    """A place in the store, which shows nothing of what it is for."""
+    """A place in the store that reveals nothing about its purpose."""
 
     name: str
     _cipher: AESGCM = field(repr=False)
 
     def seal(self, body: bytes, nonce: bytes) -> bytes:
-        """Return what may be kept in this place; a nonce must never come twice."""
+        """Return what may be kept in this place; a nonce must never be used twice."""
         return _VERSION + nonce + self._cipher.encrypt(nonce, body, self.name.encode())
 
     def open(self, sealed: bytes) -> bytes | None:
-        """Return what was sealed for this place, None where it was not, or not with this secret."""
+        """Return what was sealed for this place; None if it was not, or with another secret."""
         version, nonce, rest = sealed[:1], sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
         if version != _VERSION or len(nonce) < NONCE_BYTES:
             return None
@@ -44,7 +44,7 @@ class SealedPlace:
 
 
 class Sealing:
-    """Makes places out of names; the first of the `secrets` seals, the others only open.
+    """Makes places from names; the first of the `secrets` seals, the others only open.
 
     Every name begins with the `namespace`, which is not hidden.
     """
@@ -57,7 +57,7 @@ class Sealing:
         ]
 
     def places(self, *parts: str) -> tuple[SealedPlace, ...]:
-        """Return where something of this name is, by each of the secrets."""
+        """Return the place of a name for each of the secrets."""
         return tuple(
             SealedPlace(f"{self._namespace}:{_digest(key, parts)}", cipher)
             for key, cipher in self._keys
@@ -69,7 +69,7 @@ def _derive(secret: str, purpose: bytes) -> bytes:
 
 
 def _digest(key: bytes, parts: Sequence[str]) -> str:
-    """Name the parts, each with its length: no two lists of parts share a name."""
+    """Hash the parts with their lengths: no two lists of parts share a name."""
     told = [part.encode("utf-8", "surrogateescape") for part in parts]
     whole = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in told)
     return base64.urlsafe_b64encode(hmac.digest(key, whole, "sha256")).decode().rstrip("=")

@@ -1,8 +1,8 @@
 """Responses in a store that several Tempers share, for as long as they are used.
 
-The store is asked on the event loop, by whoever reads from a thread of their own. What it does not
-take is kept here, in memory, as it would be without a store; what is neither here nor, as far as
-can be told, not there raises `StateUnavailable`: nobody may take for gone what may be there.
+The store is used on the event loop; readers ask from threads of their own. What it does not take is
+kept here in memory, as without a store. Anything that is not here, and may or may not be there,
+raises `StateUnavailable`: nothing may seem gone that may exist.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import NONCE_BYTES, Sealing
 
 TOO_LARGE, UNSHARED = "too_large", "unshared"
-MOST_BYTES = 4 * 2**20  # of a response; what is larger would keep the others waiting
+MOST_BYTES = 4 * 2**20  # of one response; a larger one would delay the others
 _PATIENCE = 2.0  # seconds that an answer waits for the store
-_READING = 10.0  # seconds that a request waits for what it goes on from
+_READING = 10.0  # seconds that a request waits for the response that it continues
 
 Found = TypeVar("Found")
 
@@ -36,8 +36,8 @@ _decode = msgspec.msgpack.Decoder(StoredResponse).decode
 class SharedResponses(ResponseStore):
     """Keeps responses by the owner of the key that asked for them.
 
-    `is_usable` tells whether the store would take one now. Those that it does not take go to
-    `alone`, and `on_loss` hears why.
+    `is_usable` says whether the store would take one now. Those that it does not take go to
+    `alone`, and `on_loss` gets the reason.
     """
 
     _store: Store
@@ -74,7 +74,7 @@ class SharedResponses(ResponseStore):
         return self._ask(self._store.forget(names)) or was_here
 
     def _ask(self, asked: Coroutine[object, object, Found]) -> Found:
-        """Wait for the event loop, in a thread beside it; the loop itself must never wait."""
+        """Wait for the event loop, in another thread; the loop itself must never wait."""
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
                 asked.close()
@@ -101,7 +101,7 @@ class SharedResponses(ResponseStore):
         self._alone.keep(owner, response)
 
     async def _chain(self, owner: str, response_id: str) -> list[StoredResponse]:
-        """Return a response and those before it, the latest first, which are in use from now on."""
+        """Return a response and those before it, latest first, and mark them as used."""
         chain: list[StoredResponse] = []
         sought: str | None = response_id
         while sought is not None and len(chain) < self._bounds.responses:
@@ -110,7 +110,7 @@ class SharedResponses(ResponseStore):
                 break
             chain.append(found)
             sought = found.previous_id
-        # what leads from items to their responses is kept for longer too
+        # the index from items to their responses is kept for longer too
         item_ids = {item_id for one in chain for item_id in _ids(one)}
         names = [one.name for each in item_ids for one in self._sealing.places("item", owner, each)]
         if names:
@@ -120,7 +120,7 @@ class SharedResponses(ResponseStore):
 
     async def _response(self, owner: str, response_id: str) -> StoredResponse | None:
         told = await self._read("response", owner, response_id)
-        with suppress(msgspec.DecodeError):  # of another version
+        with suppress(msgspec.DecodeError):  # written by another version
             return _decode(told) if told is not None else None
         return None
 
@@ -133,7 +133,7 @@ class SharedResponses(ResponseStore):
         return next((item for item in items if id_of(item) == item_id), None)
 
     async def _read(self, *name: str) -> bytes | None:
-        """Return what is kept under a name, wherever the secrets have it."""
+        """Return the value of a name under any of the secrets."""
         for place in self._sealing.places(*name):
             sealed = await self._store.use(place.name, self._bounds.seconds)
             if sealed is not None and (told := place.open(sealed)) is not None:

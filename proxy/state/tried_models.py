@@ -1,7 +1,7 @@
 """What was measured of models on this machine: a small JSON file for each, in the cache folder.
 
-A model under another template, or on another build, is measured anew and has a file of its own. So
-nobody has to wait for anybody: a file is replaced as a whole, and one that is broken is not there.
+A model with another template, or on another build, is measured again and has its own file. So no
+locks are needed: a file is replaced as a whole, and a broken one counts as missing.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ Figure: TypeAlias = bool | int | float | str | list[str] | None
 
 
 class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One model as it was measured; `measured` are the figures, by what they are of.
+    """One measured model; `measured` has the figures by name.
 
-    `identity` tells it from others, `template` is the digest of its chat template, and `server`
-    what ran it. `tried_at` is a time as RFC 3339 has it; `failed` are the checks that it failed.
+    `identity` distinguishes it from others, `template` is the digest of its chat template, and
+    `server` what ran it. `tried_at` is a time in RFC 3339; `failed` are the checks that it failed.
     """
 
     name: str
@@ -42,17 +42,17 @@ class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The name of its file: what else is of these three is the same model, measured again."""
+        """The name of its file: the same three values are the same model, measured again."""
         return digest("\0".join((self.identity, self.template, self.server)))
 
 
 def digest(text: str) -> str:
-    """Return a short digest of a text, nothing for nothing."""
+    """Return a short digest of a text, "" for ""."""
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH] if text else ""
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ, kind: str = "tried") -> Path | None:
-    """Return where the files are, by the rules of XDG; None where there is no home."""
+    """Return where the files are, by the rules of XDG; None without a home folder."""
     named = environment.get("XDG_CACHE_HOME", "")
     if Path(named).is_absolute():
         return Path(named, "temper", kind)
@@ -68,12 +68,12 @@ class TriedModels:
     folder: Path | None = None
 
     def all(self) -> tuple[TriedModel, ...]:
-        """Return every model that was tried, the last one first; never raises."""
+        """Return every measured model, the latest first; never raises."""
         read = (_read(file) for file in self._files())
         return tuple(sorted(filter(None, read), key=lambda one: one.tried_at, reverse=True))
 
     def latest(self, identity: str, template: str) -> TriedModel | None:
-        """Return what was measured last of a model with this chat template, given as it is."""
+        """Return the latest measurement of a model with this chat template, given in full."""
         wanted = (identity, digest(template))
         return next((one for one in self.all() if (one.identity, one.template) == wanted), None)
 
@@ -103,7 +103,7 @@ class TriedModels:
 
 
 def _read(file: Path) -> TriedModel | None:
-    """Return what a file holds, None if it is not one of ours."""
+    """Read a file, None if it is not one of ours."""
     try:
         if file.stat().st_size > _LARGEST:
             return None

@@ -1,10 +1,10 @@
 """A store in a Valkey or Redis server: the only module that knows its client.
 
-Nobody waits long for it. A server that fails twice is spared for a while, as a
-backend is, and looked after meanwhile; one that answers, but takes nothing because it is full, is
-still read. Each change is told once, in the log and to a listener. While it is well, no command is
-sent but what somebody asks for, and few at once: a rush that opened a connection for each would
-take its own time for the server's, and hold that for dead.
+Nobody waits long for it. A server that fails twice is not used for a while, as with a backend, but
+watched. One that answers but is full is still read. Each change is logged once and reported to a
+listener. While the server is well, only requested commands are sent, and few at once: a rush that
+opened a connection for each command would mistake its own delay for the server's, and take the
+server for dead.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from proxy.errors import StateUnavailable
 
 logger = logging.getLogger(__name__)
 
-_LOOK = 0.25  # seconds between looks at the breaker of a server that is spared
+_LOOK = 0.25  # seconds between checks of the breaker of a server that is not used
 _AT_ONCE = 32  # commands, each on a connection of its own
-_IN_LINE = 5  # times its patience a command waits for the others
+_IN_LINE = 5  # a command waits this many times its patience for the others
 _DOWN = "%s cannot be used (%s): this replica is on its own until it is back"
 _FULL = "%s takes nothing (%s): this replica is on its own until it does"
 _BACK = "%s is used again: what is promised holds for all replicas"
@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 
 class StateListener(Protocol):
-    """Hears how the store does."""
+    """Hears about the state of the store."""
 
     def report_state(self, server: str, *, is_up: bool) -> None:
         """Note whether the store can be read and written."""
@@ -48,14 +48,14 @@ class StateListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StateAddress:
-    """Where a server is; `name` is what may be shown of it."""
+    """Where a server is; `name` is the part that may be shown."""
 
     url: str
     name: str
 
 
 def address_of(url: str) -> StateAddress:
-    """Read an address; what is for us alone in its query is taken out."""
+    """Parse an address; options for Temper are removed from its query."""
     parts = urlsplit(url)
     query = urlencode([one for one in parse_qsl(parts.query) if one[0] != "namespace"])
     plain = url.partition("?")[0] + (query and f"?{query}")
@@ -67,7 +67,7 @@ def address_of(url: str) -> StateAddress:
 async def open_valkey(
     url: str, patience: float, listener: StateListener
 ) -> AsyncGenerator["ValkeyStore", None]:
-    """Use a server while the block runs, for the event loop that it runs in; never raises.
+    """Use a server on this event loop while the block runs; never raises.
 
     Nothing waits longer for it than `patience` in seconds.
     """
@@ -109,11 +109,11 @@ class ValkeyStore:
 
     @property
     def is_usable(self) -> bool:
-        """Whether what is kept now would be shared, as far as anybody knows."""
+        """Whether something kept now would be shared, as far as is known."""
         return not self._is_full and self._breaker.state(self.clock()) == "closed"
 
     async def watch(self) -> None:
-        """Look after a server that fails until it is well again, and look at it once at first."""
+        """Check the server once, and watch a failing one until it is well again."""
         self._listener.report_state(self._name, is_up=True)
         self._has_failed.set()
         while await self._has_failed.wait():
@@ -121,7 +121,8 @@ class ValkeyStore:
             try:
                 await self._ask("ping", self._client.ping)
             except StateUnavailable as error:
-                if not isinstance(error.__cause__, ResponseError):  # else the next write finds out
+                # after an answer of the server the next write finds out
+                if not isinstance(error.__cause__, ResponseError):
                     self._has_failed.set()
                     await asyncio.sleep(_LOOK)
 
@@ -175,7 +176,7 @@ class ValkeyStore:
     async def _put(
         self, operation: str, name: str, value: bytes, *, final: bytes, seconds: float
     ) -> bool:
-        """Keep `final` in the place of a value that may be gone; not in that of another one."""
+        """Replace a value, which may be gone, by `final`; never replace another one."""
         life = _milliseconds(seconds)
 
         def put() -> Awaitable[bool]:
@@ -187,7 +188,7 @@ class ValkeyStore:
     async def _while_kept(
         self, name: str, kept: Sequence[bytes | None], change: Callable[[Pipeline], object]
     ) -> bool:
-        """Make a change if the name has one of these values, and nobody changes that meanwhile."""
+        """Make a change if the name has one of these values and nobody changes it meanwhile."""
         async with self._client.pipeline(transaction=True) as pipeline:
             await pipeline.watch(name)
             if await pipeline.get(name) not in kept:
@@ -201,18 +202,18 @@ class ValkeyStore:
             return bool(done[0])
 
     async def _write(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Have something written; that it was shows that there is room."""
+        """Write; success shows that there is room."""
         answer = await self._ask(operation, command)
         self._is_full = False
         self._tell(_BACK)
         return answer
 
     async def _ask(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Have a command carried out when there is room; raises `StateUnavailable`."""
+        """Run a command when there is room; raises `StateUnavailable`."""
         try:
             async with asyncio.timeout(self._patience * _IN_LINE):
                 await self._room.acquire()
-        except TimeoutError as error:  # which says nothing of the server
+        except TimeoutError as error:  # which says nothing about the server
             self._listener.count_state_error(operation)
             raise StateUnavailable from error
         try:
@@ -221,7 +222,7 @@ class ValkeyStore:
             self._room.release()
 
     async def _carry_out(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Have a command carried out; raises `StateUnavailable`, at once while it is spared."""
+        """Run a command; raises `StateUnavailable`, at once while the server is not used."""
         now = self.clock()
         if not self._breaker.allows(now):
             raise StateUnavailable
@@ -229,13 +230,13 @@ class ValkeyStore:
         try:
             async with asyncio.timeout(self._patience):
                 answer = await command()
-        except ResponseError as error:  # it answers, and will not
+        except ResponseError as error:  # it answers, but refuses
             self._breaker.record_success()
             self._is_full = True
             self._listener.count_state_error(operation)
             self._tell(_FULL, error)
             raise StateUnavailable from error
-        except Exception as error:  # the client raises whatever a wrong answer leads it to
+        except Exception as error:  # the client raises whatever an invalid answer causes
             self._breaker.record_failure(self.clock())
             self._has_failed.set()
             self._listener.count_state_error(operation)
@@ -249,7 +250,7 @@ class ValkeyStore:
         return answer
 
     def _tell(self, words: str, error: Exception | None = None) -> None:
-        """Tell whoever wants to know that the store has changed, if it has."""
+        """Report that the store's state has changed, if it has."""
         is_usable = self.is_usable
         if is_usable == self._was_usable:
             return

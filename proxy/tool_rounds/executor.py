@@ -29,8 +29,9 @@ class Outcome(msgspec.Struct, frozen=True):
     """What became of a call: the `text` that the model reads.
 
     `value` is what the tool returned and `display` how people see it, None where there is nothing
-    of the kind; `seconds` is how long it ran. A failure that is not `counted` says that the call
-    was right and there is nothing there: the step is not taken, but nobody did anything wrong.
+    of the kind; `seconds` is how long it ran, and `error` what it raised. A failure that is not
+    `counted` says that the call was right and there is nothing there: the step is not taken, but
+    nobody did anything wrong.
     """
 
     call: ToolCall
@@ -40,6 +41,7 @@ class Outcome(msgspec.Struct, frozen=True):
     display: str | None = None
     seconds: float = 0.0
     counted: bool = True
+    error: Exception | None = None
 
     @property
     def is_failure(self) -> bool:

@@ -45,12 +45,15 @@ class Conversation:
     @classmethod
     def of(cls, messages: Iterable[Mapping[str, JsonValue]]) -> "Conversation":
         """Begin with messages in the form of OpenAI's chat API; raises `InvalidRequest`."""
+        if isinstance(messages, str | Mapping):
+            raise TypeError("a conversation is made of a list of messages: Conversation.of([...])")
         return cls(decode_messages([json.dump({**message}) for message in messages]))
 
     @classmethod
-    def load(cls, lines: bytes) -> "Conversation":
+    def load(cls, lines: bytes | str) -> "Conversation":
         """Read what `dump` wrote; raises `InvalidRequest`."""
-        written = [line for line in lines.split(b"\n") if line.strip()]
+        raw = lines.encode() if isinstance(lines, str) else lines
+        written = [line for line in raw.split(b"\n") if line.strip()]
         for line in written:
             read_object(line)
         members = [json.split_object(line) for line in written]

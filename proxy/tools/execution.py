@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.errors import ToolFailed, ToolRetry
 from proxy.tool_rounds.executor import Outcome, RoundContext, Status
-from proxy.tools.function import FunctionTool, ToolContext
+from proxy.tools.function import FunctionTool, ToolContext, expect_least
 from proxy.tools.results import cut, failure, format_result, on_one_line, text_of
 from proxy.tools.schema import WrongArguments
 from proxy.tools.signature import Function
@@ -52,6 +52,10 @@ class Limits(msgspec.Struct, frozen=True):
     parallel: int = 8
     result_chars: int = 16_000
 
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            expect_least(f"Limits.{name}", getattr(self, name), 1)
+
 
 class _RunEnded(Exception):
     """Takes what ends a run past the tasks of what is done beside it."""
@@ -69,6 +73,7 @@ class BoundToolset:
     deps: object
     limits: Limits
     approve: Approve | None
+    kept: dict[tuple[str, str], Outcome] = field(default_factory=dict)  # of tools that are cached
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
@@ -92,12 +97,19 @@ class BoundToolset:
         self, tool: FunctionTool | None, call: ToolCall, context: RoundContext
     ) -> Outcome:
         if tool is None:
-            return _fail(call, f"there is no tool {call.name!r}")
+            offered = ", ".join(one.name for one in self.specs()) or "none"
+            return _fail(call, f"there is no tool {call.name!r}; there are: {offered}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
             return _fail(call, _REFUSED, Status.REFUSED)
+        key = (tool.name, _canonical(call.arguments))
+        if tool.options.cached and key in self.kept:
+            return replace(self.kept[key], call=call, seconds=0.0)
         started = time.monotonic()
         outcome = await self._call_safely(tool, call, context)
-        return replace(outcome, seconds=time.monotonic() - started)
+        outcome = replace(outcome, seconds=time.monotonic() - started)
+        if tool.options.cached and not outcome.is_failure:
+            self.kept[key] = outcome
+        return outcome
 
     async def _call_safely(
         self, tool: FunctionTool, call: ToolCall, context: RoundContext
@@ -105,16 +117,16 @@ class BoundToolset:
         try:
             return await self._call(tool, call, context)
         except (WrongArguments, ToolRetry) as error:
-            return _fail(call, str(error))
+            return replace(_fail(call, str(error)), error=error)
         except ToolFailed as error:
-            return replace(_fail(call, str(error)), counted=False)
+            return replace(_fail(call, str(error)), counted=False, error=error)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise  # it is the run that is cancelled
             return _fail(call, _CANCELLED, Status.CANCELLED)
         except Exception as error:
             logger.debug("the tool %s failed", tool.name, exc_info=error)
-            return _fail(call, on_one_line(error))
+            return replace(_fail(call, on_one_line(error)), error=error)
 
     async def _call(self, tool: FunctionTool, call: ToolCall, context: RoundContext) -> Outcome:
         given = dict(tool.read(call.arguments))
@@ -133,6 +145,14 @@ class BoundToolset:
         text = None if form is None else format_result(value, form, tool.name)
         display = None if shown is None else format_result(value, shown, tool.name)
         return Outcome(call, text_of(value) if text is None else text, value=value, display=display)
+
+
+def _canonical(arguments: str) -> str:
+    """Write arguments so that the same ones are the same text."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
+    except ValueError:
+        return arguments
 
 
 def _fail(call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:

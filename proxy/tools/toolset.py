@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Unpack, cast, overload
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall
+from proxy.conversation.workflows import Prerequisite
 from proxy.tool_rounds.executor import Outcome, RoundContext
 from proxy.tools.execution import Approve, BoundToolset, Limits
 from proxy.tools.function import FunctionTool, OptionArguments, ToolOptions, make_tool
@@ -18,6 +19,8 @@ class Toolset:
     def __init__(self, tools: Iterable[FunctionTool | Function] = ()) -> None:
         self._tools: dict[str, FunctionTool] = {}
         self._aliases: dict[str, str] = {}
+        if callable(tools):
+            raise TypeError("a Toolset is made of a list of tools: write Toolset([function])")
         for one in tools:
             self.add(one)
 
@@ -70,6 +73,11 @@ class Toolset:
         """The names by which a model may call tools besides their own, and which those are."""
         return dict(self._aliases)
 
+    @property
+    def prerequisites(self) -> tuple[Prerequisite, ...]:
+        """The rules of order that the tools came with."""
+        return tuple(rule for one in self for rule in one.prerequisites)
+
     def specs(self) -> tuple[Tool, ...]:
         """Return the tools as a model is told of them: the same bytes in every run."""
         return tuple(one.spec for one in self)
@@ -77,6 +85,10 @@ class Toolset:
     def openai(self) -> list[JsonObject]:
         """Return the `tools` of a chat request."""
         return [cast("JsonObject", json.parse(one.spec.source)) for one in self]
+
+    def to_registry_json(self) -> str:
+        """Write down what there is, for people and other programs: a JSON list of objects."""
+        return json.dump_text([*map(_registered, self)])
 
     async def execute(
         self,
@@ -102,3 +114,20 @@ class Toolset:
     ) -> BoundToolset:
         """Return the tools for a run, with all that does not change in it."""
         return BoundToolset(self.specs, self.get, deps, limits or Limits(), approve)
+
+
+def _registered(one: FunctionTool) -> JsonObject:
+    document = cast("JsonObject", json.parse(one.spec.source))
+    options = one.options
+    needed: list[JsonValue] = [
+        {"tool": rule.needs, "argument": rule.argument} for rule in one.prerequisites
+    ]
+    return {
+        **cast("JsonObject", document["function"]),
+        "aliases": [*one.aliases],
+        "prerequisites": needed,
+        "timeout": options.timeout,
+        "parallel": options.parallel,
+        "needs_approval": options.needs_approval,
+        "cached": options.cached,
+    }

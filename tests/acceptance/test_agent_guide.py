@@ -13,6 +13,8 @@ PAGE = "agent-library.md"
 CALLED = calls("get_weather", '{"city": "Oslo"}')
 ANSWER = says("It is 21 degrees.")
 REPORT = calls("report", '{"text": "21 degrees in Oslo"}')
+FORECAST = calls("forecast", '{"city": "Oslo"}')
+LOOKED_UP = calls("look_up", '{"city": "Oslo"}')
 NEVER = Script((START, text("One"), Ending.NEVER))
 
 EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
@@ -29,10 +31,25 @@ EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
         "It is. ['How is the weather in Oslo?', 'Is that warm?']",
     ),
     "Stopping it": ((NEVER,), "True"),
-    "When there is no answer": ((CALLED, ANSWER), "rounds - It is 21 degrees."),
+    "When there is no answer": (
+        (CALLED, ANSWER, LOOKED_UP),
+        "rounds - It is 21 degrees.\nlook_up - Oslo is not in the list",
+    ),
     "Asking a person": (
         (calls("delete", '{"path":"a"}'), says("Then not.")),
         'delete {"path":"a"}?\nrefused',
+    ),
+    "Tools that know more": (
+        (FORECAST, CALLED, FORECAST, says("Rain.")),
+        "['get_weather', 'forecast'] Rain.",
+    ),
+    "An agent of your own kind": (
+        (CALLED, says("It is.\n", "TASK_COMPLETE")),
+        "True 1 It is.",
+    ),
+    "Your own client, your own compaction": (
+        (),
+        "1 messages were left out\nI was sent 1 messages.",
     ),
     "Several agents on one server": (
         (ANSWER, ANSWER),
@@ -64,6 +81,6 @@ def test_an_example_prints_what_comes_of_it(title: str, capsys: pytest.CaptureFi
     scripts, printed = EXAMPLES[title]
     backend = ScriptedBackend(*scripts)
     with listening_in_thread(backend) as url:
-        guide.run(title, page=PAGE, url=url)
+        guide.run(title, page=PAGE, **({"url": url} if scripts else {}))
     assert capsys.readouterr().out.strip() == printed
     assert len(backend.questions) == len(scripts)

@@ -286,3 +286,44 @@ def test_a_prompt_that_is_too_long_is_refused_in_the_words_that_clients_look_for
     told = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", str(error["message"]))
     assert told is not None
     assert int(told[1]) > int(told[2]) == CONTEXT_TOKENS
+
+
+def test_a_stop_sequence_is_named_and_the_default_model_can_be_looked_up(
+    client: anthropic.Anthropic,
+) -> None:
+    asked = [user("[[prose]]")]
+    plain = client.messages.create(model="any", max_tokens=50, messages=asked)
+    assert (plain.stop_reason, plain.stop_sequence) == ("end_turn", None)
+    stops = ["nowhere to be found", said("[[prose]]")[3:8]]
+    cut = client.messages.create(model="any", max_tokens=50, messages=asked, stop_sequences=stops)
+    assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", stops[1])
+    with client.messages.stream(
+        model="any", max_tokens=50, messages=asked, stop_sequences=stops
+    ) as stream:
+        streamed = stream.get_final_message()
+    assert (streamed.stop_reason, streamed.stop_sequence) == ("stop_sequence", stops[1])
+    assert client.models.retrieve("default").max_input_tokens == CONTEXT_TOKENS
+
+
+def test_the_tool_runner_falls_back_to_whole_histories(client: anthropic.Anthropic) -> None:
+    ran: list[str] = []
+
+    @anthropic.beta_tool
+    def get_weather(city: str) -> str:
+        """Tell the weather in a city.
+
+        Args:
+            city: Its name.
+        """
+        ran.append(city)
+        return "21 degrees"
+
+    runner = client.beta.messages.tool_runner(
+        model="any",
+        max_tokens=200,
+        tools=[get_weather],
+        messages=[{"role": "user", "content": "[[coder]]"}],
+    )
+    answer = runner.until_done()
+    assert ran == ["Turin"]
+    assert answer.stop_reason == "end_turn"

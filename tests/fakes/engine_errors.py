@@ -1,7 +1,7 @@
 """What engines say when they refuse: bodies as they were reported, and what is in them.
 
-Put together from issues and documents (`proxy.backends.refusals` names them); none of these engines
-was run here.
+Put together from issues and documents (`proxy.backends.refusals` names them); those marked as seen
+came from an engine that was run here.
 """
 
 from dataclasses import dataclass
@@ -37,6 +37,11 @@ _VLLM_NEW = (
     "This model's maximum context length is 32768 tokens. However, you requested 512 output "
     "tokens and your prompt contains at least 32769 input tokens, for a total of at least 33281 "
     "tokens."
+)
+_VLLM_032 = (
+    "This model's maximum context length is 2048 tokens. However, your prompt contains at least "
+    "2049 input tokens, which exceeds this limit even without any output tokens. Please reduce the "
+    "length of the input prompt. (parameter=input_tokens, value=2049)"
 )
 _VLLM_016 = (
     "You passed 1015 input tokens and requested 10 output tokens. However, the model's context "
@@ -86,7 +91,14 @@ _TGI = "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs`
 OVERFLOWS = (
     Overflow("vllm-0.9", _VLLM_OLD, 9591, 16384, _flat(_VLLM_OLD, type="BadRequestError")),
     Overflow(
-        "vllm-0.24", _VLLM_NEW, 32769, 32768, _as_object(_VLLM_NEW, param="input_tokens", code=400)
+        "vllm-0.24", _VLLM_NEW, None, 32768, _as_object(_VLLM_NEW, param="input_tokens", code=400)
+    ),
+    Overflow(
+        "vllm-0.32 (seen)",
+        _VLLM_032,
+        None,
+        2048,
+        _as_object(_VLLM_032, type="BadRequestError", param="input_tokens", code=400),
     ),
     Overflow("vllm-0.16", _VLLM_016, 1015, 1024, _as_object(_VLLM_016, type="BadRequestError")),
     Overflow("vllm-v1", _VLLM_V1, 9000, 4096, _as_object(_VLLM_V1, code=400)),

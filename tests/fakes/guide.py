@@ -18,10 +18,12 @@ def examples(page: str = _LOOPS) -> dict[str, str]:
 
 
 def run(title: str, *, page: str = _LOOPS, **replaced: str) -> Mapping[str, object]:
-    """Run an example; returns the names that it has defined."""
+    """Run an example; returns the names that it has defined. Without a `url` it asks nobody."""
     found = examples(page)
     code = f"{found[_TOOLS]}\n{found[title]}"
-    for theirs, ours in {"http://127.0.0.1:8080": replaced.pop("url"), **replaced}.items():
+    if "url" in replaced:
+        replaced["http://127.0.0.1:8080"] = replaced.pop("url")
+    for theirs, ours in replaced.items():
         assert theirs in code
         code = code.replace(theirs, ours)
     names: dict[str, object] = {"__name__": "example"}

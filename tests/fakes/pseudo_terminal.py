@@ -32,6 +32,9 @@ class WatchedCommand:
         """All that was shown, without what steers the terminal."""
         return CODES.sub("", self.raw)
 
+    def type(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
     def read_until(self, pattern: str) -> re.Match[str]:
         """Read until what was shown matches, and return the match."""
         while (found := re.search(pattern, self.shown)) is None:

@@ -2,6 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.facts import (
+    WORDS,
     Asked,
     Coerced,
     Compacted,
@@ -127,3 +128,14 @@ def test_a_reply_behind_a_round_of_tools_is_no_retry() -> None:
 def test_the_defect_with_which_the_ladder_ended_is_told() -> None:
     assert last_defect([ASKED, RejectedReply("prose"), LadderEnded("cut_off")]) == "cut_off"
     assert last_defect([ASKED, RejectedReply("prose")]) is None
+
+
+def test_words_are_those_of_facts_and_of_their_fields() -> None:
+    kinds = {kind.__name__: kind for kind in Fact.__subclasses__()}
+    assert WORDS.facts.keys() <= kinds.keys()
+    unknown = [
+        name
+        for name, wording in WORDS.facts.items()
+        if wording.listed not in ("", *kinds[name].__struct_fields__)
+    ]
+    assert unknown == []

@@ -74,6 +74,7 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
         stream=bool(checked.stream),
         max_tokens=None if limit is None else max(1, limit),
         stop_strings=any(checked.stop_sequences or ()),
+        wants_stop=any(checked.stop_sequences or ()),
         answer_schema=_answer_schema(checked),
         workflow=workflow_in(checked.temper, messages, tools),
         answer_reserve=None if limit is None or limit <= _SHORT else _USUAL_SHARE,

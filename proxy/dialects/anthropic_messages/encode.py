@@ -68,6 +68,8 @@ def error_object(problem: Problem, request_id: str) -> JsonObject:
     is_ours = problem.status >= _FIRST_SERVER_ERROR
     kind = ERRORS.get(problem.status, "api_error" if is_ours else "invalid_request_error")
     error: JsonObject = {"type": kind, "message": _message(problem)}
+    if problem.param == "thread":  # on which the SDK's tool runner sends whole histories
+        error["details"] = {"error_code": "thread_unsupported_request"}
     return {"type": "error", "error": error, "request_id": request_id}
 
 
@@ -150,7 +152,11 @@ class _AnswerEncoder:
                 return [] if self._terms.shows_nothing else self._blocks.feed(event)
 
     def _end(self) -> JsonObject:
-        return {"stop_reason": self._stop_reason(), "stop_sequence": None, "stop_details": None}
+        reason = self._stop_reason()
+        stop = self._reported.stop if self._reported is not None and reason == "end_turn" else ""
+        if stop:
+            reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": stop or None, "stop_details": None}
 
     def _stop_reason(self) -> str:
         if self._terms.shows_nothing:

@@ -39,12 +39,18 @@ class Delta(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the answers, of which only the first is read."""
+    """One of the answers, of which only the first is read.
+
+    The string that ended it is the `stop_reason` of vLLM and the `matched_stop` of SGLang; both
+    are numbers where a token has ended it.
+    """
 
     delta: Delta
     index: int | None = None
     finish_reason: str | None = None
     logprobs: msgspec.Raw = NOTHING
+    stop_reason: str | int | None = None
+    matched_stop: str | int | None = None
 
 
 class Progress(msgspec.Struct):
@@ -55,7 +61,13 @@ class Progress(msgspec.Struct):
     processed: int = 0
 
 
-class Chunk(msgspec.Struct):
+class Verbose(msgspec.Struct):
+    """What a llama-server adds to each chunk where `verbose` is asked for."""
+
+    stopping_word: str = ""
+
+
+class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     """One event of a reply; members that nobody reads are passed over."""
 
     choices: list[Choice]
@@ -66,6 +78,7 @@ class Chunk(msgspec.Struct):
     usage: msgspec.Raw = NOTHING
     timings: msgspec.Raw = NOTHING
     prompt_progress: Progress | None = None
+    verbose: Verbose | None = None
     error: None = None
 
 
@@ -79,7 +92,7 @@ def as_chunk(written: JsonObject) -> Chunk:
         msgspec.Raw(json.dump(value)) if isinstance(value := written.get(name), dict) else NOTHING
         for name in ("usage", "timings")
     )
-    progress = written.get("prompt_progress")
+    progress, verbose = written.get("prompt_progress"), written.get("__verbose")
     counts = [as_count(as_object(progress).get(name)) for name in Progress.__struct_fields__]
     chunk = Chunk(
         [_as_choice(choice) for choice in _elements(written.get("choices"), "choices")],
@@ -90,6 +103,7 @@ def as_chunk(written: JsonObject) -> Chunk:
         usage,
         timings,
         Progress(*counts) if isinstance(progress, dict) else None,
+        Verbose(as_text(verbose.get("stopping_word"))) if isinstance(verbose, dict) else None,
     )
     told = (usage, timings, chunk.prompt_progress)
     if "choices" not in written and told == (NOTHING, NOTHING, None):
@@ -116,6 +130,8 @@ def _as_choice(written: JsonValue) -> Choice:
         Delta(content, thoughts, tool_calls=calls),
         finish_reason=as_text(written.get("finish_reason")),
         logprobs=msgspec.Raw(json.dump(written.get("logprobs"))),
+        stop_reason=as_text(written.get("stop_reason")) or None,
+        matched_stop=as_text(written.get("matched_stop")) or None,
     )
 
 

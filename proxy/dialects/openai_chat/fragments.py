@@ -33,7 +33,8 @@ def fragment_in(data: str) -> Fragment | None:
         return None
     raws = (chunk.usage, chunk.timings, choice.logprobs)
     is_last = choice.finish_reason is not None or any(raw != NOTHING for raw in raws)
-    if is_last or choice.index or chunk.prompt_progress is not None:
+    is_more = chunk.prompt_progress is not None or chunk.verbose is not None
+    if is_last or choice.index or is_more:
         return None
     match choice.delta:
         case Delta(str(text), None | "", None, None) if text:

@@ -152,6 +152,7 @@ class ChunkDecoder:
         self._is_started = False
         self._is_ended = False
         self._reason = ""
+        self._stop = ""
         self._usage: JsonObject | None = None
         self._timings: JsonObject | None = None
         self._calls = CallsInProgress()
@@ -205,6 +206,8 @@ class ChunkDecoder:
             self._usage = _object_or(self._usage, chunk.usage)
         if chunk.timings is not NOTHING:
             self._timings = _object_or(self._timings, chunk.timings)
+        if chunk.verbose is not None:
+            self._stop = chunk.verbose.stopping_word
         if progress is not None:
             parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
         for choice in chunk.choices:
@@ -224,6 +227,8 @@ class ChunkDecoder:
                 parts += self._calls.add(position, fragment)
         if choice.finish_reason:
             self._reason = choice.finish_reason
+            stop = choice.stop_reason or choice.matched_stop
+            self._stop = stop if isinstance(stop, str) else self._stop
 
     def go_on(self, sample: Fragment, texts: list[str]) -> list[ReplyEvent] | None:
         """Return what further chunks say that are like one with `sample`, but for their texts.
@@ -249,7 +254,7 @@ class ChunkDecoder:
         self._is_ended = True
         parts: list[ReplyPart] = [*self._calls.finish()]
         if self._usage is not None:
-            parts.append(UsageReported(self._usage, self._timings))
+            parts.append(UsageReported(self._usage, self._timings, self._stop))
         parts.append(ReplyFinished(self._reason))
         return parts
 

@@ -1,6 +1,6 @@
-"""The words by which languages announce an act, read from `config/announcements`.
+"""The words with which languages announce an act, read from `config/announcements`.
 
-There phrases are separated by commas and lower case. `*` stands for any letters of one word, or, in
+Phrases there are in lower case, separated by commas. `*` stands for any letters of one word, or, in
 a script without spaces, for a few characters. `,` and `:` cannot be part of a phrase.
 """
 
@@ -19,15 +19,15 @@ _FOLDED = str.maketrans(
 )
 
 
-# What a language is written in; only tables of the script of a sentence are asked.
+# The script of a language; a sentence is matched only against the languages of its script.
 Script: TypeAlias = Literal["latin", "cyrillic", "arabic", "devanagari", "han", "kana", "hangul"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """One language; `config/announcements/english.toml` says what each field is for.
+    """One language; `config/announcements/english.toml` describes each field.
 
-    A sentence announces if it has a cue and nothing that bars it.
+    A sentence announces an act if it has a cue and nothing that bars it.
     """
 
     language: str
@@ -71,7 +71,7 @@ def load_languages() -> tuple[Cues, ...]:
 
 
 def _find_shipped_folder(package: Traversable) -> Traversable:
-    """Return `announcements` in an installed package; in a checkout it lies beside `proxy`."""
+    """Return the folder in an installed package; in a checkout it lies beside `proxy`."""
     installed = package / "announcements"
     return installed if installed.is_dir() else package / ".." / "config" / "announcements"
 
@@ -81,7 +81,7 @@ def _read(file: Traversable) -> Cues:
 
 
 def fold(text: str) -> str:
-    """Make equal what is only another way to write the same letters."""
+    """Normalize different ways to write the same letters."""
     return unicodedata.normalize("NFC", text).translate(_FOLDED).casefold()
 
 

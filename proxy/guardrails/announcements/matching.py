@@ -14,7 +14,7 @@ _COLON, _ELLIPSIS = ":", "…"
 _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
 # What follows a colon was said rather than announced, unless it is a quotation or code.
 _SAID = re.compile(r" : .*[^\W\d_]")
-_SIGHT = 60  # of the end of a sentence, where the verb may stand last
+_SIGHT = 60  # characters at the end of a sentence, where the verb may come last
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Sentence:
     words: frozenset[str]
 
 
-# What a language says about a sentence; barred is what only looks like an announcement.
+# What a language finds in a sentence; barred is what only looks like an announcement.
 CueFinding: TypeAlias = Literal["nothing", "announced", "barred"]
 
 
@@ -52,7 +52,7 @@ class Matcher:
             getattr(self, name)
 
     def find(self, sentence: Sentence, tool_words: Collection[str]) -> CueFinding:
-        """Judge a sentence; a word of a tool's name counts as an act."""
+        """Judge a sentence; words of tools' names count as acts."""
         if not self._may_have_cue(sentence.words):
             return "nothing"
         spans = list(self._spans(sentence.text, tool_words))
@@ -67,7 +67,7 @@ class Matcher:
         return self._request.search(sentence.text) is not None
 
     def is_afterthought(self, sentence: Sentence) -> bool:
-        """Return whether a sentence only says what follows the act that was announced before it."""
+        """Return whether a sentence only says what follows an act announced before it."""
         if self._words_of_afterthoughts.isdisjoint(sentence.words) and self.cues.is_spaced:
             return False
         return self._afterthought.match(sentence.text) is not None
@@ -78,7 +78,7 @@ class Matcher:
         return is_quote or (may_report and self._report.search(sentence.text) is not None)
 
     def _may_have_cue(self, words: Collection[str]) -> bool:
-        """Tell cheaply whether it is worth to search, which it is for few languages."""
+        """Check cheaply whether a search is worthwhile, which it is for few languages."""
         if not self.cues.is_spaced or not self._first_words.isdisjoint(words):
             return True
         last_words = self._last_words
@@ -128,7 +128,7 @@ class Matcher:
 
     @cached_property
     def _last(self) -> re.Pattern[str]:
-        """What the sentence may end with: a stem and its suffix, or the whole of it."""
+        """What the sentence may end with: a stem and its suffix, or the whole word."""
         cues = self.cues
         particles = _any_number_of(f" ?(?:{_any_of(cues.particles)})")
         stem = f"(?:{_any_of(cues.stems)}) ?(?:{_any_of(cues.suffixes)})"
@@ -207,7 +207,7 @@ def _any_of(written: str) -> str:
 
 
 def _any_number_of(pattern: str) -> str:
-    """Return a pattern for any number of these: only one way to read them, or time explodes."""
+    """Return a repetition that can be matched in one way only, or time would explode."""
     return f"(?>{pattern})*"
 
 

@@ -1,8 +1,8 @@
-"""Tells an announcement from an answer: whether the model says that it acts now, and then ends.
+"""Tells an announcement from an answer: the model says that it acts now, and then stops.
 
-"I'll check the weather." is an announcement; a result, a question, an offer, a plan put up for
-approval and small talk are answers. In doubt it is an answer: to miss an announcement changes
-nothing, to see one in an answer costs a generation and may provoke an act that nobody wanted.
+"I'll check the weather." is an announcement. A result, a question, an offer, a plan put up for
+approval and small talk are answers. In doubt it is an answer: missing an announcement changes
+nothing, but mistaking an answer for one costs a generation and may cause an act that nobody wanted.
 """
 
 # ruff: noqa: RUF001 - marks of many scripts look alike
@@ -50,7 +50,7 @@ _PADDING = " ,.!^…।۔。！"
 
 
 def find_last_sentences(text: str) -> tuple[str, ...]:
-    """Return up to three last sentences; none where they cannot be an announcement."""
+    """Return up to three last sentences; none if they cannot be an announcement."""
     tail = _tail(text)
     if is_question(tail) or _LETTER_HEAD.search(tail):
         return ()
@@ -67,7 +67,6 @@ def split_sentences(prose: str) -> list[str]:
 
 
 def is_question(text: str) -> bool:
-    """Return whether no word follows the last question mark."""
     for character in reversed(text):
         if character in _QUESTION_MARKS:
             return True
@@ -77,7 +76,7 @@ def is_question(text: str) -> bool:
 
 
 def _tail(text: str) -> str:
-    """Return what is looked at: prose behind the last thought and the last block of code."""
+    """Return the part to examine: prose after the last thought and the last block of code."""
     if text.count(_FENCE) % 2:
         return ""
     tail = text[-_TAIL:].rpartition(_THOUGHTS_END)[2]
@@ -95,7 +94,7 @@ def normalise(sentence: str) -> Sentence:
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
 _MOST_SENTENCES = 3
-# Of an act that no sentence with "example" or "format" announces.
+# For an act that no sentence with "example" or "format" announces.
 _ACTS = re.compile(
     r"\W*(?:let me|let's|i'll|i will|i)\s(?:now\s|first\s)?"
     r"(?:look|check|read|open|see|find|fetch|get|search|try|call|run)\b",
@@ -115,9 +114,9 @@ _LETTER = {script: re.compile(f"[{letters}]") for script, letters in _LETTERS.it
 
 
 def announces(text: str, tools: Sequence[str] = ()) -> bool:
-    """Return whether a reply of prose announces an act; in doubt it does not.
+    """Return whether prose announces an act; in doubt it does not.
 
-    `tools` are the names of those offered: their words count as acts ("let me grep").
+    `tools` are the names on offer: their words count as acts ("let me grep").
     """
     sentences = find_last_sentences(text)
     if not sentences:
@@ -133,7 +132,7 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
     found = {one.find(sentence, tool_words) for one in matchers}
     if "announced" not in found or "barred" in found:
         return False
-    # what is announced behind a sentence that waits for the user waits for the user, too
+    # whatever follows a sentence that waits for the user waits for the user too
     return not any(
         is_question(one) or any(each.is_request(said) for each in matchers)
         for one, said in [(one, normalise(one)) for one in before]
@@ -150,7 +149,7 @@ def shows_next(words: str) -> bool:
 
 
 def shows_last(words: str) -> bool:
-    """Return whether the first sentences behind a call say that it was only shown."""
+    """Return whether the first sentences after a call say that it was only shown."""
     sentences = split_sentences(words)[:_MOST_SENTENCES]
     return any(_shows(one, may_report=True) for one in sentences)
 
@@ -162,7 +161,7 @@ def _shows(written: str, *, may_report: bool) -> bool:
 
 
 def matchers_for(sentence: str) -> tuple[Matcher, ...]:
-    """Return the languages that a sentence may be written in, told by its script."""
+    """Return the languages that a sentence may be in, judged by its script."""
     if sentence.isascii():
         return _matchers()["latin"]
     scripts = [one for one, letter in _LETTER.items() if letter.search(sentence)]

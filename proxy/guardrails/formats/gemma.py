@@ -1,8 +1,8 @@
 """Gemma: how Gemma 3 is asked for calls, and how Gemma 4 and FunctionGemma write them.
 
-Gemma 3 has no marks of its own for tools. Google documents a plain prompt with the tools as JSON
-schemas and calls as JSON with `parameters`. The code block lets a call stand behind other text, and
-Gemma writes it anyway; `plain_json` reads it. The later ones write `call:NAME{key:<|"|>text<|"|>}`.
+Gemma 3 has no marks for tools. Google documents a plain prompt with JSON schemas and calls as JSON
+with `parameters`. In a code block a call can follow other text, and Gemma writes one anyway;
+`plain_json` reads it. Later models write `call:NAME{key:<|"|>text<|"|>}`.
 """
 
 import re
@@ -45,7 +45,7 @@ _STYLE = Style(_ENDS, is_python=True, has_bare_text=True)
 
 
 def _read(cursor: Cursor, opening: str) -> Reading:
-    """Read calls between marks; the first word `call:` may be missing."""
+    """Read calls between marks; the first `call:` may be missing."""
     yield from cursor.whitespace()
     yield from _pass_word(cursor)
     found = yield from _read_call(cursor)
@@ -55,12 +55,12 @@ def _read(cursor: Cursor, opening: str) -> Reading:
 
 
 def read_bare(cursor: Cursor, opening: str) -> Reading:
-    """Read calls without opening marks, one behind the other, at the end of the reply."""
+    """Read calls without opening marks, one after another, at the end of the reply."""
     return read_row(cursor, _read_call, lambda cursor: cursor.literal(_CALL))
 
 
 def _pass_word(cursor: Cursor) -> Waiting[bool]:
-    """Pass the word before a name, or the colon behind it alone; tell whether it was there."""
+    """Pass the word before a name, or only the colon after it; return whether it was there."""
     word = yield from cursor.match(_WORD, _WORD_BEGINS, _SIGHT)
     cursor.advance(len(word[0]) if word else 0)
     return word is not None
@@ -85,5 +85,5 @@ def _read_call(cursor: Cursor) -> Reading:
 
 GEMMA = Syntax("gemma", ("<|tool_call>", "<start_function_call>", "<tool_call>"), _read)
 BARE_GEMMA = Syntax("bare_gemma", (_CALL,), read_bare, "reply_start", is_marked=False)
-# Behind other text; a word is not held back for its first letter.
+# After other text. A word is not held back for its first letter.
 BARE_GEMMA_IN_TEXT = Syntax("bare_gemma_in_text", (f"\n{_CALL}",), read_bare, is_marked=False)

@@ -1,8 +1,8 @@
 """`{"type": "tool_call", ...}` or `{"type": "final", ...}`: a contract for models with no habit.
 
-The synthetic answer tool is not listed: the final form stands for it. The syntax is in no registry:
-the forms mean something only to a model that was asked for them. Anything that does not begin with
-a known type, lists included, is left to the readers of plain JSON.
+The synthetic answer tool is not listed, because the final form replaces it. The syntax is in no
+registry: these forms mean something only to a model that was asked for them. Anything that does not
+begin with a known type, lists included, is left to the readers of plain JSON.
 """
 
 import re
@@ -27,7 +27,7 @@ _RESULTS = 'You get the results as objects of the type "tool_result".'
 
 
 class JsonContractConvention(fragments.Convention):
-    """The whole reply is one JSON object, or one a line for several calls."""
+    """The whole reply is one JSON object, or one per line for several calls."""
 
     name = "json"
     syntaxes = ("bare_json", "fenced_json")
@@ -45,7 +45,7 @@ class JsonContractConvention(fragments.Convention):
         return f"{listed}{form}\n{_RESULTS}"
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """Write each call on a line of its own; what was said is the `content` of the first."""
+        """Write each call on a line of its own; the text is the `content` of the first."""
         said = [text if text.strip() else "", *("" for _ in calls)]
         return "\n".join(map(_write_call, calls, said))
 
@@ -70,11 +70,11 @@ _MESSAGE = "message"  # the parameter of the synthetic tool
 
 @lru_cache(maxsize=64)
 def json_contract(respond_name: str | None = None) -> Syntax:
-    """Return the syntax of JSON objects that are the whole reply, or stand in a fence around it.
+    """Return the syntax of JSON objects that are the whole reply, perhaps in a code fence.
 
-    A final answer is a call of the tool `respond_name`; without that tool it is no call. What
-    was said beside a call is an answer, too. Results that the model invents, and what it makes of
-    them, count for nothing.
+    A final answer is read as a call of the tool `respond_name`; without that tool it is no call.
+    Text beside a call is an answer, too. Invented results, and what the model makes of them, are
+    ignored.
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -129,9 +129,9 @@ def _calls_of(item: JsonObject, respond_name: str | None) -> tuple[WrittenCall, 
 
 
 class _ContractWatcher:
-    """Ends the reading of what does not begin with a type that the contract knows.
+    """Stops reading what does not begin with a type of the contract.
 
-    Tells the cursor where the final answer begins, as if it were the argument of the tool.
+    Tells the cursor where the final answer begins, as if it were the tool's argument.
     """
 
     def __init__(self, cursor: Cursor, respond_name: str | None) -> None:

@@ -49,8 +49,8 @@ _SIGHT = 200
 def _read(cursor: Cursor, opening: str) -> Reading:
     """Read `[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
 
-    Behind the second form more of them may stand without the first mark.
-    There is no closing mark: the brackets of the JSON are all there is.
+    The second form may be repeated without the first mark. There is no closing mark: a call ends
+    where its JSON ends.
     """
     yield from cursor.whitespace()
     if (yield from cursor.literal(opening)):
@@ -89,7 +89,7 @@ def read_named(cursor: Cursor, name: str) -> Reading:
 
 
 def _read_name(cursor: Cursor) -> Waiting[str]:
-    """Read a name, and the id of the call that may stand behind it."""
+    """Read a name, and the id of the call that may follow it."""
     name = yield from cursor.take(_NAME)
     if name and (yield from cursor.literal(_ID)):
         yield from cursor.take(_NAME)
@@ -97,7 +97,7 @@ def _read_name(cursor: Cursor) -> Waiting[str]:
 
 
 def _read_json(cursor: Cursor, word: str = "") -> Reading:
-    """Read a list of calls, or calls with commas between them; a `word` may stand before it."""
+    """Read a list of calls, or calls separated by commas; a `word` may precede it."""
     found = yield from read_calls(cursor, is_marked=True)
     while found.closed and len(found.calls) <= MOST_CALLS and (yield from cursor.literal(",")):
         yield from cursor.whitespace()

@@ -1,7 +1,7 @@
 """ReAct: `Thought:`, `Action:`, `Action Input:`, `Final Answer:`, reasoning and acting in turns.
 
-The form that agents used before models had tools. The synthetic answer tool is not listed: the
-final answer stands for it. Where Temper asked for the labels itself, they are as good as marks.
+Agents used this form before models had tools. The synthetic answer tool is not listed, because the
+final answer replaces it. If Temper asked for the labels itself, they are as good as marks.
 """
 
 import re
@@ -60,7 +60,7 @@ _LANGUAGE = re.compile(r"\w+", re.ASCII)
 
 
 def _read_action(cursor: Cursor, *, is_demanded: bool) -> Reading:
-    """Read an action; one that was asked for may lack an input, which may stand in a fence."""
+    """Read an action; one that was asked for may lack an input, which may be in a fence."""
     yield from cursor.whitespace()
     name = yield from cursor.take(_WRITTEN_NAME)
     yield from cursor.whitespace()
@@ -90,5 +90,5 @@ def _react(name: str, *, is_demanded: bool) -> Syntax:
 
 # Actions with a JSON object as input, one behind the other, at the end of the reply.
 REACT = _react("react", is_demanded=False)
-# The same of a model that was asked for it: a broken action is one that has to be mended.
+# The same for a model that was asked for it: a broken action has to be repaired.
 REACT_CONTRACT = _react("react_contract", is_demanded=True)

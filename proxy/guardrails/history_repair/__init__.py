@@ -1,4 +1,4 @@
-"""Mend an incoming history so that any backend and any chat template can read it.
+"""Repair an incoming history so that any backend and any chat template can read it.
 
-`history` does it, with `pairing` (calls and results), and takes thoughts out of it.
+`history` does it, with `pairing` of calls and results, and removes thoughts from it.
 """

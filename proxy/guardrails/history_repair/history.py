@@ -1,11 +1,11 @@
-"""Mends what is broken in an incoming history, and only that, always in the same way.
+"""Repairs what is broken in an incoming history, and only that, always in the same way.
 
-Untouched messages keep their exact bytes, and what is mended today is mended alike tomorrow, so
-the prompt of a growing history only grows. Three things in a later message change how an earlier
-one goes out: a late result takes the place of its note, a system message joins those before it,
-and a neighbour of the same role joins the message before it where a template demands turns.
+Other messages keep their exact bytes, and a repair is the same every time, so the prompt of a
+growing history only grows. Three things in a later message change how an earlier one is sent: a
+late result replaces its note, a system message joins those before it, and a message joins the one
+before it if both have the same role and the template demands turns.
 
-`Healed` names what was mended: `arguments`, `type`, `content`, `call_id`, `result_id`,
+`Healed` names what was repaired: `arguments`, `type`, `content`, `call_id`, `result_id`,
 `unanswered_call`, `orphan_result`, `developer_role`, `system_role`, `alternation`, `prefill`,
 `control_token`; for tools `description`.
 """
@@ -29,7 +29,7 @@ from proxy.guardrails.rescue.values.cursor import Literals, literals_of
 
 CONTINUE = contents.plain_message("user", "Continue.")
 
-# Within JSON strings quotes are escaped, so these are found in the structure of a message only.
+# Quotes within JSON strings are escaped, so these occur only in the structure of a message.
 _CONTENT = re.compile(rb'"content"\s*:\s*["\[]')
 _TYPE = re.compile(rb'"type"\s*:\s*"function"')
 _ARGUMENTS = re.compile(rb'"arguments"\s*:\s*"')
@@ -83,7 +83,7 @@ def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
 
 
 def _heal_text(written: str) -> str:
-    """Make arguments JSON: nothing means none, and what cannot be parsed is kept as a string."""
+    """Make arguments JSON: "" means none, and what cannot be parsed is kept as a string."""
     if not written.strip():
         return "{}"
     try:
@@ -96,7 +96,7 @@ def _heal_text(written: str) -> str:
 
 _FOREIGN = ("tool", "function", "user")
 _WEDGE = "\u200b"  # zero width space: looks the same, and is another token
-_NAME = b'"name"'  # quotes within JSON strings are escaped: this is a member
+_NAME = b'"name"'  # quotes within JSON strings are escaped, so this is a member
 
 
 def neutralise(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
@@ -140,7 +140,7 @@ def _clean_part(part: bytes, literals: Literals) -> bytes:
 
 
 def _wedge(text: str, literals: Literals) -> str:
-    """Put a wedge behind the first character of every token, overlapping ones included."""
+    """Put a wedge after the first character of every token, also of overlapping ones."""
     pieces: list[str] = []
     start = 0
     while (place := literals.find(text, start, is_finished=True)) < len(text):
@@ -169,7 +169,7 @@ def _as_system(message: Message, facts: list[Fact]) -> Message:
 
 
 def _place_system(messages: Messages, allowed: SystemRole, facts: list[Fact]) -> Messages:
-    """Put what the system said at the start where it is allowed, and let the user say the rest."""
+    """Move system messages to the start if allowed, and make the rest user messages."""
     start = tuple(takewhile(lambda message: message.role == "system", messages))
     rest = messages[len(start) :]
     healed = Healed("system_role")
@@ -222,7 +222,7 @@ def _heal_tool(tool: Tool, facts: list[Fact]) -> Tool:
 def heal_messages(
     messages: Messages, template: Template = GENERIC.template
 ) -> tuple[Messages, tuple[Fact, ...]]:
-    """Return messages that a backend and its chat template can read, and what was mended."""
+    """Return messages that a backend and its chat template can read, and what was repaired."""
     facts: list[Fact] = []
     healed = tuple(heal_members(message, facts) for message in messages)
     healed = pair_calls(healed, facts)
@@ -237,10 +237,10 @@ _SIGNS = tuple(f'"{name}"'.encode() for name in contents.THOUGHT_MEMBERS)
 
 
 def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
-    """Take the thoughts out of the messages of the assistant, as far as the policy wants it.
+    """Remove thoughts from assistant messages, as far as the policy demands.
 
-    Some templates want them, some models are confused by them, and clients send them or not.
-    `last` keeps those behind the last message of the user; messages without any stay the same.
+    Some templates want them, some models are confused by them, and clients may or may not send
+    them. `last` keeps those after the last user message. Messages without thoughts stay the same.
     """
     if replay == "full":
         return messages

@@ -1,4 +1,4 @@
-"""What healing writes into a history: short, factual, and the same every time."""
+"""The notes that repairs write into a history: short, factual, and the same every time."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from proxy.conversation.messages import Message, Messages, tool_result
 from proxy.facts import Fact, Healed
 from proxy.guardrails.contents import members_of, replace_members, say_as_user, string_of
 
-# It begins like a failure, so that nobody takes the call for a step that was done.
+# It begins like a failure, so that nobody takes the call for a completed step.
 UNANSWERED = "Error: no result. This call was never answered."
 SYSTEM_NOTE = "System note:"
 
 
 def introduce_orphan(name: str) -> str:
-    """Introduce a result whose call is gone; `name` is the tool's, empty if unknown."""
+    """Introduce a result whose call is gone; `name` is the tool's, "" if unknown."""
     of = f" of {name}" if name else ""
     return f"Result{of}, from a tool call that is no longer part of this conversation:"
 
@@ -27,7 +27,7 @@ _RESULT_ROLES = ("tool", "function")
 
 @dataclass(slots=True)
 class _HistoryCall:
-    """A call of the history; the id is ours if the client gave none."""
+    """A call in the history; the id is ours if the client gave none."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class _HistoryCall:
 
 @dataclass(slots=True)
 class _CallRound:
-    """A message with calls, and what follows directly behind it."""
+    """A message with calls, and the results that directly follow it."""
 
     message: Message
     calls: list[_HistoryCall]
@@ -53,7 +53,7 @@ class _Waiting:
         self._with_made_id: deque[_HistoryCall] = deque()
 
     def begin(self, calls: list[_HistoryCall], own_ids: frozenset[str]) -> None:
-        """Let the calls of a new reply wait; those of earlier ones only by their ids."""
+        """Add the calls of a new reply; earlier ones then wait only under their ids."""
         self._by_name = {"": deque(calls)}
         self._with_made_id = deque(call for call in calls if call.id not in own_ids)
         self._by_id.update((call.id, deque()) for call in calls)
@@ -124,7 +124,7 @@ def _begin_round(
 
 
 def _make_id(position: int, number: int, taken: frozenset[str]) -> str:
-    """Make an id that is the same each time the history comes, for it only grows at its end."""
+    """Make an id that is always the same, because a history only grows at its end."""
     made = f"call_{position}_{number}"
     while made in taken:
         made += "_"

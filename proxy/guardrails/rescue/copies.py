@@ -1,4 +1,4 @@
-"""Whether a call was only copied from what the model had been given to read, and who wrote that."""
+"""Whether a call was only copied from what the model was given to read, and who wrote that."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,14 +15,14 @@ _WORD = re.compile(r"[^\W_]+")
 _MOST_WORDS = 40
 _MOST_PLACES = 200  # in one text
 _SIGHT = 1_000  # to each side of a name
-_MOST_TEXT = 500_000  # more of one text fits into no window
+_MOST_TEXT = 500_000  # more than fits into any window
 _NEAR = 100
 
 
 def find_origin(
     source: str, calls: Sequence[WrittenCall], spoken: Sequence[str], results: Sequence[str]
 ) -> Origin:
-    """Tell who wrote a call before: the user in what was `spoken`, or a tool in `results`."""
+    """Return who wrote a call before: the user in what was `spoken`, or a tool in `results`."""
     every = (*spoken, *results)
     quoted = [is_quoted(source, (one,)) for one in every]
     texts = [
@@ -41,7 +41,6 @@ def find_origin(
 
 
 def _are_held(calls: Sequence[WrittenCall], spoken: Sequence[str]) -> bool:
-    """Return whether the user has named every value of some calls."""
     said = " ".join(" ".join(spoken).casefold().split())
     return all(
         " ".join(value.casefold().split()) in said
@@ -57,7 +56,7 @@ def is_same(one: WrittenCall, other: WrittenCall) -> bool:
 
 
 def is_quoted(source: str, texts: Iterable[str]) -> bool:
-    """Return whether a call's text stands in one of `texts`, white space aside."""
+    """Return whether a call's text is in one of `texts`, ignoring white space."""
     wanted = _without_space(source)
     if not wanted:
         return False
@@ -65,10 +64,10 @@ def is_quoted(source: str, texts: Iterable[str]) -> bool:
 
 
 def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
-    """Return whether each call stands in one of `texts`, in whatever syntax.
+    """Return whether each call is in one of `texts`, in whatever syntax.
 
-    Its name, members and values stand there together, with nothing but marks in between. Calls
-    without arguments never count: their name alone is in many texts.
+    Its name, members and values are together there, with only marks in between. Calls without
+    arguments never count: their name alone is in many texts.
     """
     return bool(calls) and all(_is_repeated(call, texts) for call in calls)
 
@@ -84,7 +83,7 @@ def _is_repeated(call: WrittenCall, texts: Sequence[str]) -> bool:
 
 
 def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set[str]:
-    """Return those of the `known` words that stand beside a name, with no other in between."""
+    """Return the `known` words beside a name, with no other word in between."""
     before = text[max(name.start() - _SIGHT, 0) : name.start()]
     behind = text[name.end() : name.end() + _SIGHT]
     sides = reversed(_WORD.findall(before)), _WORD.findall(behind)
@@ -111,7 +110,6 @@ def _words(value: JsonValue) -> Iterator[str]:
 
 
 def _leaves(value: JsonValue) -> Iterator[str]:
-    """Yield the values within a value, as text."""
     match value:
         case dict():
             for member in value.values():

@@ -1,6 +1,6 @@
-"""Words with which a reply introduces a call as an example, and does not make it.
+"""Words with which a reply introduces a call as an example instead of making it.
 
-Lists of them, and of others around calls, stand in `words.toml`.
+The lists of these and of other words around calls are in `words.toml`.
 """
 
 # ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
@@ -11,27 +11,27 @@ from importlib.resources import files
 
 import msgspec
 
-# As much of the prose as it takes to see an announcement.
+# The length of prose that is needed to recognise an announcement.
 SIGHT = 120
 _FLAGS = re.IGNORECASE | re.VERBOSE
 _END = r"\s*(?:```\w*\s*)?\Z"
 _LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_END}", _FLAGS)
 _OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
-# Whoever reports what others write or what might be written, makes no plain JSON of it a call.
+# A reply that reports what others write, or what might be written, makes no call in plain JSON.
 _ACCOUNT = re.compile(
     r"""\b(?:you|user|would|could|might|returned|received|got|sent|wrote|written|said|says
     |contains?|shows?|logs?|observation|response|payload|body)\b""",
     _FLAGS,
 )
-# With these words a call is handed over.
+# These words present a call that is meant.
 _PRESENTED = re.compile(
     r"\bhere(?:['’]s|\s+is)\s+the\s+(?:tool|function)[\s-]call\s*[:.]\s*\Z", _FLAGS
 )
 
 
 class WordLists(msgspec.Struct, frozen=True):
-    """What `words.toml` has, and says of it."""
+    """The content of `words.toml`, which describes it."""
 
     verbs: frozenset[str]
     conjunctions: frozenset[str]
@@ -46,14 +46,14 @@ class WordLists(msgspec.Struct, frozen=True):
 
 @cache
 def words_around_calls() -> WordLists:
-    """Read the lists, when the first call is found."""
+    """Read the lists when the first call is found."""
     file = files("proxy.guardrails.rescue") / "words.toml"
     return msgspec.toml.decode(file.read_bytes(), type=WordLists)
 
 
 @cache
 def _announcements() -> list[re.Pattern[str]]:
-    """Compile the patterns, which takes longer than many a start may."""
+    """Compile the patterns, which takes longer than a start should."""
     known = words_around_calls()
     patterns: list[re.Pattern[str]] = []
     for written in known.announcements:
@@ -64,7 +64,7 @@ def _announcements() -> list[re.Pattern[str]]:
 
 
 def introduces_example(words: str) -> bool:
-    """Return whether what follows `words` is shown as an example, or as the words of others."""
+    """Return whether `words` introduce an example, or the words of others."""
     small = words.casefold()
     if not any(hint in small for hint in words_around_calls().hints):
         return False
@@ -74,13 +74,13 @@ def introduces_example(words: str) -> bool:
 
 
 def gives_account(words: str) -> bool:
-    """Return whether the last sentence of `words` is about what somebody else writes or wrote."""
+    """Return whether the last sentence of `words` reports what somebody else writes."""
     is_any = _ACCOUNT.search(words) is not None
     return is_any and _ACCOUNT.search(_last_sentence(words)) is not None
 
 
 def presents(words: str) -> bool:
-    """Return whether `words` say of what follows that it is the call."""
+    """Return whether `words` present what follows as the call."""
     return _PRESENTED.search(words) is not None
 
 

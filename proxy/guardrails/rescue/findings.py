@@ -1,8 +1,8 @@
 """What a scanner reports about a reply, in the order of the text.
 
-The texts of all `Prose` and the sources of all `FoundCalls`, joined in order, are the reply again,
-except for what is left out on purpose: white space and leaked control tokens next to a found call,
-and what a `LeftOut` stands for. The text of a `RefusedText` follows it as `Prose`.
+All `Prose` and the sources of all `FoundCalls`, joined in order, are the reply again, except for
+what is dropped on purpose: white space and leaked control tokens next to a found call, and what a
+`LeftOut` stands for. The text of a `RefusedText` follows it as `Prose`.
 """
 
 from typing import TypeAlias
@@ -23,8 +23,8 @@ class Prose(msgspec.Struct, frozen=True):
 class ArgumentsStarted(msgspec.Struct, frozen=True):
     """The arguments of what looks like a call to `name` begin to arrive.
 
-    Only for the first call behind an opening, only if its name stood before its arguments. It may
-    still end in a `RefusedText`; more so where `is_marked` is false.
+    Reported only for the first call after an opening, and only if its name comes before its
+    arguments. It may still end in a `RefusedText`, more likely if `is_marked` is false.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ArgumentsStarted(msgspec.Struct, frozen=True):
 
 
 class ArgumentsText(msgspec.Struct, frozen=True):
-    """More of the text of the arguments object announced last, as the model wrote it."""
+    """More text of the arguments announced last, as the model wrote it."""
 
     text: str
 
@@ -40,8 +40,8 @@ class ArgumentsText(msgspec.Struct, frozen=True):
 class FoundCalls(msgspec.Struct, frozen=True):
     """Calls, and the text in which they were written.
 
-    One that `is_doubtful` stands where calls are not taken. One that stands `within` an element
-    is in it if one of these marks that close it follows; "" is in any text.
+    One that `is_doubtful` is in a place where calls are not accepted. One that is `within` an
+    element counts as inside it if one of these closing marks follows; "" is in any text.
     """
 
     syntax_name: str
@@ -55,21 +55,21 @@ class FoundCalls(msgspec.Struct, frozen=True):
 
 
 class RefusedText(msgspec.Struct, frozen=True):
-    """What looked like a call is none; its text, and nothing behind it, follows as `Prose`."""
+    """What looked like a call is none; its text, and nothing after it, follows as `Prose`."""
 
     reason: Reason
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Text was left out: an `invented_result`, or all the reply behind `too_many_calls`."""
+    """Text was dropped: an `invented_result`, or the rest of the reply after `too_many_calls`."""
 
     what: str
 
 
 class EarlierThoughts(msgspec.Struct, frozen=True):
-    """All that was found so far, prose and calls, turns out to have been thoughts.
+    """Everything found so far, prose and calls, turns out to have been thoughts.
 
-    It `is_over` unless a call was broken there, of which what follows may be a part.
+    It `is_over` unless a call broke there that may still go on.
     """
 
     is_over: bool = True

@@ -1,6 +1,6 @@
-"""The marks around calls, which `marks.toml` lists: what calls begin and end with, what leaks.
+"""The marks around calls, listed in `marks.toml`: beginnings, ends, and tokens that leak.
 
-A value whose own end is missing, or doubtful, may run into the next call. It is no value then.
+A value whose end is missing or doubtful may run into the next call. It is no value then.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -15,7 +15,7 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 
 
 class _KnownMarks(msgspec.Struct, frozen=True):
-    """What `marks.toml` has, and says of it."""
+    """The content of `marks.toml`, which describes it."""
 
     tags: frozenset[str]
     special_tokens: frozenset[str]
@@ -52,26 +52,26 @@ CLOSING = re.compile(
 
 
 def holds_mark(text: str) -> bool:
-    """Return whether a text holds a mark with which a call begins, or a control token."""
+    """Return whether a text contains an opening mark of a call, or a control token."""
     return _MARK.search(text) is not None
 
 
 def holds_call(text: str) -> bool:
-    """Return whether a text holds such a mark, or the beginning of a call in plain JSON."""
+    """Return whether a text contains such a mark, or the beginning of a call in plain JSON."""
     return _CALL.search(text) is not None
 
 
-# A control token that no family here is known to write, or half a fence, alone at the end.
+# An unknown control token, or half a code fence, alone at the end.
 _TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
 _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")
 
 
 def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
-    """Return the stray closing mark that was found, or what ends the reply instead of one.
+    """Return the stray closing mark, or what ends the reply in place of one.
 
-    That is the half of a mark, a control token that nobody knows, or the end of a fence: no
-    sentence ends with it.
-    None where more text is needed; `is_all` if as much of the `rest` is there as is looked at.
+    That is half a mark, an unknown control token, or the end of a fence: no sentence ends with
+    these. Returns None if more text is needed; `is_all` says that as much of the `rest` is there as
+    is examined.
     """
     if literal is None or literal in THOUGHT_ENDS:
         return None if literal is None else ""

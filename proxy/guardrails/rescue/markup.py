@@ -20,7 +20,7 @@ _MARKUP = re.compile(
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 _SIGNS = re.compile(r"[<\\#\[“”«»„「」『』‹›]|\"{3}|'{3}|/\*|^[-=._*+]{4}", re.MULTILINE)
-# What is about calls or thoughts encloses calls that are meant.
+# Elements about calls or thoughts contain calls that are meant.
 _OWN = re.compile(r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE)
 _CLOSING = {
     "“": "”",
@@ -32,7 +32,7 @@ _CLOSING = {
     "<!--": "-->",
     "/*": "*/",
 }
-# How what has a name is closed.
+# The closing marks of what has a name.
 _NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
 _ENDS = re.compile(r"</|\\end|\#\+end|\[/", re.IGNORECASE)
 _MOST_OPEN = 64  # different ones
@@ -40,11 +40,11 @@ _INLINE = re.compile(r"\\(?:verb\*?\W|(?:texttt|lstinline|code|mintinline)\{)\Z"
 
 
 class Markup:
-    """Follows prose in pieces that end where nothing of it is torn: before what may be a call."""
+    """Follows prose in pieces that end before a possible call, so nothing in them is torn."""
 
     def __init__(self) -> None:
-        self._open: dict[str, int] = {}  # marks that would close what is open, and how often
-        self._end: re.Pattern[str] | None = None  # of what is read no further
+        self._open: dict[str, int] = {}  # marks that would close what is open, with counts
+        self._end: re.Pattern[str] | None = None  # what ends text that is not examined
         self._is_inline = False
 
     @property
@@ -67,7 +67,7 @@ class Markup:
             place = self._pass_end(text, found.end())
 
     def _pass_end(self, text: str, place: int) -> int:
-        """Return where to go on: behind the end that is waited for, -1 if it is not there."""
+        """Return where to continue: after the awaited end, or -1 if it is not there."""
         if self._end is None:
             return place
         found = self._end.search(text, place)
@@ -93,7 +93,7 @@ class Markup:
             self._meet_named(found[0], mark)
 
     def _meet_named(self, text: str, mark: Mapping[str, str | None]) -> None:
-        """Take note of the beginning or the end of what has a name."""
+        """Note the beginning or the end of markup that has a name."""
         is_end = _ENDS.match(text) is not None
         for kind, closer in _NAMED.items():
             name = mark[kind] or ""

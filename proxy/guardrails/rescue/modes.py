@@ -1,4 +1,4 @@
-"""What a scanner may be doing, as data, and the reading of what stands behind one opening."""
+"""The states of a scanner, as data, and the reading of what follows one opening."""
 
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class Openings:
         )
 
     def find_fitting(self, literal: str) -> list[tuple[str, Syntax]]:
-        """Return what can begin where `literal` stands: longer openings first, else in order."""
+        """Return what can begin at `literal`: longer openings first, otherwise in order."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
@@ -68,7 +68,7 @@ class Openings:
         return any(syntax.is_marked for _, syntax in self.find_fitting(literal))
 
     def are_in(self, text: str) -> bool:
-        """Whether more than control tokens stands in a text that is not the reply's first."""
+        """Whether more than control tokens is in a text that is not the reply's first."""
         place = self.in_prose.find(text, 0, is_finished=True)
         while (literal := self.in_prose.at(text, place, is_finished=True)) in marks.SPECIAL_TOKENS:
             place = self.in_prose.find(text, place + len(literal), is_finished=True)
@@ -102,10 +102,10 @@ def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
 
 
 class OpeningAttempt:
-    """Reads what stands behind an opening, each candidate from the same place.
+    """Reads what follows an opening, with each candidate from the same place.
 
-    If none finds a call, everything that any of them passed counts as read, so no character is
-    read more often than there are candidates.
+    If none finds a call, all that any of them passed counts as read, so no character is read more
+    often than there are candidates.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class OpeningAttempt:
         self._start_next()
 
     def resume(self) -> Calls | NoCall | None:
-        """Read on; None means that more text is needed."""
+        """Continue reading; None if more text is needed."""
         while True:
             try:
                 next(self._reading)
@@ -168,17 +168,17 @@ class OpeningAttempt:
 
 @dataclass(slots=True)
 class Listening:
-    """In prose; `is_untouched` while nothing but white space has been seen."""
+    """In prose; `is_untouched` while only white space has been seen."""
 
     is_untouched: bool = False
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """What stands before a call: what is known of the place of its `opening`.
+    """What precedes a call at its `opening`.
 
-    `is_first` if nothing but white space and thoughts stand before it, `begins_reply` if only
-    calls do. The last `words` of the prose before are looked at only where it matters.
+    `is_first` if only white space and thoughts precede it, `begins_reply` if only calls do. The
+    last `words` of the prose are examined only when they matter.
     """
 
     opening: str = ""
@@ -206,18 +206,18 @@ class Beginning:
 
     @property
     def is_inline(self) -> bool:
-        """Whether the opening stands on the line of other words."""
+        """Whether the opening is on a line with other words."""
         return self.opening.startswith(" ")
 
     def announces_act(self, tools: Sequence[str]) -> bool:
-        """Return whether a sentence ends here with which the model announces that it acts now."""
+        """Return whether a sentence ends here that announces an act."""
         is_told = self.is_account or not self.is_sentence_start
         return not is_told and (recognition.announces(self.words, tools) or presents(self.words))
 
 
 @dataclass(slots=True)
 class AfterCall:
-    """Behind a call, which is `pending` until it is certain, and the `gap` behind it."""
+    """After a call, which is `pending` until it is certain; the `gap` follows it."""
 
     pending: FoundCalls | None
     gap: list[str] = field(default_factory=list)
@@ -226,7 +226,7 @@ class AfterCall:
 
 @dataclass(slots=True)
 class Joined:
-    """A call that counts if the next one does, and what stands between the two."""
+    """A call that counts if the next one does, and what is between the two."""
 
     found: FoundCalls
     gap: str = ""
@@ -235,7 +235,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class SkippingInventedResult:
-    """In what is left out, an invented result for instance, up to `end`."""
+    """In something to drop, for example an invented result, up to `end`."""
 
     end: Literals
 

@@ -1,7 +1,7 @@
-"""What the earlier calls of a reply, and the words behind a call on its line, mean for it.
+"""What a reply's earlier calls, and the words after a call on its line, mean for the call.
 
-The calls of a reply are meant in their order: behind one that was meant and could not be taken, no
-later one is taken alone. Behind a call that broke, nobody can tell what still belongs to it.
+The calls of a reply are meant in order: after one that was meant and could not be accepted, no
+later one is accepted alone. After a call that broke, what follows may still belong to it.
 """
 
 import re
@@ -21,16 +21,16 @@ from proxy.guardrails.rescue.syntax import Reason
 
 _SIGHT = 300
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
-# What stands behind the name of a tool where it is called, and not only mentioned.
+# What follows the name of a tool that is called and not only mentioned.
 _CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Action\ Input:)"""
 
 
 class Siblings:
     """The calls of one reply so far, and the words between them.
 
-    Where calls stood in thoughts that have ended, others count only if they are all that the rest
-    of the reply consists of (`must_end_reply`): what looked like the end of thoughts may have been
-    a part of such a call.
+    If there were calls in thoughts that have ended, later ones count only if they are all that the
+    rest of the reply consists of (`must_end_reply`): the apparent end of the thoughts may have been
+    part of such a call.
     """
 
     def __init__(self, offered: Collection[str], *, must_end_reply: bool = False) -> None:
@@ -59,9 +59,9 @@ class Siblings:
         self._refused_row = ()
 
     def refuse(self, reason: Reason | None, found: FoundCalls) -> None:
-        """Take note of a call that does not count; one that nobody offered means nothing.
+        """Note a call that does not count; one that was not offered means nothing.
 
-        One that only the marks around it, or the lack of them, forbade may be repeated.
+        A call that was refused only because of its marks may be repeated.
         """
         self._is_behind_row |= not found.is_marked
         if not self.offers(found):
@@ -77,7 +77,7 @@ class Siblings:
         self._object(Reason.QUOTED)
 
     def break_off(self, source: str, *, is_marked: bool) -> None:
-        """Take note of a call that cannot be read beyond `source`, if it is one."""
+        """Note a call that cannot be read beyond `source`, if it is one."""
         if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_SIGHT]):
             self._objection = Reason.NESTED
             self._behind_break.clear()
@@ -98,9 +98,9 @@ class Siblings:
         return all(find_name(call.name, self._offered) for call in found.calls)
 
     def end_thoughts(self) -> "Siblings | None":
-        """Return what begins behind the end of thoughts; None if a call may be broken there.
+        """Return the state after the end of thoughts; None if a call may be broken there.
 
-        A call that broke has to have its end among the thoughts.
+        A call that broke has to end among the thoughts.
         """
         if self._objection is not Reason.NESTED:
             has_calls = self.is_settled or self._accepted is not None
@@ -120,30 +120,30 @@ def _call_pattern(names: frozenset[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-])(?:{known}){_CALLED}" if known else "(?!)", re.VERBOSE)
 
 
-SIGHT = 200  # as much of a line as is looked at
+SIGHT = 200  # characters of a line that are examined
 _WORD = re.compile(r"[^\W\d_]*")
 _LONGEST_WORD = 24
 _JOINT = re.compile(r"(?:[,;&+]\s*)?(?:and\s+)?(?:then\s+)?")
 _LINE = re.compile(r"[,;&+\s]*[^\n]*")
-# Punctuation behind a call that belongs to a sentence around it.
+# Punctuation after a call that belongs to a sentence around it.
 _CONTINUES = frozenset(".,;:!?)]}|/\\=<>\"'”»`")
-# How a line goes on behind a call: `open` where the words do not tell.
+# How a line continues after a call; `open` if its words do not decide.
 Sequel: TypeAlias = Literal["apart", "words", "open"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The text behind a call, as much of it as is looked at; `is_all` if no more is waited for."""
+    """The text after a call, as much as is examined; `is_all` if no more is expected."""
 
     text: str
     is_all: bool
 
     def find_sequel(self, found: FoundCalls, beginning: Beginning) -> Sequel | None:
-        """Tell how the line goes on; None where more text is needed.
+        """Return how the line continues; None if more text is needed.
 
-        Where one sentence ended before the call and another begins behind it, the call stands in
-        neither. Control tokens are not written in passing, nor are calls of several lines, unless
-        words go on around them. Other calls may at most begin the reply.
+        If one sentence ended before the call and another begins after it, the call belongs to
+        neither. Control tokens and calls of several lines are not written in passing, unless words
+        continue around them. Other calls may only begin the reply.
         """
         word = self._word
         if word is None:
@@ -162,9 +162,9 @@ class Ahead:
         return "open"
 
     def may_stand_apart(self, found: FoundCalls, beginning: Beginning) -> bool:
-        """Return whether a call may begin the reply although the words behind it may go with it.
+        """Return whether a call may begin the reply although the words after it may belong to it.
 
-        It has to be more than a tag, and the words no part of a sentence with it.
+        It has to be more than a tag, and the words must not form a sentence with it.
         """
         word = self._word or ""
         continues = (
@@ -192,7 +192,7 @@ class Ahead:
 
     @property
     def _word(self) -> str | None:
-        """The word that comes next, in small letters; None if it may go on."""
+        """The next word in lower case; None if it may be incomplete."""
         found = _WORD.match(self.text)
         word = found[0] if found else ""
         is_open = word == self.text and len(word) < _LONGEST_WORD
@@ -200,7 +200,7 @@ class Ahead:
 
 
 def _is_verb(word: str) -> bool:
-    """Return whether a call may be the subject of a word; the third person ends in an s."""
+    """Return whether a word can have the call as its subject: third persons end in "s"."""
     known = words_around_calls()
     is_third_person = word.endswith("s") and len(word) > 1 and word not in known.other_words
     return is_third_person or word in known.verbs

@@ -1,7 +1,7 @@
-"""Whose words a call in the text of a model is, and what becomes of it: one table.
+"""Whose words a call in a model's text is, and what becomes of it: one table.
 
-The scanner and the reader of a reply collect what is known of a call, and look it up here. The
-docs show the table as it stands (`docs/guides/quoted-calls.md`).
+The scanner and the reply reader collect the facts about a call and look it up here. The docs show
+this table (`docs/guides/quoted-calls.md`).
 """
 
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """What becomes of a call: what is left out is not shown either."""
+    """What becomes of a call; one that is left out is not shown either."""
 
     READ = "read"
     ASKED = "asked about"
@@ -36,7 +36,7 @@ class Around(Enum):
 
 
 class Words(Enum):
-    """What is said beside a call."""
+    """What is said next to a call."""
 
     NONE = "nothing"
     OTHER = "other words"
@@ -45,7 +45,7 @@ class Words(Enum):
 
 
 class Content(Enum):
-    """What a call consists of; a plain one has no mark that tells it from data or code."""
+    """What a call consists of; a plain one has no mark that distinguishes it from data or code."""
 
     MARKED = "marked"
     PLAIN = "plain"
@@ -65,7 +65,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What becomes of the calls that fit; where nothing is named anything fits."""
+    """What becomes of the calls that match; an unnamed column matches everything."""
 
     verdict: Verdict
     origin: Collection[Origin] = tuple(Origin)
@@ -84,7 +84,7 @@ class Row:
         )
 
 
-# The first row that fits counts.
+# The first matching row counts.
 TABLE = (
     Row(Verdict.TEXT, around=(Around.QUOTATION,)),
     Row(Verdict.TEXT, before=(Words.SHOWING,)),

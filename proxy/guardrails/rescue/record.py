@@ -1,6 +1,6 @@
-"""What of a reply counts and what is prose, decided by the scanner and recorded here in order.
+"""Records the scanner's decisions about what counts and what is prose, in order.
 
-It also remembers what every decision means for those to come.
+It also remembers what each decision means for later ones.
 """
 
 from collections.abc import Callable, Collection
@@ -23,9 +23,9 @@ _SPACE = " \t\r\n"
 
 
 class Report:
-    """Findings, with prose joined and with what stands behind it held back.
+    """Findings, with prose joined and the white space after it held back.
 
-    White space and leaked control tokens are part of the prose only if prose goes on behind them.
+    White space and leaked control tokens are part of the prose only if prose follows them.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Report:
         self._findings: list[Finding] = []
 
     def say(self, text: str) -> tuple[str, str]:
-        """Report prose but the white space at its end; return the two parts."""
+        """Report prose without the white space at its end; return the two parts."""
         body = text.rstrip(_SPACE)
         space = text[len(body) :]
         if body:
@@ -51,7 +51,7 @@ class Report:
         self._held.clear()
 
     def take_space(self) -> str:
-        """Return what is held back and hold it no more, if it is white space and nothing else."""
+        """Return and release what is held back, if it is only white space."""
         held = "".join(self._held)
         if held.strip(_SPACE):
             return ""
@@ -90,7 +90,7 @@ class Record:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether what is being read will hardly count, or not before others do."""
+        """Whether the current reading will hardly count, or only after others do."""
         return self.beginning.is_example or self.siblings.is_settled or bool(self._row)
 
     def places(self, *, is_first: bool) -> set[Place]:
@@ -114,7 +114,7 @@ class Record:
         )
 
     def restart(self) -> None:
-        """Start over behind the end of thoughts, unless it may belong to a broken call."""
+        """Start over after the end of thoughts, unless it may belong to a broken call."""
         self.drop()
         siblings = self.siblings.end_thoughts()
         self.siblings = siblings or self.siblings
@@ -124,7 +124,7 @@ class Record:
     # Calls.
 
     def accept(self, found: FoundCalls) -> None:
-        """Let a call count, and those that waited for it; plain ones that it repeats do not."""
+        """Accept a call, and those that waited for it, except plain ones that it repeats."""
         waits = [one.found for one in self._row if not one.found.is_marked]
         if waits and waits[0].calls == found.calls:
             self.drop()
@@ -134,14 +134,14 @@ class Record:
             self.release()
 
     def object_at_end(self, found: FoundCalls, *, cut_off: bool) -> Reason | None:
-        """Tell what forbids a call behind which the reply ends."""
+        """Return what forbids a call at the end of the reply."""
         if cut_off and not (found.is_marked and found.closed):
             return Reason.CUT_OFF
         is_offered = found.is_marked or self.siblings.offers(found)
         return None if is_offered else Reason.NOT_OFFERED
 
     def join(self, found: FoundCalls, gap: str = "", joint: str = "") -> None:
-        """Let a call wait for what happens to the next one; `joint` is the end of the `gap`."""
+        """Let a call wait for the fate of the next one; `joint` is the end of the `gap`."""
         self._row.append(Joined(found, gap, joint.strip()))
         self.surroundings.pass_call()
 
@@ -164,15 +164,15 @@ class Record:
             self.refuse_call(reason, one.found, one.gap)
 
     def refuse_call(self, reason: Reason | None, found: FoundCalls, gap: str = "") -> None:
-        """Let a call be prose; those behind it will not count alone.
+        """Treat a call as prose; those after it will not count alone.
 
-        Of an unmarked one nobody needs to know that it was looked at.
+        An unmarked one is not even reported.
         """
         self.refuse(reason if found.is_marked else None, found.source + gap)
         self.siblings.refuse(reason, found)
 
     def doubt(self, reason: Reason | None, found: FoundCalls, gap: str) -> None:
-        """Let a call be prose, unless who reads it finds that it may have been meant."""
+        """Treat a call as prose, unless the reader of the reply finds that it may be meant."""
         self.drop()
         if reason is not None:
             self.report.add(RefusedText(reason))
@@ -189,7 +189,7 @@ class Record:
     def refuse(
         self, reason: Reason | None, text: str, take_note: Callable[[str], None] | None = None
     ) -> None:
-        """Let `text` be prose, and say why if there is a reason."""
+        """Treat `text` as prose, with a reason if there is one."""
         self.drop()
         if reason is not None:
             self.report.add(RefusedText(reason))
@@ -210,7 +210,7 @@ class Record:
             self.surroundings.pass_prose(space)
 
     def take_space(self) -> str:
-        """Return the white space behind prose, unless a call waits for what it stands before."""
+        """Return the white space after prose, unless a call waits for what follows it."""
         return "" if self._row else self.report.take_space()
 
     def end(self) -> list[Finding]:

@@ -1,7 +1,7 @@
-"""Every syntax there is, in the order in which they are tried where nothing is known.
+"""Every syntax, in the order in which they are tried if nothing is known.
 
-Three are no calls: they keep what is addressed to the user, or repeated from a result, from being
-read as one.
+Three are no calls: they prevent reading a call in what is addressed to the user or repeated from a
+result.
 """
 
 from collections.abc import Iterable
@@ -34,13 +34,13 @@ _RECIPIENT = "to=user<|message|>"
 
 
 def _read_addressed(cursor: Cursor, opening: str) -> Reading:
-    """Read not a call but its opposite: what stands in such a message is shown, never run."""
+    """Read what is addressed to the user: it is shown, never run."""
     yield from cursor.take_until(_ENDS)
     raise NoCall(Reason.QUOTED)
 
 
 def _read_result(cursor: Cursor, opening: str) -> Reading:
-    """Read what a model repeats of a tool's result: it is the tool's, dropped behind a call."""
+    """Read a tool's result that the model repeats; it is dropped after a call."""
     end = INVENTED_RESULTS[opening]
     yield from cursor.take_until(end)
     yield from cursor.one_of(end)
@@ -69,7 +69,7 @@ _MARKED: tuple[Syntax, ...] = (
 SYNTAXES: tuple[Syntax, ...] = (
     *_MARKED,
     Syntax("addressed", (f" {_RECIPIENT}", f"<|start|>assistant {_RECIPIENT}"), _read_addressed),
-    # Where a reply begins within the header.
+    # For a reply that begins inside the header.
     Syntax("addressed_at_start", (_RECIPIENT,), _read_addressed, "reply_start"),
     Syntax("repeated_result", tuple(INVENTED_RESULTS), _read_result, is_marked=False),
     named_json.KIMI_START,

@@ -1,4 +1,4 @@
-"""Calls one behind the other, and the code fences that may stand around them."""
+"""Calls one after another, and the code fences around them."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ def read_row(
     read_one: Callable[[Cursor], Reading],
     passes_next: Callable[[Cursor], Waiting[str | bool]],
 ) -> Reading:
-    """Read calls and the white space behind each, as long as `passes_next` finds another."""
+    """Read calls and the white space after each, as long as `passes_next` finds another."""
     found = Calls(())
     while len(found.calls) <= MOST_CALLS:
         found += yield from read_one(cursor)
@@ -27,7 +27,7 @@ def read_row(
 def read_behind_marks(
     cursor: Cursor, mark: str, marks: Iterable[str], read_one: Callable[[Cursor, str], Reading]
 ) -> Reading:
-    """Read calls, each behind one of `marks`, which `read_one` is given; the first is `mark`."""
+    """Read calls, each after one of `marks`, which `read_one` gets; the first is `mark`."""
     known = literals_of(*marks)
 
     def passes_next(cursor: Cursor) -> Waiting[str]:
@@ -39,7 +39,7 @@ def read_behind_marks(
 
 
 def pass_fence(cursor: Cursor, language: re.Pattern[str]) -> Waiting[bool]:
-    """Pass the beginning of a code fence and the white space behind it; tell if there was one."""
+    """Pass the beginning of a code fence and white space; return whether there was one."""
     is_fenced = yield from cursor.literal(FENCE)
     if is_fenced:
         yield from cursor.take(language)

@@ -39,20 +39,20 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-# Text that holds more openings and control tokens than this is noise: it is searched no further.
-# So much text that was read in vain is as tiring as one of them.
+# Text with more openings and control tokens than this is noise: the search stops.
+# So much text that was read in vain counts as one of them.
 _PATIENCE = 500
 _TIRING = 1_024
 _GAVE_UP = -1
-_PIECE = 4_096  # characters of a long text that are read at once: an attempt copies what is there
+_PIECE = 4_096  # characters of a long text that are read at once, because an attempt copies them
 _NOTHING = Literals(())
 
 
 class Scanner:
     """Finds the calls in one reply.
 
-    `named` are syntaxes whose openings are made of the offered names. `satisfies` reports whether a
-    call is fit for its tool: some count only then.
+    `named` are syntaxes whose openings contain the offered names. `satisfies` says whether a call
+    is valid for its tool; some count only then.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Scanner:
         self._patience = _PATIENCE
 
     def feed(self, text: str) -> list[Finding]:
-        """Take text that has arrived and return what has become certain."""
+        """Take text that has arrived and return what is now certain."""
         if self._is_plain(text):
             self._record.say(text)
             return self._record.report.take()
@@ -82,7 +82,7 @@ class Scanner:
         return self._record.report.take()
 
     def take_space(self) -> str:
-        """Return the white space held back behind prose: what follows it is no text."""
+        """Return the white space held back after prose, because no text follows it."""
         if not isinstance(self._state, Listening):
             return ""
         if space := self._cursor.pass_last_space():
@@ -90,13 +90,13 @@ class Scanner:
         return self._record.take_space() if self._cursor.is_exhausted else ""
 
     def _is_plain(self, text: str) -> bool:
-        """Return whether all that came is read and prose, and nothing can begin in `text`."""
+        """Return whether everything so far is prose, and nothing can begin in `text`."""
         is_idle = isinstance(self._state, Listening) and not self._state.is_untouched
         is_read = is_idle and self._patience > 0 and self._cursor.is_exhausted
         return is_read and self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
 
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
-        """Take note of the reply's end and return the rest; `cut_off` if more was to come."""
+        """End the reply and return the rest; `cut_off` if more was to come."""
         self._cursor.finish()
         breaks_off = cut_off and isinstance(self._state, OpeningAttempt)
         while not breaks_off and self._step():
@@ -116,7 +116,7 @@ class Scanner:
         return self._record.end()
 
     def _step(self) -> bool:
-        """Go on by one decision; False where that needs more text."""
+        """Make one decision; return False if that needs more text."""
         state = self._state
         if isinstance(state, Listening):
             return self._listen(state)
@@ -220,7 +220,7 @@ class Scanner:
         return True
 
     def _may_be_bare(self, found: FoundCalls) -> bool:
-        """Return whether plain calls may count: behind a sentence it has to announce an act."""
+        """Return whether plain calls may count: after a sentence it has to announce an act."""
         beginning = self._record.beginning
         if not beginning.is_inline:
             return not beginning.is_account
@@ -251,7 +251,7 @@ class Scanner:
                 self._certify(self._state, is_mark_next=False)
 
     def _end_with(self, found: FoundCalls) -> None:
-        """Take as many of too many calls as there may be, and read nothing else."""
+        """Accept as many of too many calls as allowed, and read nothing else."""
         if not found.is_marked:
             self._record.refuse(Reason.TOO_MANY_CALLS, found.source)
             self._patience = _GAVE_UP
@@ -279,7 +279,7 @@ class Scanner:
         if literal is None or closer is None or not rest:
             return False
         if closer.rstrip() == FENCE and not self._record.beginning.begins_reply:
-            closer = ""  # it may have been opened within the words before
+            closer = ""  # it may have been opened in the words before
         literal = literal or closer
         if literal and not closer:
             self._certify(state, is_mark_next=literal not in marks.SPECIAL_TOKENS)
@@ -299,7 +299,7 @@ class Scanner:
         return True
 
     def _pass_closer(self, state: AfterCall, closer: str) -> None:
-        """Take note of a closing mark: it is that of a broken call, where there may be one."""
+        """Note a closing mark; if a call is broken, it is the end of that."""
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
                 self._record.accept(state.pending)
@@ -308,7 +308,7 @@ class Scanner:
             self._state = Listening()
 
     def _certify(self, state: AfterCall, *, is_mark_next: bool) -> None:
-        """Accept a marked call that no sentence goes on behind."""
+        """Accept a marked call that no sentence continues after."""
         found = state.pending
         if found and found.is_marked and not state.is_doubtful and (found.closed or is_mark_next):
             self._record.accept(found)
@@ -331,7 +331,7 @@ class Scanner:
         return True
 
     def _leave_unmarked(self, found: FoundCalls, gap: str, literal: str) -> None:
-        """Keep an unmarked call with which the reply began for the marked one behind it."""
+        """Keep an unmarked call at the start of the reply for the marked one after it."""
         is_first = self._record.beginning.is_first and self._record.beginning.opening != FENCE
         is_kept = is_first and self._openings.is_any_marked(literal)
         if is_kept and self._record.siblings.offers(found):
@@ -350,7 +350,7 @@ class Scanner:
         if sequel is None or mark is None:
             return False
         is_like = mark == self._record.beginning.opening or not any(map(str.isalpha, ahead.joint))
-        if mark and is_like and self._openings.is_any_marked(mark):  # words join like to like
+        if mark and is_like and self._openings.is_any_marked(mark):  # words join only similar calls
             self._cursor.advance(len(joint))
             self._record.join(found, gap + joint, joint)
             self._state = Listening()
@@ -365,7 +365,7 @@ class Scanner:
         return True
 
     def _is_apart(self, found: FoundCalls, ahead: Ahead) -> bool:
-        """Whether a call counts although words follow: fit for its tool, alone on its line."""
+        """Whether a call counts although words follow: valid for its tool, alone on its line."""
         may = ahead.may_stand_apart(found, self._record.beginning) and self._is_fit(found)
         return may and not self._openings.are_in(ahead.line)
 
@@ -373,7 +373,7 @@ class Scanner:
         return self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
 
     def _end_behind(self, state: AfterCall) -> None:
-        """Go on behind the end of thoughts in which a call was the last thing."""
+        """Continue after the end of thoughts whose last part was a call."""
         if state.pending is not None:
             self._record.refuse(None, state.pending.source + "".join(state.gap))
         self._record.widen_gap("".join(state.gap))

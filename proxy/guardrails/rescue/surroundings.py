@@ -1,8 +1,8 @@
 """Where in the prose of a reply a place is: in code, a quotation, or a JSON document.
 
-It sees all text that is prose, in order, in pieces of any size, and knows nothing about calls. What
-stands in a document is data, also where it reads like a call. Of a document that breaks nobody can
-tell where it ends, so it goes on for as long as there is text.
+It gets all text that is prose, in order, in pieces of any size, and knows nothing about calls. Text
+in a document is data, even if it reads like a call. A broken document has no recognisable end, so
+it continues as long as there is text.
 """
 
 # ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
@@ -26,10 +26,10 @@ _ATOMS = re.compile(
 
 
 class ProseDocument:
-    """Follows one document from its first bracket on, in pieces of any size.
+    """Follows one document from its first bracket, in pieces of any size.
 
-    It is none before the first key of an object, `is_known` from there on. Commas too many and
-    Python's words do no harm; whatever else is no JSON breaks it.
+    It `is_known` to be one from the first key of an object. Extra commas and Python's words do no
+    harm; anything else that is not JSON breaks it.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class ProseDocument:
         return self._is_broken and self.is_known
 
     def pass_text(self, text: str) -> None:
-        """Take note of what comes next; what stands behind the end is nothing of it."""
+        """Read what comes next; anything after the end is ignored."""
         place = 0
         while place < len(text) and not (self.is_over or self._is_broken):
             place = self._string(text, place) if self._quote else self._token(text, place)
@@ -150,17 +150,17 @@ class _Marks:
 class Surroundings:
     """What the prose so far says about the place where it ends.
 
-    It `is_line_start` where nothing but indentation stands on the line. The `last_words` are as
-    many of those before as may announce what comes next. Nothing is looked at before it matters.
+    It `is_line_start` if only indentation is on the line. The `last_words` are as many as may
+    announce what comes next. Nothing is examined before it matters.
     """
 
     def __init__(self) -> None:
-        self._fresh: list[str] = []  # not looked at yet
+        self._fresh: list[str] = []  # not examined yet
         self._markup = Markup()
         self._is_line_start = True
         self._last_words = ""
         self._marks = _Marks()
-        self._blocks = 0  # code fences that are open, one within the other
+        self._blocks = 0  # open code fences, one inside the other
         self._is_in_tildes = False
         self._document: ProseDocument | None = None
         self._is_line_quoted = False
@@ -197,7 +197,7 @@ class Surroundings:
 
     @property
     def is_sentence_start(self) -> bool:
-        """Whether a line, a sentence or what a colon announced begins here."""
+        """Whether a line or a sentence begins here, or something that a colon announced."""
         return self.is_line_start or (self._is_behind_sentence and not self._marks.is_quote_open)
 
     @property
@@ -241,13 +241,13 @@ class Surroundings:
             self._is_still_quoted = False
 
     def pass_quoted(self, opening: str) -> None:
-        """Take note of an opening that is quoted; what follows it at once is quoted as well."""
+        """Note a quoted opening; what directly follows is quoted as well."""
         self.pass_prose(opening)
         self._look()
         self._is_still_quoted = True
 
     def pass_example(self, text: str) -> None:
-        """Take note of a call given as an example; what follows it may be another one."""
+        """Note a call given as an example; another one may follow."""
         words = self.last_words
         self.pass_prose(text)
         self._look()
@@ -286,7 +286,7 @@ class Surroundings:
                 self._document = None
 
     def _pass_span(self, ticks: int) -> None:
-        """Take note of so many backticks within a line; where a fence begins, there are none."""
+        """Note this many backticks inside a line; at the beginning of a fence there are none."""
         marks = self._marks
         if ticks and marks.opening_ticks:
             self._blocks -= not marks.later_ticks
@@ -304,7 +304,7 @@ class Surroundings:
         self._marks.leading_tildes = 0 if rest else after
 
     def _pass_leading_ticks(self, text: str) -> str:
-        """Take note of what may be a code fence; one with a word behind it ends no other."""
+        """Note a possible code fence; one that is followed by a word ends no other."""
         marks = self._marks
         rest = text.lstrip(_TICK)
         before = marks.leading_ticks

@@ -18,8 +18,8 @@ from typing import Literal, TypeAlias
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.values.cursor import Cursor
 
-# A reply with more calls than this repeats itself. A reading may stop behind so many and one more:
-# the first ones of a marked syntax count, and nothing of an unmarked one, whose end nobody sees.
+# A reply with more calls than this repeats itself. A reading may stop after one more than this:
+# the first ones of a marked syntax count, and none of an unmarked one, whose end is unknown.
 MOST_CALLS = 128
 
 
@@ -47,10 +47,10 @@ Place: TypeAlias = Literal["anywhere", "line_start", "reply_start"]
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls behind one opening; `closed` is false where the closing mark is missing.
+    """The calls after one opening; `closed` is false if the closing mark is missing.
 
-    Calls that are doubtful count only as the whole reply, although they are marked. Nothing tells
-    bare ones from what is written about others.
+    Calls that are doubtful count only as the whole reply, even if marked. Bare ones cannot be
+    distinguished from text about other calls.
     """
 
     calls: tuple[WrittenCall, ...]
@@ -76,10 +76,10 @@ Reading: TypeAlias = Generator[None, None, Calls]
 class Syntax:
     """One textual form of a tool call.
 
-    Profiles and reports refer to it by its `name`. A call can begin with one of the literal
-    `openings`, which count in one `place` of a reply; `read` reads calls from behind the one that
-    the cursor has just passed. Where it `is_marked`, the opening is unmistakable. An unmarked
-    syntax (plain JSON, a code fence) counts only as the whole reply or at its end and only for
+    Profiles and reports refer to it by its `name`. A call begins with one of the literal
+    `openings`, which count in one `place` of a reply; `read` reads calls from after the opening
+    that the cursor has just passed. With `is_marked` the opening is unmistakable. An unmarked
+    syntax (plain JSON, a code fence) counts only as the whole reply or at its end, and only for
     offered tools: otherwise it is an answer that happens to be JSON.
     """
 

@@ -1,7 +1,7 @@
-"""The caller's own JSON schemas, and values held against them.
+"""The caller's own JSON schemas, and the check of values against them.
 
-`schema` compiles one, with `graph` and `workload` (what it would cost) before; `arguments` judges
-the arguments of one call, or an answer in prose that has to be JSON, `members` one of them at a
-time while they are written. `coercion` converts what has the wrong type where nothing is
-lost; `violations` puts what stays wrong in words that a model can act on.
+`schema` compiles one, after `graph` and `workload` have estimated its cost. `arguments` judges the
+arguments of one call, or an answer that has to be JSON; `members` judges one member at a time while
+they are written. `coercion` converts values of the wrong type if nothing is lost; `violations`
+describes the rest in words that a model can act on.
 """

@@ -1,4 +1,4 @@
-"""One call's arguments against the caller's own schema: read, checked, and coerced where needed.
+"""One call's arguments against the caller's schema: read, checked, and coerced if needed.
 
 Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
 """
@@ -26,7 +26,7 @@ from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, describe_v
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
-    """Arguments fit for a client; `text` is the model's own where nothing had to be changed."""
+    """Arguments fit for a client; `text` is the model's own if nothing had to be changed."""
 
     text: str
     value: JsonObject
@@ -34,7 +34,7 @@ class ValidArguments(msgspec.Struct, frozen=True):
 
 
 class BrokenArguments(msgspec.Struct, frozen=True):
-    """What was written is no JSON object."""
+    """The arguments are no JSON object."""
 
     problem: str
 
@@ -51,7 +51,7 @@ CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArgument
 
 
 class _ParsedObject(msgspec.Struct, frozen=True):
-    """An object as it was written; `text` is empty where it has to be rewritten."""
+    """An object as it was written; `text` is empty if it has to be rewritten."""
 
     value: JsonObject
     text: str = ""
@@ -61,8 +61,8 @@ class _ParsedObject(msgspec.Struct, frozen=True):
 def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> CheckedArguments:
     """Judge the arguments of a call: JSON text, possibly broken, or a parsed value.
 
-    `may_close` allows closing brackets to be missing at the end: only the caller knows whether
-    the model itself chose to stop.
+    With `may_close` closing brackets may be missing at the end: only the caller knows whether the
+    model itself chose to stop.
     """
     read = _read(tool.name, written, may_close=may_close)
     if isinstance(read, BrokenArguments):
@@ -147,7 +147,7 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | Brok
     else:
         if isinstance(value, dict):
             return _ParsedObject(value, text)
-        if value is None:  # where nothing was said nothing had to be done
+        if value is None:  # nothing was said, so nothing had to be done
             return _ParsedObject({})
     read = _read(tool, value, may_close=may_close)
     return read if isinstance(read, BrokenArguments) else replace(read, facts=(done, *read.facts))
@@ -190,7 +190,7 @@ def check_answer(written: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswe
 
 
 def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
-    """Take a code fence off that holds the whole answer; the client's parser would trip over it."""
+    """Remove a code fence around the whole answer, which the client could not parse."""
     opening, _, rest = text.partition("\n")
     if opening.lower() not in (_FENCE, f"{_FENCE}json") or not rest.endswith(_FENCE):
         return text, ()

@@ -1,8 +1,8 @@
-"""Lossless coercion: values of the wrong type that can mean only one thing, guided by a schema.
+"""Lossless coercion: wrong types that can mean only one thing, guided by a schema.
 
-The validator's own errors tell where to look, so a valid value is never touched, and references
-and combinations of schemas need no code here. It invents nothing, truncates nothing, and takes
-back what did not help.
+The validator's own errors say where to look. So a valid value is never touched, and references and
+combinations of schemas need no code here. It invents nothing, truncates nothing, and undoes what
+did not help.
 """
 
 import re
@@ -31,7 +31,7 @@ _COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")
 
 
 def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
-    """Write a scalar as one of the JSON types that are due.
+    """Convert a scalar to one of the expected JSON types.
 
     A float does not become text: whether it was written 1.1 or 1.10 is no longer known.
     """
@@ -43,7 +43,7 @@ def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
 
 
 def to_list(value: JsonValue, types: Sequence[str]) -> JsonValue:
-    """Write a scalar as a list of one item; not text that may stand for several, or for none."""
+    """Convert a scalar to a list of one item, except text that may mean several or none."""
     is_item = isinstance(value, int | float) or (
         isinstance(value, str) and bool(value.strip()) and not _COULD_BE_SEVERAL.search(value)
     )
@@ -51,7 +51,7 @@ def to_list(value: JsonValue, types: Sequence[str]) -> JsonValue:
 
 
 def to_option(value: JsonValue, options: Sequence[JsonValue]) -> JsonValue:
-    """Choose the only option that differs in no more than case, padding or quotes."""
+    """Return the only option that differs in no more than case, padding or quotes."""
     label = _label(value)
     fits = [option for option in options if label is not None and _label(option) == label]
     return fits[0] if len(fits) == 1 else None
@@ -73,7 +73,7 @@ def _read(text: str, types: Sequence[str]) -> JsonValue:
 
 
 def _number(text: str, types: Sequence[str]) -> JsonValue:
-    """Read a number of which no digit gets lost; one with a zero in front may be a code."""
+    """Read a number without losing a digit; one with a leading zero may be a code."""
     if len(text) > _LONGEST_NUMBER:
         return None
     if _WHOLE.fullmatch(text) and not {"integer", "number"}.isdisjoint(types):
@@ -98,7 +98,7 @@ def _label(value: JsonValue) -> str | None:
     return json.dump_text(value) if isinstance(value, int) else None
 
 
-# One round mends one level: a string that holds an array of wrongly typed items takes two.
+# One round repairs one level: a string that holds an array of wrongly typed items takes two.
 _ROUNDS = 6
 _UNION_DEPTH = 3
 _TRIALS = 200  # branches of unions that are tried for one value
@@ -109,7 +109,7 @@ _MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid
 
 @dataclass(frozen=True, slots=True)
 class Coercion:
-    """What happened to a value: `paths` changed, `errors` remain; `drops` members are gone."""
+    """What happened to a value: `paths` changed, `errors` remain; `drops` are removed members."""
 
     value: JsonValue
     paths: tuple[Path, ...] = ()
@@ -123,7 +123,7 @@ _Kept: TypeAlias = Literal["if_good_type", "if_good_inside", "if_not_required", 
 
 @dataclass(frozen=True, slots=True)
 class _Coercion:
-    """A new value for a place; `paths` are the places that differ. Dropped if `is_drop`."""
+    """A new value for a place; `paths` are the places that differ. Removed if `is_drop`."""
 
     place: Path
     value: JsonValue
@@ -134,12 +134,12 @@ class _Coercion:
 
     @property
     def watched(self) -> Path:
-        """The place at which errors speak against it."""
+        """The place whose errors count against it."""
         return self.place[:-1] if self.kept == "if_good_around" else self.place
 
 
 def coerce(schema: Schema, value: JsonValue) -> Coercion:
-    """Make a copy of a value satisfy a schema, as far as that is possible without loss.
+    """Make a copy of a value satisfy a schema, as far as possible without loss.
 
     Raises ValueError for a value that JSON cannot express.
     """
@@ -155,7 +155,7 @@ def copy_value(value: JsonValue) -> JsonValue:
 
 
 def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObject | None:
-    """Return the arguments that stand in a parameter that the schema does not know, all of them.
+    """Return the arguments if all of them are in one parameter that the schema does not know.
 
     A schema without required members would accept the wrapper; one that allows any member means it.
     """
@@ -172,9 +172,9 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
 
 
 def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
-    """Return the arguments as the schema names them, where `_` was escaped in them for Markdown.
+    """Return the arguments with names as in the schema, where a model escaped `_` for Markdown.
 
-    What escapes names escapes values too. They are the same object where nothing is to be done.
+    A model that escapes names escapes values too. Returns the same object if nothing changes.
     """
     if not any("\\_" in name for name in arguments):
         return arguments
@@ -223,7 +223,7 @@ class _Piece:
         self._put(change.place, change.value, is_drop=change.is_drop)
 
     def take_back(self, errors: Sequence[ValidationError]) -> bool:
-        """Undo the changes that these errors speak against; tell whether there were any."""
+        """Undo the changes that these errors count against; return whether there were any."""
         exact = {_place(error) for error in errors}
         against: dict[_Kept, set[Path]] = {
             "if_good_type": {_place(one) for one in errors if isinstance(one.kind, _MISTYPED)},
@@ -280,7 +280,7 @@ class _Coercer:
         return Coercion(piece.value, tuple(paths), tuple(errors), drops)
 
     def _improve(self, piece: _Piece, errors: Sequence[ValidationError]) -> bool:
-        """Change every place at most once; tell whether anything was changed."""
+        """Change every place at most once; return whether anything was changed."""
         touched: set[Path] = set()
         for error in errors:
             place = _place(error)
@@ -293,7 +293,7 @@ class _Coercer:
     def _changes(
         self, error: ValidationError, place: Path, value: JsonValue
     ) -> Iterator[_Coercion]:
-        """Propose what could mend one error; several changes only to drop several members."""
+        """Propose changes that could fix one error; several only to drop several members."""
         if (value is None or _says_none(error, value)) and _is_member(error, place):
             yield _drop(place, "if_not_required")
         elif isinstance(value, dict) and (unknown := _unknown_members(error, value)):
@@ -341,7 +341,7 @@ class _Coercer:
 
 
 def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
-    """Take what is wrapped in an object with one key: `item`, as tags write it, or its own name."""
+    """Unwrap an object with one key: `item`, as tags write it, or its own name."""
     match value, place:
         case dict(), _ if value.keys() == {_ITEM} and "array" in _due_types(error):
             inner = value[_ITEM]
@@ -366,13 +366,13 @@ def _drop(place: Path, kept: _Kept) -> _Coercion:
 
 
 def _says_none(error: ValidationError, value: JsonValue) -> bool:
-    """Return whether text, where none is due, is a word for nothing, as tags can only hold text."""
+    """Return whether text, where none is expected, is a word for nothing: tags hold only text."""
     due = _due_types(error)
     return value in _NOTHING and bool(due) and "string" not in due and "null" not in due
 
 
 def _is_member(error: ValidationError, place: Path) -> bool:
-    """Return whether the schema names the place as a property, so that a null there says "none"."""
+    """Return whether the schema names the place as a property, so that null there means "none"."""
     return bool(place) and ("properties", place[-1]) in pairwise(error.evaluation_path)
 
 

@@ -1,4 +1,4 @@
-"""A schema as a graph: which schemas check a value, and which what stands within it.
+"""A schema as a graph: which schemas check a value, and which check what is inside it.
 
 It knows JSON schema's keywords and no values. References stay within the document; none is fetched.
 """
@@ -20,7 +20,7 @@ _ANCHORS = ("$anchor", "$dynamicAnchor")
 
 
 class UnknownTarget(LookupError):
-    """A reference leads nowhere, as far as this can tell."""
+    """A reference leads nowhere, as far as can be determined."""
 
 
 class References:
@@ -34,7 +34,7 @@ class References:
         self._look_for_names(document)
 
     def target(self, source: JsonObject, reference: str) -> JsonValue:
-        """Return what `$ref` in `source` refers to, True for a meta-schema."""
+        """Return the target of `$ref` in `source`, True for a meta-schema."""
         base = self._bases.get(id(source), "")
         address, _, fragment = reference.partition("#")
         if address.startswith(_META):
@@ -52,12 +52,12 @@ class References:
         return follow(self._resources[resource], names)
 
     def dynamic_targets(self, source: JsonObject, reference: str) -> list[JsonValue]:
-        """Return all that `$dynamicRef` in `source` can refer to."""
+        """Return all possible targets of `$dynamicRef` in `source`."""
         named = self._dynamic.get(reference.partition("#")[2], [])
         return [*named] or [self.target(source, reference)]
 
     def _look_for_names(self, document: JsonValue) -> None:
-        """Note what goes by a name of its own, and from where references start."""
+        """Note everything with a name of its own, and where references start."""
         rest = [(document, "")]
         while rest:
             value, base = rest.pop()
@@ -82,7 +82,7 @@ class References:
 
 
 def follow(document: JsonValue, path: list[str]) -> JsonValue:
-    """Return what stands at a path; raises UnknownTarget where there is nothing."""
+    """Return what is at a path; raises UnknownTarget if there is nothing."""
     value = document
     for step in path:
         if isinstance(value, dict) and step in value:
@@ -96,12 +96,12 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
 
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item
-# What the nodes that follow check: the value itself, its keys, or what stands within it, either
+# What the following nodes check: the value itself, its keys, or what is inside it, either
 # each member or item, or only those without a label.
 Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other member", "other item"]
 
 _MOST_NODES = 20_000  # 0.2 s
-_ENOUGH = 10**9  # nothing is counted beyond
+_ENOUGH = 10**9  # counting stops here
 _BYTES_A_COPY = 120  # of an enum or a const, which its errors carry as well
 _LOOKS = 3  # at a branch of what has something unevaluated: 2.6 were measured
 
@@ -121,15 +121,15 @@ _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum
 
 
 class TooManySchemas(ValueError):
-    """A schema is out of proportion, whatever the value."""
+    """A schema is disproportionate, whatever the value."""
 
 
 @dataclass(slots=True, eq=False)
 class SchemaNode:
-    """A schema, and the nodes that a value and all within it is checked by with it.
+    """A schema, and the nodes that check a value and its content along with it.
 
-    Those of `labelled` check one member or item. Branches are looked at so many times, and it can
-    have so many `errors` of its own.
+    Those in `labelled` check one member or item. Branches are examined this many times, and the
+    schema can have this many `errors` of its own.
     """
 
     errors: int = 1
@@ -139,7 +139,7 @@ class SchemaNode:
     links: dict[Link, list[int]] = field(default_factory=dict)
 
     def within(self, kind: Kind, label: Label | None) -> list[int]:
-        """Return what checks a member or item, by the label that it has here."""
+        """Return what checks a member or item with this label."""
         known = None if label is None else self.labelled.get(label)
         others = self.at("other member" if kind == "member" else "other item")
         each = self.at("each member" if kind == "member" else "each item")
@@ -153,10 +153,10 @@ class SchemaNode:
 
 
 class Graph:
-    """The nodes of a document, those that its root leads to; raises TooManySchemas.
+    """The nodes of a document that its root leads to; raises TooManySchemas.
 
-    `ranks` order them so that links to the value itself lead downwards, circles aside. Of each node
-    `checks` reports how many checks it takes, for a value and for one place within each place, and
+    `ranks` order them so that links to the value itself lead downwards, except in circles. For each
+    node `checks` says how many checks it takes for a value and for one place inside each place, and
     `lengths` how long the longest chain of nodes is that begins there; circles are followed once.
     """
 
@@ -179,7 +179,7 @@ class Graph:
                 self._sum_up(number, later)
 
     def number_of(self, schema: JsonValue) -> int:
-        """Return the number of the node of a schema; raises LookupError where nothing leads."""
+        """Return the number of the node of a schema; raises LookupError if nothing leads to it."""
         return self._numbers[_key(schema)]
 
     def _follow(self, document: JsonValue) -> None:
@@ -232,7 +232,7 @@ class Graph:
 
 
 def _key(schema: JsonValue) -> int:
-    """Identify a schema by itself; what is no object has no keywords and is all the same."""
+    """Identify a schema; everything that is no object has no keywords and counts as one."""
     return id(schema) if isinstance(schema, dict) else 0
 
 
@@ -260,7 +260,7 @@ def _schemas(keyword: str, value: JsonValue) -> Iterable[JsonValue]:
 
 
 def _errors(keyword: str, value: JsonValue) -> int:
-    """Count the errors of a keyword; those of long options count for several."""
+    """Count the errors of a keyword; long options count as several."""
     if keyword in ("enum", "const"):
         return len(json.dump(value)) // _BYTES_A_COPY
     lists = value.values() if isinstance(value, dict) else [value]
@@ -268,7 +268,7 @@ def _errors(keyword: str, value: JsonValue) -> int:
 
 
 def _ranks(followers: Sequence[Sequence[int]]) -> list[int]:
-    """Give nodes numbers, so that they lead to lower ones only, circles aside."""
+    """Assign numbers to nodes so that they lead only to lower ones, except in circles."""
     ranks = [-1] * len(followers)
     seen = [False] * len(followers)
     count = 0

@@ -1,7 +1,7 @@
-"""One member of a call's arguments at a time: whether it is fit for a client before the rest is.
+"""One member of a call's arguments at a time, judged before the rest is known.
 
-A member is judged as the whole will be, so that what was shown of a call stays right. Where that
-is not certain the answer is no, and the member waits for the verdict on the whole.
+A member is judged exactly as the whole will be, so what was shown of a call stays right. If that is
+not certain, the member waits for the verdict on the whole.
 """
 
 from collections.abc import Mapping
@@ -20,21 +20,21 @@ from proxy.guardrails.schemas.schema import (
 )
 
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
-# Keywords of a whole schema that judge its members one by one, or only that they are there.
+# Keywords of a whole schema that judge its members one by one, or only require them.
 _ROOT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
 _ROOT |= {"$schema", "$id", "$defs", "definitions", "strict"}
 _STRING = _ANNOTATIONS | {"type", "anyOf"}
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """A member's value as it will be in the end; `is_changed` where it had to be coerced."""
+    """A member's final value; `is_changed` if it had to be coerced."""
 
     value: JsonValue
     is_changed: bool = False
 
 
 class Members:
-    """The members that a tool declares; none where its schema judges them in combination."""
+    """The members that a tool declares; none if its schema judges them in combination."""
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
@@ -46,11 +46,11 @@ class Members:
         return name in self._properties
 
     def takes_any_string(self, name: str) -> bool:
-        """Whether every string is valid for a parameter, so that the first half of one is."""
+        """Whether every string is valid for a parameter, and so the first half of one."""
         return _takes_any_string(self._properties[name])
 
     def settle(self, name: str, value: JsonValue) -> Settled | None:
-        """Check the whole value of a parameter, coerced where needed; None where it is not sure."""
+        """Check the whole value of a parameter, coerced if needed; None if it is not certain."""
         try:
             schema = compile_schema(self._schema)
             part = schema.part(("properties", name))
@@ -72,7 +72,7 @@ def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
 
 
 def pin_members(tool: Tool, members: Mapping[str, JsonValue]) -> Tool:
-    """Return the tool with these members fixed to the values that a client has seen."""
+    """Return the tool with these members fixed to values that a client has seen."""
     if not members or not isinstance(tool.parameters, dict):
         return tool
     parameters = tool.parameters

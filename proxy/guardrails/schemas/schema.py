@@ -1,4 +1,4 @@
-"""The caller's JSON schemas: compiled to check arguments, and put together to constrain a reply.
+"""The caller's JSON schemas: compiled to check arguments, and combined to constrain a reply.
 
 Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
 """
@@ -37,7 +37,7 @@ _SCHEMAS |= {"additionalItems", "contentSchema", "propertyNames"}
 _SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
-_LONGEST = 200  # a grammar repeats its rule so often
+_LONGEST = 200  # a grammar repeats its rule this often
 _ANY_OBJECT: JsonObject = {"type": "object"}
 _LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 
@@ -51,7 +51,7 @@ class UnusableSchema(ValueError):
 
 
 class TooLargeToExplain(Exception):
-    """A value violates its schema, and is too large to say where."""
+    """A value violates its schema, and is too large to find out where."""
 
 
 class Schema:
@@ -60,13 +60,13 @@ class Schema:
     def __init__(
         self, validator: Draft202012Validator, registry: Registry, workload: Workload
     ) -> None:
-        self.problem = ""  # with what was left out of it, as no type has that name
+        self.problem = ""  # says what was left out of it, as no type has that name
         self._validator = validator
         self._registry = registry
         self._workload = workload
 
     def is_valid(self, value: JsonValue) -> bool:
-        """Return whether a value satisfies the schema; raises UnusableSchema where that is work."""
+        """Return whether a value satisfies the schema; raises UnusableSchema for too much work."""
         if not self._workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
         try:
@@ -77,7 +77,7 @@ class Schema:
     def errors(self, value: JsonValue) -> Iterator[ValidationError]:
         """Yield every violation; a pattern that is too hard to match counts as matched.
 
-        Raises TooLargeToExplain, though not for what the validator finds no fault with.
+        Raises TooLargeToExplain, though not if the validator finds no fault.
         """
         if not self._workload.is_bearable(value):
             raise TooLargeToExplain
@@ -90,7 +90,7 @@ class Schema:
                 yield error
 
     def part(self, path: Path) -> "Schema | None":
-        """Compile the sub-schema at `path`, references intact; None where that is impossible."""
+        """Compile the sub-schema at `path` with its references; None if that is impossible."""
         try:
             workload = self._workload.part(path)
             return _compile({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
@@ -99,7 +99,7 @@ class Schema:
 
 
 def compile_schema(schema: JsonSchema) -> Schema:
-    """Compile a schema, or find it compiled; raises UnusableSchema."""
+    """Compile a schema, or return it from the cache; raises UnusableSchema."""
     try:
         return _compile_cached(json.dump(schema))
     except (ValueError, RecursionError) as error:
@@ -122,7 +122,7 @@ def _compile_cached(document: bytes) -> Schema:
 
 
 def _without_unknown_types(schema: JsonValue) -> JsonValue:
-    """Leave out the keyword `type` where it names what is no type, such as `float`."""
+    """Remove the keyword `type` if it names an unknown type, such as `float`."""
     match schema:
         case dict():
             return {
@@ -137,7 +137,7 @@ def _without_unknown_types(schema: JsonValue) -> JsonValue:
 
 
 def _names_unknown_type(value: JsonValue) -> bool:
-    """Return whether this names no type; a dictionary is the schema of a property called `type`."""
+    """Return whether this names no type; a dictionary is the schema of a property named `type`."""
     names = value if isinstance(value, list) else [value]
     is_known = all(isinstance(name, str) and name in _KNOWN_TYPES for name in names)
     return not (is_known or isinstance(value, dict | bool))
@@ -166,13 +166,13 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def list_allowed_values(error: ValidationError) -> list[JsonValue]:
-    """Return the values to which the violated `enum` or `const` is limited."""
+    """Return the values that the violated `enum` or `const` allows."""
     value: JsonValue = error.kind.value
     return value if isinstance(value, list) and error.kind.name == "enum" else [value]
 
 
 def forbids_members(error: ValidationError) -> bool:
-    """Return whether an object has members though its schema allows none; told at its place."""
+    """Return whether an object has members although its schema allows none."""
     is_keyword = error.evaluation_path[-1:] == ["additionalProperties"] != error.instance_path[-1:]
     return isinstance(error.kind, ValidationErrorKind.FalseSchema) and is_keyword
 
@@ -184,8 +184,8 @@ def pointer(path: Path) -> str:
 def simplify(tool: Tool, *, is_further: bool = False) -> Tool:
     """Return a tool with a schema that llama-server can compile; most stay as they are.
 
-    It refuses the whole request for boolean sub-schemas, unknown types and remote references; one
-    that refused more gets it simplified further. The reply is checked against the original, which
+    It refuses the whole request for boolean sub-schemas, unknown types and remote references; a
+    backend that refused more gets a simpler one. The reply is checked against the original, which
     the tool keeps as `parameters`.
     """
     source = (_simplify_source_further if is_further else _simplify_source)(tool.source)
@@ -215,7 +215,7 @@ def _change_parameters(source: bytes, change: Callable[[JsonObject], JsonObject]
 
 
 def simplify_for_grammar(schema: JsonObject) -> JsonObject:
-    """Leave out of a schema what grammars fail at: patterns and long lengths (llama.cpp#25895)."""
+    """Remove from a schema what grammars fail at: patterns and long lengths (llama.cpp#25895)."""
     return _simplify_object(_move_object(schema, "#"))
 
 
@@ -242,7 +242,7 @@ def call_schema(tools: Sequence[Tool]) -> JsonObject:
     """Return the schema of one call, `{"name", "arguments"}`, of any of the tools.
 
     Every tool's own schema moves to `$defs/tool_<number>`, its local references with it. What
-    llama-server refuses to compile is let through: the reply is checked against the original.
+    llama-server refuses to compile is accepted here: the reply is checked against the original.
     """
     definitions: JsonObject = {}
     calls: list[JsonObject] = []
@@ -285,7 +285,7 @@ def _move_keyword(keyword: str, value: JsonValue, place: str) -> JsonValue:
 def _in_schemas(
     keyword: str, value: JsonValue, change: Callable[[JsonValue], JsonValue]
 ) -> JsonValue:
-    """Change the schemas that are the value of a keyword, or within it."""
+    """Change the schemas that are the value of a keyword, or in it."""
     match value:
         case dict() if keyword in _SCHEMAS_BY_NAME:
             return {name: change(schema) for name, schema in value.items()}

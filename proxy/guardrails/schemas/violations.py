@@ -1,4 +1,4 @@
-"""What is wrong with arguments or an answer, in words a model can act on: one phrase per defect."""
+"""What is wrong with arguments or an answer, in words for a model: one phrase per defect."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ _EXPECTATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One defect: what was expected at `pointer`, and what stood there, None if that is obvious."""
+    """One defect: what was expected at `pointer`, and what was there, None if that is obvious."""
 
     pointer: str
     expected: str
@@ -66,7 +66,7 @@ TOO_LARGE = Violation("", "expected less at once: so much is wrong that it canno
 
 
 def describe_violations(errors: Iterable[ValidationError]) -> tuple[Violation, ...]:
-    """Describe the first few violations of a schema, beginning with what is missing."""
+    """Describe the first few violations of a schema, starting with missing members."""
     sorted_errors = sorted(errors, key=lambda error: not isinstance(error.kind, Kind.Required))
     return tuple(islice(chain.from_iterable(map(_describe, sorted_errors)), _MOST_COMPLAINTS))
 
@@ -98,7 +98,7 @@ def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
 def _describe_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int
 ) -> Iterator[Violation]:
-    """Speak of the branch that was plainly meant, else of what would do instead."""
+    """Describe the branch that was plainly meant, otherwise what would be valid instead."""
     place = tuple(error.instance_path)
     meant = [branch for branch in branches if not any(_is_other_type(one, place) for one in branch)]
     fewest = min(map(len, meant), default=0)
@@ -137,7 +137,7 @@ def _describe_expected(error: ValidationError, depth: int = 0) -> str:
 def _describe_union(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int = 0
 ) -> str:
-    """Say what would do, where every form begins with a demand on the value itself."""
+    """Describe what would be valid, if every form begins with a demand on the value itself."""
     place = tuple(error.instance_path)
     firsts = [branch[0] for branch in branches if branch]
     is_simple = all(tuple(first.instance_path) == place for first in firsts)

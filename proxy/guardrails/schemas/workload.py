@@ -1,4 +1,4 @@
-"""How much work a schema makes for the validator, told beforehand by following the schema.
+"""Estimates how much work a schema is for the validator, by following the schema.
 
 It knows JSON schema's keywords and no validator, and judges no value.
 """
@@ -36,9 +36,9 @@ _ENOUGH = 10**9  # nothing is counted beyond
 
 @dataclass(slots=True, eq=False)
 class _Checks:
-    """What checks the values at some place: nodes, how often, and within so many unions.
+    """What checks the values at some place: nodes, how often, and inside how many unions.
 
-    `total` checks can have `errors`. `labels` are those that matter for what stands within.
+    `total` checks can have `errors`. `labels` are those that matter for what is inside.
     """
 
     counts: Counts
@@ -54,7 +54,7 @@ class _Checks:
 class Workload:
     """What a schema, or the part of it at `start`, demands of a validator.
 
-    It becomes a `graph` as soon as one is needed; that raises TooManySchemas.
+    The `graph` is made when it is needed; that raises TooManySchemas.
     """
 
     graph: Callable[[], Graph]
@@ -63,9 +63,9 @@ class Workload:
 
     @classmethod
     def of(cls, schema: JsonValue, source: bytes) -> "Workload":
-        """Look at a schema that was written as `source`; raises ValueError if it is of no use.
+        """Examine a schema that was written as `source`; raises ValueError if it is unusable.
 
-        Only one that may be more than it looks is followed before there is something to explain.
+        Only one that may be more than it looks is followed before something has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
         if not any(mark in source for mark in _SUSPICIOUS):
@@ -79,7 +79,7 @@ class Workload:
         return cls(make_graph, schema, graph.checks[start] > _UNSUSPICIOUS)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
-        """Return that of a sub-schema; raises LookupError where there is none."""
+        """Return the workload of a sub-schema; raises LookupError if there is none."""
         graph = self.graph()
         start = follow(graph.document, [str(step) for step in path])
         graph.number_of(start)
@@ -104,7 +104,7 @@ class _Walk:
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def counts(self, value: JsonValue, start: JsonValue) -> bool:
-        """Return whether there is enough for all checks of a value and of what is within it."""
+        """Return whether the budget covers all checks of a value and its content."""
         for item, checks, _ in self._places(value, start):
             self._left -= checks.total
             if checks.names is not None:
@@ -114,8 +114,8 @@ class _Walk:
         return True
 
     def lists(self, value: JsonValue, start: JsonValue) -> bool:
-        """Whether there is enough for a copy of each place for each error at and around it."""
-        copies = [0]  # of what stands at each level around a place
+        """Return whether the budget covers a copy of each place for each error at and around it."""
+        copies = [0]  # of what is at each level around a place
         for item, checks, depth in self._places(value, start):
             errors = checks.errors
             if checks.names is not None:
@@ -130,9 +130,9 @@ class _Walk:
     def _places(
         self, value: JsonValue, start: JsonValue
     ) -> Iterator[tuple[JsonValue, _Checks, int]]:
-        """Yield each place within a value, what checks it, and its depth, one after the other.
+        """Yield each place within a value, what checks it, and its depth.
 
-        Whoever has seen enough need not wait until all places are listed.
+        It is lazy, so callers can stop early.
         """
         top = self._checks({self._graph.number_of(start): 1}, 0)
         yield value, top, 0

@@ -1,5 +1,5 @@
 """Tools described in the prompt, for backends and chat templates that cannot render them.
 
-`history` retells a history by one of the conventions, which stand in `guardrails/formats` and are
-put together of `fragments`.
+`history` rewrites a history in one of the conventions, which are in `guardrails/formats` and are
+composed of `fragments`.
 """

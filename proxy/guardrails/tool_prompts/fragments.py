@@ -22,8 +22,8 @@ class Convention(Protocol):
     """One way to describe tools in a prompt; profiles refer to it by its `name`.
 
     The rescue's `syntaxes` that read what it asks for are tried first. A reply ends at one of
-    `stops`, because the model only invents what follows. An `answer_label` stands before an answer
-    in the history, unless prose is one.
+    `stops`, because the model only invents what follows. An `answer_label` precedes an answer in
+    the history, unless prose is one.
     """
 
     name: str
@@ -53,11 +53,11 @@ def write_tools(tools: Sequence[Tool], marks: Iterable[str], separator: str = "\
 
 @dataclass(slots=True, eq=False)
 class CallingConvention(Convention):
-    """One that has no form for answers: the synthetic tool, shown last, stands for them.
+    """A convention without a form for answers: the synthetic tool, shown last, replaces it.
 
-    No name, argument or result may hold one of the `marks`. The `instructions` stand around the
-    tools, `calls` around all calls of a message; a `call` and a `result` are made of the `name`, as
-    it is and `quoted`, the `id` as a further member if there is one, `arguments` and `content`.
+    No name, argument or result may contain one of the `marks`. The `instructions` surround the
+    tools, `calls` surrounds all calls of a message. A `call` and a `result` are made of the `name`,
+    as it is and `quoted`, the `id` as a further member if there is one, `arguments` and `content`.
     """
 
     name: str
@@ -104,7 +104,7 @@ class CallingConvention(Convention):
 
 
 def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
-    """Write the arguments object of a call, in the words of the history where they are valid."""
+    """Write the arguments object of a call, in the history's own words if they are valid."""
     if parse_arguments(call.arguments) is not None:
         return escape(call.arguments.strip() or "{}", marks)
     kept: JsonObject = {"unparsable": call.arguments}
@@ -112,7 +112,7 @@ def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
 
 
 def write_content(result: str, marks: Iterable[str]) -> str:
-    """Write a result as JSON: as it is if it is an object or a list, else as a string."""
+    """Write a result as JSON: as it is if it is an object or a list, otherwise as a string."""
     try:
         is_structure = isinstance(json.parse(result), dict | list)
     except ValueError:

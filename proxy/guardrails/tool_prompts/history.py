@@ -1,8 +1,8 @@
-"""A history retold without tools: everything that a template would have to render is plain text.
+"""A history rewritten without tools: everything that a template would render is plain text.
 
-It is pure and appends only. What it makes of the messages so far is the beginning of what it makes
-of them and any later ones: the same messages, of which the last may have become longer at its end,
-where results of one round or neighbours of one role are put into one message.
+It is pure and appends only. The result for the messages so far is the beginning of the result for
+these and later ones: the same messages, except that the last may have become longer at its end,
+where results of one round or messages of one role are joined.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,11 +34,11 @@ def describe_in_prompt(
     convention: Convention,
     template: Template,
 ) -> Messages:
-    """Describe tools, calls and results as text; other messages stay the very same.
+    """Describe tools, calls and results as text; other messages stay the same.
 
-    The description joins the message that the history begins with if it has the right role: a
-    system message, or a user message where the template takes no system messages. Otherwise it
-    becomes a message of its own in front. Without tools to offer there is none.
+    The description joins the first message if that has the right role: a system message, or a user
+    message if the template takes no system messages. Otherwise it becomes a message of its own in
+    front. If no tools are offered there is none.
     """
     written = _write_as_text(messages, convention)
     if tools or respond is not None:
@@ -47,7 +47,7 @@ def describe_in_prompt(
 
 
 def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[Message]:
-    """Write calls and results as the convention has it, the results of one round together."""
+    """Write calls and results in the convention, the results of one round together."""
     groups: list[list[Message]] = []
     names: dict[str, str] = {}
     is_behind_result = False
@@ -78,7 +78,7 @@ def _result(message: Message, names: dict[str, str], convention: Convention) -> 
 
 
 def _add_description(messages: list[Message], text: str, template: Template) -> list[Message]:
-    """Put the description where it stays however the history goes on."""
+    """Put the description where it stays however the history continues."""
     first = messages[0] if messages else None
     if template.system == "nowhere":
         if first is not None and first.role == "user":
@@ -101,11 +101,11 @@ def _merge_turns(messages: Iterable[Message]) -> list[Message]:
 
 
 def _merge(messages: Sequence[Message], separator: str) -> Message:
-    """Join messages at once: one after the other would cost the square of their number."""
+    """Join messages at once, because joining them one by one takes quadratic time."""
     return contents.join_messages(messages, separator) if len(messages) > 1 else messages[0]
 
 
-# Llama 3.1's for tools of one's own; it is read as Qwen3-Coder's.
+# Llama 3.1's for custom tools; it is read like Qwen3-Coder's.
 LLAMA3_CONVENTION = CallingConvention(
     name="llama3",
     syntaxes=("qwen_coder", "llama3", "bare_json"),
@@ -131,5 +131,4 @@ CONVENTIONS: tuple[Convention, ...] = (
 
 
 def find_convention(name: str) -> Convention:
-    """Return the convention of this name; an unknown one raises KeyError."""
     return {one.name: one for one in CONVENTIONS}[name]

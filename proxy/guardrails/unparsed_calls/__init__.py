@@ -1,5 +1,5 @@
-"""Tells a call in a syntax that no reader knows from an answer; nothing is ever promoted from one.
+"""Tells a call in an unknown syntax from an answer; it never becomes a call.
 
-`recognition` is the rule and whose words they are, `reading` reads a text as marks, keys and values
-until something is none of them, and `words` are those that marks of calls are made of.
+`recognition` has the rule and considers whose words they are. `reading` reads a text as marks, keys
+and values until something is none of them. `words` are the words that marks of calls consist of.
 """

@@ -1,7 +1,7 @@
-"""Reads a text as a call in whatever spelling: marks, the name of a tool, its keys and values.
+"""Reads a text as a call in any spelling: marks, the name of a tool, its keys and values.
 
-Everything outside of values has to be a mark, a word that marks are made of, the name of a tool or
-of one of its parameters. Any other word makes it prose, at which the reading ends.
+Everything outside of values has to be a mark, a word that marks consist of, the name of a tool or
+of one of its parameters. Any other word makes it prose, and the reading ends.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
@@ -16,7 +16,7 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntaxes.tool_names import keys_of
 from proxy.guardrails.unparsed_calls import words
 
-# Every alternative is bounded, or passes all that it has looked at: the work is linear.
+# Every alternative is bounded, or passes all that it has examined: the work is linear.
 _TOKEN = re.compile(
     possessive(
         r"""(?P<control><[|｜][^<>\s]{1,60}>)
@@ -37,7 +37,7 @@ _BARE = re.compile(r"[^\n,;|<>(){}\[\]\"'`]{0,200}")
 
 
 class Token(NamedTuple):
-    """A piece of one kind: `control`, `tag`, `word` and so on; `torn` is what has no end."""
+    """A piece of one kind: `control`, `tag`, `word` and so on; `torn` has no end."""
 
     kind: str
     text: str
@@ -52,28 +52,28 @@ def token_at(text: str, place: int) -> Token:
 
 
 def attributes(tag: str) -> Iterator[tuple[str, str]]:
-    """Yield the words of a tag, each with the value behind it, which is empty if there is none."""
+    """Yield the words of a tag, each with the value after it, "" if there is none."""
     for word, value in _ATTRIBUTE.findall(tag):
         yield word, value.strip("\"'")
 
 
 def value_place(text: str, place: int) -> int:
-    """Return where the value begins behind a key that ends at `place`; -1 if it is no key."""
+    """Return where the value begins after a key that ends at `place`; -1 if it is no key."""
     found = _SEPARATOR.match(text, place)
     return -1 if found is None else found.end()
 
 
 def bare_value(text: str, place: int) -> str:
-    """Return what stands at `place` without quotation marks or brackets around it, if anything."""
+    """Return the text at `place` without quotation marks or brackets, if there is any."""
     found = _BARE.match(text, place)
     return "" if found is None else found[0]
 
 
 Tools: TypeAlias = Mapping[str, Tool]
 
-_MOST_TOKENS = 600  # a text of more is read no further, which bounds the work
+_MOST_TOKENS = 600  # a longer text is not read further, which bounds the work
 _LONGEST_HEAD = 160  # before the name of the tool
-_MOST_WORDS = 8  # in a value that nothing encloses
+_MOST_WORDS = 8  # in a value without enclosing marks
 _MOST_SAID = 2_000  # of one value
 _SIGHT = 20
 _JOINTS = re.compile(r"[_.:-]")
@@ -84,9 +84,9 @@ _CONTROL = ("<|", "<\uff5c")
 class Reading:
     """One pass over a text.
 
-    It found the `tool` that is named last. Of its parameters one `has_key` if it stands in the
-    position of a key; it `is_marked` if a mark says that this is about a call, and `is_torn` if it
-    ends within a value or a mark. What was `said` are all keys and values in their order.
+    The `tool` that is named last is the one found. `has_key` says that one of its parameters is in
+    the position of a key, `is_marked` that a mark says that this is about a call, and `is_torn`
+    that it ends within a value or a mark. `said` has all keys and values in order.
     """
 
     def __init__(self, text: str, tools: Tools) -> None:
@@ -99,9 +99,9 @@ class Reading:
         self._tools = tools
         self._keys: frozenset[str] = frozenset()
         self._place = 0
-        self._is_first = True  # whether the piece in question is the first of the text
+        self._is_first = True  # whether this piece is the first of the text
         self._depth = 0
-        self._level: int | None = None  # the depth at which the keys stand
+        self._level: int | None = None  # the depth of the keys
         self._has_odd_tag = False
         self._introduces_value = False
         self._awaits_value = False
@@ -127,7 +127,7 @@ class Reading:
         return False
 
     def is_open(self) -> bool:
-        """Return whether what is prose at the end may be something else with more behind it."""
+        """Whether what is prose at the end may be something else with more text."""
         rest = self._text[self._place : self._place + _LONGEST_HEAD]
         if rest in ("`", "``"):
             return True
@@ -150,7 +150,7 @@ class Reading:
         return is_name or may_mark or self._is_nested
 
     def _passes(self, token: Token) -> bool:
-        """Pass a piece, and the value behind it; False if it is prose."""
+        """Pass a piece, and the value after it; return False if it is prose."""
         begin, self._place = self._place, token.end
         self._is_first = begin == 0
         passes = self._kinds.get(token.kind)
@@ -167,7 +167,7 @@ class Reading:
         return True
 
     def _control(self, token: Token) -> bool:
-        """Pass a control token, and what stands behind one between a key and its value."""
+        """Pass a control token, and what follows one between a key and its value."""
         self.is_marked = True
         return not self._awaits_value or self._element("<", token.end)
 
@@ -176,7 +176,7 @@ class Reading:
         return True
 
     def _fence(self, token: Token) -> bool:
-        """Pass a fence around all; only a language that says so makes a call of what is in it."""
+        """Pass a fence around everything; its language decides whether it can contain a call."""
         if not self._is_first:
             is_last = token.text == FENCE and token.end == len(self._text.rstrip())
             return is_last and self._text.startswith(FENCE)
@@ -226,7 +226,7 @@ class Reading:
         return words.is_marker(content)
 
     def _meets(self, word: str, *, is_listed: bool = False) -> bool:
-        """Take note of a tool's name; a later one stands behind a mark, or in a list of calls."""
+        """Note a tool's name; a later one has to follow a mark or be in a list of calls."""
         tool = self._tools.get(self._without_namespace(word))
         if tool is None or (self.tool is not None and not (self.is_marked or is_listed)):
             return False
@@ -236,7 +236,7 @@ class Reading:
         return True
 
     def _without_namespace(self, word: str) -> str:
-        """Leave out what stands before the name in `functions.get_weather`."""
+        """Remove what precedes the name in `functions.get_weather`."""
         space, _, name = word.rpartition(".")
         is_known = words.is_marker(space) and (not self._is_first or words.is_first_marker(space))
         return name if is_known and word not in self._tools else word
@@ -272,7 +272,7 @@ class Reading:
         return not is_long and not words.is_placeholder(value)
 
     def _tag(self, token: Token) -> bool:
-        """Pass a tag, and the value up to the closing one where it introduces a value."""
+        """Pass a tag, and the value up to the closing one if it introduces a value."""
         pairs = [*attributes(token.text)]
         name = pairs[0][0]
         self._introduces_value = words.holds_value(name)
@@ -289,7 +289,7 @@ class Reading:
         return True
 
     def _is_odd_tag(self) -> bool:
-        """Allow for one tag that nobody knows, right before the name of the tool."""
+        """Allow one unknown tag directly before the name of the tool."""
         is_first, self._has_odd_tag = not self._has_odd_tag, True
         is_before_word = not self._text[self._place : self._place + _SIGHT].lstrip().startswith("<")
         return is_first and is_before_word and self.tool is None
@@ -314,7 +314,7 @@ class Reading:
         return words.is_marker(word)
 
     def _key_beside_name(self, word: str) -> str:
-        """Meet a tool whose name stands in a tag with one of its keys; return that, or the word.
+        """Read a tag that contains a tool's name and one of its keys; return the key, or the word.
 
         It is the mark of no family: `<command_bash>`.
         """

@@ -1,7 +1,7 @@
-"""Whether a reply is nothing but a call of an offered tool, in a syntax that no reader knows.
+"""Whether a reply is nothing but a call of an offered tool, in an unknown syntax.
 
-In doubt it is an answer: what the model was given to read, what is said of how a tool is called,
-code, a definition, a document. To miss a call changes nothing; to see one there costs a generation.
+In doubt it is an answer: text that the model was given, explanations of a tool, code, a definition,
+a document. Missing a call changes nothing; mistaking an answer for one costs a generation.
 """
 
 import re
@@ -17,14 +17,14 @@ _ENDS = ("}", "]", ">", ")", "```")
 # A list, a quotation, a heading, a table, emphasis or a number begins with anything else.
 _BEGINS = re.compile(r"[^\W\d]|[<\[{@`$]")
 _EMPTY = re.compile(r"\{\s*\}|\(\s*\)|</[^<>]+>\Z|[|｜]>\Z")  # noqa: RUF001 - as DeepSeek has it
-# Names such as `search` are words of prose, code and data as well.
+# Names such as `search` also occur as words of prose, code and data.
 _COMPOUND = re.compile(r"[^\W\d_]+(?:[_.-]|\d|(?<=[a-z])(?=[A-Z]))\w+")
 _ASKED = re.compile(
     r"\b(?:how|example|syntax|format|snippet|usage|explain|describe|document|would|looks?\slike)\b",
     re.IGNORECASE,
 )
 _ESCAPED = re.compile(r"\\(?=_|\Z)")
-# What opens and closes the quotation marks around a call.
+# The quotation marks around a call.
 _QUOTED_CALL = re.compile(r"(?<=[\[,\s])[\"'](?=[\w.]*(?:\(|\Z))|(?<=\))[\"'](?=\s*(?:[,\]]|\Z))")
 _JSON = re.compile(r"json", re.IGNORECASE)
 _MOST_QUOTED = 10_000
@@ -35,7 +35,7 @@ _MOST_PLACES = 20
 def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = ()) -> bool:
     """Return whether a whole reply looks like a call of one of the tools; in doubt it does not.
 
-    The texts that are `quotable` were given to the model to read.
+    `quotable` texts were given to the model to read.
     """
     written = _as_code(text.strip())
     if not written.endswith(_ENDS) or not _may_begin(written):
@@ -49,9 +49,9 @@ def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = 
 
 
 def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
-    """Return whether a reply that begins so may come to look like a call; prose never does.
+    """Return whether a reply with this beginning may look like a call; prose never does.
 
-    Of what looks like a call every beginning does, unless that is a capital letter.
+    Every beginning of what looks like a call does, unless it is a capital letter.
     """
     written = _as_code(text.lstrip())
     if not written:
@@ -63,9 +63,9 @@ def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
 
 
 def _as_code(text: str) -> str:
-    """Return a text without what a list of calls may have around and in their names.
+    """Return a text without what may surround and escape the names in a list of calls.
 
-    These are quotation marks, and backslashes as Markdown wants them.
+    These are quotation marks, and backslashes for Markdown.
     """
     if text.startswith("[") or _ESCAPED.search(text) is not None:
         text = _QUOTED_CALL.sub("", _ESCAPED.sub("", text))
@@ -77,7 +77,7 @@ def _may_begin(written: str) -> bool:
 
 
 def _is_whole(reading: Reading, tool: Tool, written: str) -> bool:
-    """Return whether marks and arguments are there that tell it from data, code and prose."""
+    """Return whether its marks and arguments distinguish it from data, code and prose."""
     is_json = _is_json(written)
     if reading.has_key:
         is_plain = is_json or _COMPOUND.match(tool.name) is None
@@ -105,7 +105,7 @@ def _is_read(written: str, tool: Tool, said: Sequence[str], quotable: Sequence[s
 
 
 def is_asked_about(name: str, text: str) -> bool:
-    """Return whether words about how something is called stand near a name."""
+    """Return whether words about how something is called are near a name."""
     places = islice(re.finditer(re.escape(name), text), _MOST_PLACES)
     around = (text[max(one.start() - _SIGHT, 0) : one.end() + _SIGHT] for one in places)
     return any(map(_ASKED.search, around))

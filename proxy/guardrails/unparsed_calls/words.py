@@ -1,4 +1,4 @@
-"""The words that the marks of calls are made of, in `words.toml`, and values that stand for one."""
+"""The words that the marks of calls consist of, in `words.toml`, and placeholders for values."""
 
 import re
 from importlib.resources import files
@@ -9,7 +9,7 @@ from proxy.conversation.possessive import possessive
 
 
 class _Words(msgspec.Struct, frozen=True):
-    """What `words.toml` has, and says of it."""
+    """The content of `words.toml`, which describes it."""
 
     of_calls: frozenset[str]
     first: frozenset[str]
@@ -25,7 +25,7 @@ _LITERALS = frozenset(("true", "false", "null", "none"))
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PARTS = re.compile(possessive(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*"))
 _BEGINNING = re.compile(r"[A-Za-z_:./-]*")
-# With one of these a sentence tells somebody else to make a call, or a function is written.
+# With one of these, a sentence tells somebody else to make a call, or a function is written.
 _IMPERATIVE = re.compile(r"(?:Call|Use|Invoke|Execute|Function|function)\s+\w")
 _MOST_OF_PLACEHOLDER = 40
 _PLACEHOLDER = re.compile(
@@ -38,7 +38,7 @@ _PLACEHOLDER = re.compile(
 
 
 def is_marker(written: str) -> bool:
-    """Return whether a word is one of those that marks are made of, as is `tool_call`."""
+    """Return whether marks consist of this word, like `tool_call`."""
     is_whole = _PARTS.fullmatch(written) is not None
     return is_whole and _WORDS.issuperset(_parts(written))
 
@@ -49,7 +49,7 @@ def is_first_marker(written: str) -> bool:
 
 
 def begins_marker(written: str, *, is_first: bool) -> bool:
-    """Return whether more letters may make a marker of a word, or a first one."""
+    """Return whether more letters may make a word a marker, or a first one."""
     parts = _parts(written)
     if _BEGINNING.fullmatch(written) is None or not parts:
         return not written
@@ -66,23 +66,23 @@ def is_about_calls(written: str, *, is_tag: bool = False) -> bool:
 
 
 def is_name_of_key(written: str) -> bool:
-    """Return whether what is assigned to this in a tag is a key, as to `parameter`."""
+    """Return whether what a tag assigns to this is a key, as with `parameter`."""
     parts = _parts(written)
     return not (_KNOWN.of_arguments | {"name", "key"}).isdisjoint(parts)
 
 
 def holds_value(written: str) -> bool:
-    """Return whether what this mark introduces is a value, as does `arg_value`."""
+    """Return whether this mark introduces a value, like `arg_value`."""
     return not _KNOWN.of_values.isdisjoint(_parts(written))
 
 
 def is_literal(written: str) -> bool:
-    """Return whether a bare word is a value of JSON or Python, a number for instance."""
+    """Return whether a bare word is a value of JSON or Python, for example a number."""
     return written[0].isdigit() or written.casefold() in _LITERALS
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value only says what would stand there, as a type or `<city>` does."""
+    """Return whether a value is only a placeholder, like a type or `<city>`."""
     written = value.strip()
     is_short = len(written) <= _MOST_OF_PLACEHOLDER
     return is_short and _PLACEHOLDER.fullmatch(written) is not None

@@ -13,7 +13,7 @@ from proxy.agents.results import RunEvent
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
-from proxy.facts import LadderEnded, RoundsExceeded
+from proxy.facts import Compacted, LadderEnded, RoundsExceeded
 from temper import (
     Agent,
     BackendFailed,
@@ -22,10 +22,13 @@ from temper import (
     InvalidRequest,
     Limits,
     Model,
+    NoValidReply,
     Prerequisite,
+    StepsSkipped,
     Stop,
     ToolContext,
     Toolset,
+    ToolsFailed,
     Workflow,
     tool,
 )
@@ -419,3 +422,137 @@ async def until_free(talk: Conversation) -> None:
                     return
             except RuntimeError:
                 await asyncio.sleep(0)
+
+
+WRONG = [
+    ("Agent('http://127.0.0.1:9')", r"write Agent\(Model\('http://127.0.0.1:9'\)"),
+    ("Agent(None)", r"an agent's model is a Model, not None"),
+    ("Agent(OTHER, get_weather)", r"write Agent\(model, \[function\]\)"),
+    ("Agent(OTHER, 'get_weather')", r"write Agent\(model, \[function\]\)"),
+    ("Agent(OTHER, instructions=None)", "Agent.instructions is a text, not None"),
+    ("Agent(OTHER, workflow='x')", "Agent.workflow is a Workflow, not 'x'"),
+    ("Agent(OTHER, limits=3)", "Agent.limits is a Limits, not 3"),
+    ("Agent(OTHER, parameters=['x'])", "Agent.parameters is a dictionary"),
+    ("Workflow(required_steps='look')", r"write required_steps=\('look',\)"),
+    ("Workflow(terminal_tools=(get_weather,))", "is a tuple of names of tools, not"),
+    ("Toolset(get_weather)", r"write Toolset\(\[function\]\)"),
+    ("Conversation.of('Hi')", r"Conversation.of\(\[...\]\)"),
+    ("Limits(rounds=0)", "Limits.rounds is at least 1, not 0"),
+    ("Limits(parallel='8')", "Limits.parallel is a number, not '8'"),
+    ("tool(timeout='10')(get_weather)", "timeout is a number of seconds, or None"),
+    ("tool(timeout=0)(get_weather)", "timeout is more than 0 seconds, not 0"),
+    ("tool(aliases='w')(get_weather)", r"write aliases=\['w'\]"),
+    ("tool(parallel='no')(get_weather)", "parallel is True or False, not 'no'"),
+    ("Conversation.load('{}')", "messages.0.role: This member is required"),
+]
+
+
+@pytest.mark.parametrize(("written", "words"), WRONG)
+def test_what_is_given_in_a_wrong_form_says_at_once_how_it_is_written(
+    written: str, words: str
+) -> None:
+    with pytest.raises((TypeError, ValueError, InvalidRequest), match=words):
+        eval(written, globals())  # noqa: S307 - no type checker lets it stand
+
+
+async def test_an_error_names_tool_cause_attempts_steps_and_the_raw_reply() -> None:
+    async with scripted(*[BROKEN_CALLED] * 3) as (model, _):
+        failed = await Agent(model, [broken]).run("Go")
+    with pytest.raises(ToolsFailed, match="the last was broken: Error: LookupError") as raised:
+        failed.raise_for_stop()
+    assert isinstance(raised.value.__cause__, LookupError)
+    assert raised.value.tool == "broken"
+    rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
+    async with scripted(*[REPORT_CALLED] * 3) as (model, _):
+        skipped = await Agent(model, [get_weather, report], workflow=rules).run("Go")
+    with pytest.raises(StepsSkipped, match="Not called yet: get_weather") as missing:
+        skipped.raise_for_stop()
+    assert (missing.value.attempts, missing.value.completed) == (3, ())
+    assert missing.value.reply == 'report({"text": "fine"})'
+    wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
+    async with scripted(*[wrong] * 3) as (model, _):
+        unfit = await Agent(model, [get_weather]).run("Go")
+    with pytest.raises(NoValidReply, match=r"after 3 attempts: .*\(get_weather: ") as invalid:
+        unfit.raise_for_stop()
+    assert invalid.value.tool == "get_weather"
+
+
+async def test_a_tool_brings_its_prerequisites() -> None:
+    @tool("Hand the report in.", prerequisites=["get_weather"])
+    def hand_in(text: str) -> str:
+        return text
+
+    early = calls("hand_in", '{"text": "fine"}')
+    async with scripted(early, WEATHER_CALLED, early, FINE) as (model, backend):
+        result = await Agent(model, [get_weather, hand_in]).run("Go")
+    assert [one.outcomes[0].call.name for one in result.rounds] == ["get_weather", "hand_in"]
+    assert b"Hand the report in." in backend.questions[0].body
+    with pytest.raises(ValueError, match="there is no tool 'get_weather'"):
+        Agent(OTHER, [hand_in])
+
+
+async def test_a_cached_tool_runs_once_for_the_same_arguments_of_a_run() -> None:
+    ran: list[str] = []
+
+    @tool(cached=True)
+    def look_up(city: str) -> str:
+        ran.append(city)
+        if city == "Nowhere":
+            raise LookupError(city)
+        return f"{city} is there."
+
+    asked = [calls("look_up", f'{{"city":{gap}"{name}"}}') for gap, name in CITIES]
+    async with scripted(*asked, FINE) as (model, _):
+        agent = Agent(model, [look_up])
+        result = await agent.run("Go")
+        assert ran == ["Paris", "Nowhere", "Nowhere"]
+        assert [one.outcomes[0].text for one in result.rounds][:2] == ["Paris is there."] * 2
+
+
+CITIES = [("", "Paris"), (" ", "Paris"), ("", "Nowhere"), (" ", "Nowhere")]
+
+
+async def test_instructions_are_filled_and_the_mark_of_the_end_is_left_out() -> None:
+    async with scripted(says("It is fine.\n", "TASK_COMPLETE")) as (model, backend):
+        told = "You know {city}. Say TASK_COMPLETE at the end."
+        agent = Agent(model, [get_weather], instructions=told, end_mark="TASK_COMPLETE")
+        result = await agent.run("Go", prompt_vars={"city": "Oslo"})
+        with pytest.raises(ValueError, match=r"a place \{city\} that prompt_vars do not fill"):
+            await agent.run("Go", prompt_vars={})
+    assert (result.success, result.output) == (True, "It is fine.")
+    assert b"You know Oslo. Say" in backend.questions[0].messages[0]
+
+
+async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
+    seen: list[Compacted] = []
+    talk = Conversation.of([{"role": "user", "content": "Hi"}, *LONG])
+    hooks = Hooks(on_compact=seen.append)
+    async with scripted(FINE, window=2048) as (model, _):
+        await Agent(model).run("And now?", conversation=talk.fork(), hooks=hooks)
+    assert [cut.sent < cut.client for cut in seen] == [True]
+
+    def shorten(messages: list[JsonObject], room: int) -> list[JsonObject]:
+        assert 0 < room < 2048
+        return [messages[0], messages[-1]]
+
+    backend = ScriptedBackend(FINE)
+    backend.properties = {"default_generation_settings": {"n_ctx": 2048}, "total_slots": 1}
+    kind: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}}
+    async with (
+        listening(backend) as behind,
+        Model(behind.url, settings=kind, compaction=shorten) as model,
+    ):
+        await Agent(model).run("And now?", conversation=talk.fork(), hooks=hooks)
+    assert len(backend.questions[0].messages) == 2
+    assert [cut.folded for cut in seen[1:]] == [24]
+
+
+WORDS = "Some words that say nothing at all. " * 40
+LONG: list[JsonObject] = [
+    one
+    for _ in range(12)
+    for one in (
+        JsonObject(role="assistant", content=WORDS),
+        JsonObject(role="user", content="Go on."),
+    )
+]

@@ -15,11 +15,26 @@ from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
 from tests.fakes.rounds import called
 
-FAILED = Round("", (Outcome(called(1), "Error: no", Status.FAILED), Outcome(called(2), "3")))
+CAUSE = LookupError("no")
+FAILED = Round(
+    "", (Outcome(called(1), "Error: no", Status.FAILED, error=CAUSE), Outcome(called(2), "3"))
+)
 
 
 def result(stop: Stop, defect: str = "") -> RunResult[str]:
-    return RunResult(stop, None, "", (FAILED,), (), Conversation(), defect=defect)
+    return RunResult(
+        stop,
+        None,
+        "",
+        (FAILED,),
+        (),
+        Conversation(),
+        defect=defect,
+        attempts=3,
+        reply="f(1)",
+        required=("look_up", "ask"),
+        completed=("ask",),
+    )
 
 
 @pytest.mark.parametrize("stop", [Stop.ANSWERED, Stop.TERMINAL])
@@ -33,8 +48,8 @@ def test_a_result_with_an_answer_raises_nothing(stop: Stop) -> None:
     [
         (result(Stop.ROUNDS), RoundsExhausted, "1 rounds"),
         (result(Stop.FAILURES), ToolsFailed, "Error: no"),
-        (result(Stop.EXHAUSTED, "step_missing"), StepsSkipped, "required"),
-        (result(Stop.EXHAUSTED, "unknown_tool"), NoValidReply, "unknown_tool"),
+        (result(Stop.EXHAUSTED, "step_missing"), StepsSkipped, "Not called yet: look_up"),
+        (result(Stop.EXHAUSTED, "unknown_tool"), NoValidReply, "attempts: unknown tool"),
         (result(Stop.CANCELLED), RunCancelled, "cancelled"),
     ],
 )
@@ -44,6 +59,19 @@ def test_whatever_else_ended_a_run_can_be_raised_with_its_result(
     with pytest.raises(kind, match=words) as raised:
         stopped.raise_for_stop()
     assert raised.value.result is stopped
+    told = raised.value
+    assert (told.attempts, told.reply, told.pending) == (3, "f(1)", ("look_up",))
+    assert told.completed == ("ask",)
+    assert (told.tool, told.__cause__) == (("add", CAUSE) if kind is ToolsFailed else ("", None))
+
+
+@pytest.mark.parametrize("stop", Stop)
+def test_a_result_says_in_plain_json_how_it_went(stop: Stop) -> None:
+    stopped = result(stop, "")
+    assert stopped.success is (stop in (Stop.ANSWERED, Stop.TERMINAL))
+    assert stopped.iterations == stopped.metadata["iterations"] == 1
+    assert stopped.metadata["stop"] == stop.value
+    assert stopped.metadata["pending"] == ["look_up"]
 
 
 def test_usage_is_added_up_as_far_as_it_was_told() -> None:

@@ -15,10 +15,11 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Parsing, Question, ThinkingOptions
-from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
+from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import BackendRefused
 from proxy.guardrails.contents import plain_message
+from proxy.guardrails.schemas.schema import call_schema
 from tests.fakes.questions import question
 
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
@@ -79,6 +80,7 @@ FORM: JsonObject = {
     "json_schema": {"name": "tool_call", "schema": {"type": "object"}, "strict": True},
 }
 
+_UNBOUND = (Capability.BOUND_ARGUMENTS, Capability.STRICT_TOOLS, Capability.BOUND_TEXT)
 OFF: JsonObject = {"enable_thinking": False, "thinking": False}
 
 NO_PARSER = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
@@ -203,6 +205,54 @@ def test_a_question_is_put_without_what_is_missing(
     asked: Question, lacks: set[Capability], fields: dict[str, JsonValue]
 ) -> None:
     assert directives_without(asked, lacking(*lacks)) == fields
+
+
+PICK, DROP = (
+    Tool(name, {"type": "object"}, json.dump({"type": "function", "function": {"name": name}}))
+    for name in ("pick", "drop")
+)
+
+
+def last_attempt(*due: Tool) -> Question:
+    return replace(question(schema=call_schema(due)), tools=(PICK, DROP))
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacks", "choice", "has_schema"),
+    [
+        (last_attempt(PICK, DROP), {Capability.BOUND_ARGUMENTS}, "required", False),
+        (
+            last_attempt(DROP),
+            {Capability.BOUND_ARGUMENTS},
+            {"type": "function", "function": {"name": "drop"}},
+            False,
+        ),
+        (
+            last_attempt(DROP),
+            {Capability.BOUND_ARGUMENTS, Capability.NAMED_CHOICE},
+            "required",
+            False,
+        ),
+        (
+            last_attempt(PICK),
+            {Capability.BOUND_ARGUMENTS, Capability.STRICT_TOOLS},
+            "none",
+            True,
+        ),
+        (replace(last_attempt(), schema=SCHEMA), {Capability.BOUND_ARGUMENTS}, "none", True),
+        (last_attempt(PICK), {*_UNBOUND}, "required", None),
+        (last_attempt(PICK), set(), "required", None),
+    ],
+)
+def test_a_call_is_bound_in_the_way_that_the_engine_honours(
+    asked: Question, lacks: set[Capability], choice: JsonValue, *, has_schema: bool | None
+) -> None:
+    """What binds it is strict tools, a schema for text, or nothing (None)."""
+    fields = directives_without(asked, lacking(*lacks))
+    assert fields["tool_choice"] == choice
+    assert ("response_format" in fields) == (has_schema is True)
+    is_strict = json.dump(fields.get("tools")).count(b'"strict":true') == 2
+    assert is_strict == (has_schema is False)
 
 
 def test_fields_that_are_refused_are_left_out() -> None:

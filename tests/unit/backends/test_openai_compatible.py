@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Backend, BackendModel, Description, Health
 from proxy.backends.openai_compatible import AdaptiveEngine, OpenAICompatible, ReplyReading
+from proxy.backends.probing import PROBES, write_probe
 from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -27,7 +28,8 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question
-from proxy.conversation.tools import NamedTool
+from proxy.conversation.tools import NamedTool, Tool
+from proxy.dialects.lenient_json import as_list, as_object
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import (
@@ -38,7 +40,9 @@ from proxy.errors import (
     ContextOverflow,
     TemperError,
 )
+from proxy.guardrails.schemas.schema import call_schema
 from tests.fakes.backend import every
+from tests.fakes.engine_answers import TRANSFORMERS, VLLM, recorded
 from tests.fakes.engine_errors import OVERFLOWS, Overflow
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
@@ -733,8 +737,8 @@ def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_it(
         return before, await engine.describe("a")
 
     before, after = asyncio.run(scene())
-    assert (before.engine, before.lacks) == ("vLLM", ())
-    assert (after.engine, after.lacks) == ("vLLM", told)
+    assert (before.engine, before.lacks) == ("vLLM", ("bound_arguments",))
+    assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
 
 
 def test_what_was_learnt_of_one_model_is_not_held_against_another() -> None:
@@ -915,9 +919,9 @@ def test_a_prompt_is_counted_where_the_engine_takes_a_chat(owner: str, count: in
         await engine.describe("m")
         return await engine.count(question(), {}), await engine.count_texts(["a"], {})
 
-    assert asyncio.run(scene()) == (count, None)
+    assert asyncio.run(scene()) == (count, None if count is None else (count,))
     if count:
-        body = json.parse(wire.tokenize.calls.last.request.content)
+        body = json.parse(wire.tokenize.calls[0].request.content)
         assert isinstance(body, dict)
         assert {"messages", "tools"} <= body.keys()
 
@@ -948,3 +952,168 @@ def test_what_is_passed_on_is_not_put_another_way() -> None:
     engine = AdaptiveEngine(BackendClient("http://host", transport=wire))
     assert asyncio.run(relayed_by(engine)) == b"{}"
     assert route.calls.last.request.content == PASSAGE.body()
+
+
+def enum_question(schema: JsonObject | None = None) -> Question:
+    """Put the last attempt at a call of a tool that has an enum."""
+    written = as_object(PROBES["required"].body)
+    tools = as_list(written["tools"])
+    function = as_object(as_object(tools[0])["function"])
+    tool = Tool("pick", as_object(function["parameters"]), json.dump(tools[0]))
+    return replace(question(schema=schema or call_schema([tool])), tools=(tool,))
+
+
+@dataclasses.dataclass
+class ProbedEngine:
+    """Answers probes as a real engine did, and says "Hi" to all else."""
+
+    name: str
+    owner: str = "somebody"
+    asked: list[JsonObject] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answers = recorded(self.name)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, json=listed(self.owner))
+        written = json.parse(request.content)
+        assert isinstance(written, dict)
+        self.asked.append(written)
+        for name, probe in PROBES.items():
+            if request.content == write_probe(probe, "m"):
+                return self.answers[name]
+        return HI
+
+    def engine(self) -> AdaptiveEngine:
+        wire = httpx.MockTransport(self.answer)
+        return AdaptiveEngine(BackendClient("http://host", transport=wire))
+
+
+async def constrained(probed: ProbedEngine, *schemas: JsonObject | None) -> AdaptiveEngine:
+    engine = probed.engine()
+    await engine.models()
+    for schema in schemas:
+        await replied(engine, enum_question(schema))
+    return engine
+
+
+def test_the_last_attempt_at_a_vllm_has_strict_tools_once_a_probe_has_shown_that_they_bind() -> (
+    None
+):
+    probed = ProbedEngine(VLLM, "vllm")
+    engine = asyncio.run(constrained(probed, None, None))
+    probe, first, second = probed.asked
+    assert probe["tool_choice"] == "required"
+    assert first == second
+    assert first["tool_choice"] == "required"
+    function = as_object(as_object(as_list(first["tools"])[0])["function"])
+    assert function["strict"] is True
+    assert engine.learnt.honours("m") == {"strict": True}
+
+
+def test_a_call_that_goes_on_with_what_was_shown_is_bound_by_a_schema() -> None:
+    """No tool's own schema says how it began."""
+    probed = ProbedEngine(VLLM, "vllm")
+    asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
+    assert probed.asked[-1]["tool_choice"] == "none"
+    assert "response_format" in probed.asked[-1]
+
+
+def test_an_engine_that_ignores_everything_is_asked_once_and_then_known() -> None:
+    probed = ProbedEngine(TRANSFORMERS, "local")
+    engine = asyncio.run(constrained(probed, None, None))
+    assert len(probed.asked) == 3 + 2
+    assert probed.asked[-1]["tool_choice"] == "required"
+    assert "response_format" not in probed.asked[-1]
+    described = asyncio.run(engine.describe("m"))
+    assert described.lacks == ("bound_arguments", "bound_text", "strict_tools")
+    assert described.honours == {
+        "required_arguments": False,
+        "strict": False,
+        "schema_beside_tools": False,
+    }
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_a_probe_that_nobody_answers_changes_nothing(status: int) -> None:
+    probed = ProbedEngine(VLLM, "vllm")
+    probed.answers["strict"] = httpx.Response(status, json={"error": "busy"})
+    engine = asyncio.run(constrained(probed, None, None))
+    assert [len(as_list(one.get("messages"))) for one in probed.asked] == [1] * 4
+    assert engine.learnt.honours("m") == {}
+
+
+def test_a_healthy_question_is_never_probed() -> None:
+    probed = ProbedEngine(VLLM, "vllm")
+    asyncio.run(replied(probed.engine(), question()))
+    assert len(probed.asked) == 1
+
+
+PINNED = """{"detail":"Server is pinned to '/opt/e-model'; requested 'default'."}"""
+
+
+def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
+    """Verbatim of transformers serve 5.24; its list of models fails where its cache is empty."""
+    asked: list[JsonObject] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/health":
+            return httpx.Response(200, json={"status": "ok"})
+        if request.method == "GET":
+            return httpx.Response(500, text="Internal Server Error")
+        written = json.parse(request.content)
+        assert isinstance(written, dict)
+        asked.append(written)
+        is_named = written["model"] == "/opt/e-model"
+        return HI if is_named else httpx.Response(400, content=PINNED.encode())
+
+    engine = AdaptiveEngine(BackendClient("http://host", transport=httpx.MockTransport(answer)))
+
+    async def scene() -> None:
+        assert await engine.health() is Health.READY
+        with pytest.raises(BackendFailed):
+            await engine.models()
+        assert (await replied(engine, question()))[-1] == ReplyFinished("stop")
+        await replied(engine, question())
+        assert [one.id for one in await engine.models()] == ["/opt/e-model"]
+
+    asyncio.run(scene())
+    assert [one["model"] for one in asked] == ["m", "/opt/e-model", "/opt/e-model"]
+
+
+def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
+    wire = httpx.MockTransport(lambda _: httpx.Response(400, content=PINNED.encode()))
+    engine = AdaptiveEngine(BackendClient("http://host", transport=wire))
+    with pytest.raises(BackendRefused):
+        asyncio.run(replied(engine, question()))
+
+
+def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
+    asked: list[JsonObject] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, json=listed("vllm"))
+        written = json.parse(request.content)
+        assert isinstance(written, dict)
+        asked.append(written)
+        said = written["prompt"]
+        assert isinstance(said, str)
+        if said == "unknown":
+            return httpx.Response(404)
+        # as version 0.32 answers
+        told = {"count": len(said), "max_model_len": 2048, "tokens": [71], "token_strs": None}
+        return httpx.Response(200, json=told)
+
+    engine = AdaptiveEngine(BackendClient("http://host", transport=httpx.MockTransport(answer)))
+
+    async def scene() -> None:
+        assert await engine.count_texts(["a"], {}) is None
+        await engine.models()
+        texts = ["x" * size for size in range(1, 8)]
+        assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
+        assert all(one["add_special_tokens"] is False for one in asked)
+        assert await engine.count_texts(["unknown", *texts], {}) is None
+
+    asyncio.run(scene())

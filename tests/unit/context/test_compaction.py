@@ -1,7 +1,10 @@
+import pytest
+
 from proxy.context.budget import Window
-from proxy.context.compaction import Fitted, Reported, leave_unchanged
+from proxy.context.compaction import Fitted, Reported, Unshortened, leave_unchanged
 from proxy.context.replay import Tiered
 from proxy.conversation.messages import Message, user_message
+from proxy.errors import ContextOverflow
 from proxy.facts import Compacted
 from tests.unit.context.conversations import RULES, Pieces, step, words
 
@@ -40,3 +43,11 @@ def test_without_a_count_there_is_nothing_to_report() -> None:
             return Fitted(messages)
 
     assert Reported(Uncounted()).fit(MESSAGES, (), None) == Fitted(MESSAGES)
+
+
+def test_what_nobody_shortens_is_reported_as_it_goes_out_and_refused_where_it_cannot() -> None:
+    size = Pieces().prompt(LONG)
+    fitted = Unshortened(Pieces(), Window(2 * size)).fit(LONG, (), None)
+    assert fitted == Fitted(LONG, compacted=Compacted(0, 0, 0, 0, size, size, 2 * size))
+    with pytest.raises(ContextOverflow, match=f"has {size} tokens, and nothing of it is left out"):
+        Unshortened(Pieces(), Window(3_000)).fit(LONG, (), None)

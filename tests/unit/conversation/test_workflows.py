@@ -45,3 +45,19 @@ def test_rules_that_nobody_can_keep_are_found_with_their_place(
 ) -> None:
     ((where, what),) = contradictions(rules)
     assert (where, problem in what) == (place, True)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("Workflow('look')", r"required_steps is a tuple, not 'look': write required_steps="),
+        ("Workflow((1,))", r"required_steps is a tuple of names of tools, not \(1,\)"),
+        ("Workflow(None)", "required_steps is a tuple of names of tools, not None"),
+        ("Workflow((), Prerequisite('a', 'b'))", "prerequisites is a tuple, not Prerequisite"),
+        ("Workflow((), ('a',))", r"prerequisites is a tuple of Prerequisite\(tool, needs\)"),
+        ("Workflow((), (), 'end')", "terminal_tools is a tuple, not 'end'"),
+    ],
+)
+def test_rules_in_another_form_say_how_they_are_written(written: str, problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        eval(written, globals())  # noqa: S307 - no type checker lets it stand

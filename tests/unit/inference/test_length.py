@@ -13,6 +13,7 @@ from proxy.conversation.replies import (
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCallStarted,
+    UsageReported,
 )
 from proxy.inference.length import ReplyLength
 
@@ -107,3 +108,28 @@ def test_a_constrained_reply_that_drifts_off_into_white_space_is_too_long() -> N
 
 def test_a_constrained_reply_goes_past_nobody() -> None:
     assert ReplyLength(9, is_constrained=True).bound(lambda _: True) is None
+
+
+CALL = '{"name": "pick", "arguments": {"code": "xk4"}'
+USAGE = UsageReported({"prompt_tokens": 38})
+
+
+@pytest.mark.parametrize("said", [CALL, f"{CALL}\n   \r \n\n    \n\n\n\n \r   "])
+def test_a_constrained_call_that_only_lacks_its_last_brace_is_complete(said: str) -> None:
+    """vLLM 0.32 with `tool_choice: none` and a schema, cut off by max_tokens (tests/engines)."""
+    length = ReplyLength(None, is_constrained=True)
+    end: list[ReplyEvent] = [TextDelta(said), USAGE, ReplyFinished("length")]
+    assert not length.exceeds(end)
+    closed = (TextDelta(said), TextDelta("}"), USAGE, ReplyFinished("stop"))
+    assert length.end(end) == closed
+
+
+@pytest.mark.parametrize(
+    "said", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
+)
+def test_of_any_other_nothing_is_completed(said: str) -> None:
+    length = ReplyLength(None, is_constrained=True)
+    length.exceeds([TextDelta(said)])
+    assert length.end([TextDelta(" ")]) == (TextDelta(" "), ReplyFinished("length"))
+    plain = ReplyLength(None)
+    assert plain.end([TextDelta(CALL)]) == (TextDelta(CALL), ReplyFinished("length"))

@@ -1,12 +1,20 @@
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
+from proxy.conversation.messages import (
+    Message,
+    Messages,
+    assistant_message,
+    tool_result,
+    user_message,
+)
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import Tool, ToolCall, ToolUse
+from proxy.facts import Compacted, Fact
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.respond import make_respond_tool
-from proxy.guardrails.retry import FIRST, Attempt
+from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.history import CONVENTIONS
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
@@ -82,7 +90,25 @@ def test_a_nudge_goes_behind_the_conversation() -> None:
     assert question.tools == (WEATHER, CLOCK)
     assert question.omits == {ANSWER_FORM}
     assert question.calls_singly
-    assert not question.resets_cache
+
+
+@pytest.mark.parametrize(
+    ("messages", "attempt", "facts", "resets"),
+    [
+        ((HELLO,), "as_asked", (), True),
+        (HISTORY, "as_asked", (), False),
+        (HISTORY, "nudged", (), True),
+        (HISTORY, "as_asked", (Compacted(1, 1, 0, 1, 9, 20, 10, is_new=True),), True),
+        (HISTORY, "as_asked", (Compacted(1, 1, 0, 1, 9, 20, 10),), False),
+    ],
+)
+def test_a_state_that_cannot_be_rolled_back_is_built_on_where_a_conversation_goes_on(
+    messages: Messages, attempt: AttemptKind, facts: tuple[Fact, ...], *, resets: bool
+) -> None:
+    prepared = replace(PREPARED, messages=messages, facts=facts)
+    assert prepared.question(Attempt(attempt), (), None).resets_cache is resets
+    plain = replace(prepared, quirks=Quirks())
+    assert not plain.question(Attempt(attempt), (), None).resets_cache
 
 
 def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:

@@ -16,9 +16,9 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.errors import GuardrailsExhausted
-from proxy.facts import RejectedReply, Unchecked
+from proxy.facts import EndedThoughts, RejectedReply, Unchecked
 from proxy.guardrails.offer import Mode, OfferedTools, TextPolicy
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Reading, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
@@ -325,3 +325,43 @@ def test_a_bug_of_the_guardrails_costs_an_observed_client_nothing(pieces: list[s
     _, verdict = listening.finish("stop")
     told = Unchecked("the reply", "KeyError: 'oh'")
     assert verdict == Accepted("".join(pieces), (), "stop", (told,))
+
+
+LIKELY = TextDelta("<think>", {"content": []})
+STARTED = ToolCallStarted(0, "a", "get_time")
+
+
+@pytest.mark.parametrize(
+    ("came", "shown", "rest"),
+    [
+        ([TextDelta("<think>a</think>b")], [ReasoningDelta("a"), TextDelta("b")], []),
+        ([TextDelta("<thi"), TextDelta("nk>a"), TextDelta("</think>")], [ReasoningDelta("a")], []),
+        ([TextDelta("x <think>")], [TextDelta("x <think>")], []),
+        ([TextDelta("<thi")], [], [TextDelta("<thi")]),
+        ([TextDelta("a"), TextDelta("<think>")], [TextDelta("a"), TextDelta("<think>")], []),
+        ([ReasoningDelta("a"), TextDelta("b")], [ReasoningDelta("a"), TextDelta("b")], []),
+        ([LIKELY, TextDelta("a")], [LIKELY, TextDelta("a")], []),
+        ([STARTED], [STARTED], []),
+    ],
+)
+def test_thoughts_are_split_off_where_there_is_nothing_to_guard(
+    came: list[ReplyEvent], shown: list[ReplyEvent], rest: list[ReplyEvent]
+) -> None:
+    for size in (1, len(came)):
+        reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter())
+        batches = [came[at : at + size] for at in range(0, len(came), size)]
+        assert [one for batch in batches for one in reader.hear_all(batch)] == shown
+        last, verdict = reader.finish("stop")
+        assert last == rest
+        assert isinstance(verdict, Accepted)
+        texts = [one.text for one in (*shown, *rest) if isinstance(one, TextDelta)]
+        assert (verdict.text, verdict.facts) == ("".join(texts), ())
+
+
+@pytest.mark.parametrize("is_opened", [True, False])
+def test_an_end_of_thoughts_without_a_beginning_is_noted(*, is_opened: bool) -> None:
+    reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter(is_opened))
+    shown = reader.hear(TextDelta("Hm.\n</think>\nHello."))
+    _, verdict = reader.finish("stop")
+    assert verdict.facts == (EndedThoughts(),)
+    assert (ReasoningDelta("Hm.") in shown) is is_opened

@@ -400,3 +400,10 @@ def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "id=r1" in captured.err
+
+
+def test_a_refusal_is_told_in_the_words_that_the_client_got() -> None:
+    refused = replace(SHORT, outcome=None, status=400, attempts=(), refusal="tools: \x1b[1m not")
+    assert "error 400" in line_for(refused)
+    assert "tools: \\x1b[1m not" in line_for(refused)
+    assert ' error="tools: ' in text_of(refused)

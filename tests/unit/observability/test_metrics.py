@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ from msgspec.structs import replace
 
 from proxy import facts
 from proxy.facts import Fact, ReplyOutcome
-from proxy.observability.metrics import Metrics, forget_process, share_folder
+from proxy.observability.metrics import METRICS, Metric, Metrics, forget_process, share_folder
 from proxy.observability.record import AttemptRecord, RequestRecord, Tokens, ToolRecord
 from tests.fakes.exposition import Exposition
 
@@ -228,3 +229,66 @@ def test_the_store_that_replicas_share_is_up_or_not_and_its_failures_count() -> 
     seen = Exposition.read(metrics.exposition("")[0].decode())
     assert seen.value("temper_state_up", server="127.0.0.1:6379") == 0
     assert seen.value("temper_state_errors_total", operation="claim") == 2
+
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "observability.md"
+UNITS = ("_seconds", "_tokens", "_ratio")
+BOUNDED = {
+    "defect",
+    "kind",
+    "model",
+    "outcome",
+    "phase",
+    "reason",
+    "server",
+    "result",
+    "cause",
+    "client",
+    "dialect",
+    "operation",
+    "status",
+    "syntax",
+    "tier",
+    "type",
+    "what",
+}
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
+    assert re.fullmatch(r"temper_[a-z_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert metric.name.endswith(UNITS) or metric.kind != "histogram"
+    assert bool(metric.buckets) == (metric.kind == "histogram")
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+def test_no_label_can_grow_with_what_clients_and_models_write() -> None:
+    labels = {name: metric.labels for name, metric in METRICS.items()}
+    assert {label for several in labels.values() for label in several} == BOUNDED
+    others = {
+        name: several[0]
+        for name, several in labels.items()
+        if several[0] not in ("model", "server", "client")
+    }
+    assert others == {
+        "temper_unstored_responses_total": "reason",
+        "temper_state_errors_total": "operation",
+    }
+
+
+def test_the_guide_shows_this_table() -> None:
+    rows = re.findall(
+        r"^\| `(temper_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$",
+        GUIDE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert rows == [
+        (
+            metric.name,
+            metric.kind,
+            ", ".join(f"`{label}`" for label in metric.labels),
+            metric.meaning,
+        )
+        for metric in METRICS.values()
+    ]

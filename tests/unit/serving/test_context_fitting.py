@@ -1,17 +1,22 @@
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import aclosing
+import random
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as alter
 
 from proxy.backends.client import Backend
-from proxy.context.budget import BudgetMode
+from proxy.context.budget import NUDGES, BudgetMode
 from proxy.context.compaction import Fitted
+from proxy.context.rough_tokens import count_rough_tokens
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
+from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ContextOverflow
 from proxy.guardrails.model_quirks import GENERIC
@@ -23,6 +28,8 @@ from proxy.profiles.recognition import Recognition
 from proxy.serving.context_fitting import ContextPolicy, Fitting, FittingMode, Strategy
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import make_request
+from tests.fakes.tokenizing import TokenizingBackend
+from tests.unit.context.conversations import in_bytes, spelled
 
 KNOWN = KnownModel("m", Recognition(GENERIC_PROFILE, "test"), GENERIC, window=2000)
 
@@ -65,13 +72,17 @@ def account(fitted: Fitted) -> tuple[int, bool, bool]:
     [
         ("tiered", (2, True, True)),
         ("sliding", (2, True, False)),
-        ("none", (2, False, False)),
     ],
 )
 def test_the_operator_chooses_the_strategy(
     strategy: Strategy, found: tuple[int, bool, bool]
 ) -> None:
     assert account(chosen(ContextPolicy(strategy=strategy))) == found
+
+
+def test_where_nothing_is_shortened_what_is_too_long_is_one_clear_error() -> None:
+    with pytest.raises(ContextOverflow, match=r"nothing of it is left out here"):
+        chosen(ContextPolicy(strategy="none"))
 
 
 def test_a_client_may_have_it_off_or_only_reported() -> None:
@@ -159,45 +170,104 @@ def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -
     assert happened == ["other"] * 50 + ["fitted"]
 
 
-class Counted(ScriptedBackend):
-    """Remembers which texts it counted."""
+class Counting(TokenizingBackend):
+    """Notes which texts and which prompts it counted; some engines count prompts only."""
 
-    texts: list[str]
+    def __init__(self, *, counts_texts: bool = True) -> None:
+        super().__init__(tokenize=count_rough_tokens, window=2000)
+        self.counts_texts = counts_texts
+        self.texts: list[str] = []
+        self.prompts: list[int] = []
 
-    def __init__(self, *counts: int) -> None:
-        super().__init__(counts=list(counts))
-        self.texts = []
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        self.prompts.append(self.cost(question))
+        return self.prompts[-1]
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
         self.texts += texts
-        return await super().count_texts(texts, headers)
+        return await super().count_texts(texts, headers) if self.counts_texts else None
 
 
 def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
     """Far from the limit, what is new is guessed unless it is a large part of the prompt."""
 
     async def scene() -> None:
-        backend = Counted(900)
+        backend = Counting()
         fitting = Fitting(backend, ContextPolicy())
-        await fitting.fit(drafted(12), replace(KNOWN, window=20_000), {})
-        first = len(backend.texts)
-        assert (first, len(backend.counted)) == (25, 1)
-        await fitting.fit(drafted(13), replace(KNOWN, window=20_000), {})
-        assert len(backend.texts) == first
-        await fitting.fit(drafted(17), replace(KNOWN, window=20_000), {})
-        assert len(backend.texts) == first + 10
-        await fitting.fit(drafted(18), KNOWN, {})
-        cut = backend.texts[first + 12 :]
+        far = replace(KNOWN, window=20_000)
+        await fitting.fit(drafted(12), far, {})
+        assert (len(backend.texts), len(backend.prompts)) == (0, 1)
+        await fitting.fit(drafted(13), far, {})
+        assert (len(backend.texts), len(backend.prompts)) == (0, 1)
+        await fitting.fit(drafted(17), far, {})
+        assert (len(backend.texts), len(backend.prompts)) == (0, 2)
+        await fitting.fit(drafted(40), KNOWN, {})
+        assert len(backend.prompts) == 3
+        cut = backend.texts[81:]
         assert cut
         assert all(text.startswith(("[cut, ", "[Note: ", "- ")) for text in cut)
         counted = len(backend.texts)
-        await fitting.fit(drafted(18), KNOWN, {})
+        await fitting.fit(drafted(40), KNOWN, {})
         assert len(backend.texts) == counted
-        assert len(backend.counted) == 1
+        assert len(backend.prompts) == 3
 
     asyncio.run(scene())
+
+
+def conversation(chance: random.Random) -> RequestPlan:
+    """Make one of prose, code, digits and other alphabets, of which pieces say little."""
+    materials = ("word ", "请先列出", "0xf3a9 ", "if (x[i]) { ", "\t\n  ", "é" * 9)
+    messages = [user_message("Hi")]
+    for count in range(chance.randint(1, 24)):
+        call = ToolCall(f"c{count}", "get_time", json.dump_text({"n": count}))
+        text = chance.choice(materials) * chance.randint(1, 16)
+        messages += [assistant_message("", (call,)), tool_result(call.id, f"{count} {text}")]
+    return plan_request(make_request(*messages), Policy())
+
+
+@pytest.mark.parametrize("counts_texts", [True, False])
+@pytest.mark.parametrize("tokenize", [count_rough_tokens, in_bytes, spelled(4), spelled(1)])
+def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
+    tokenize: Callable[[str], int], *, counts_texts: bool
+) -> None:
+    """A thousand of them, with refusals and odd prompts between them."""
+    chance = random.Random(28)
+    backend = Counting(counts_texts=counts_texts)
+    backend.tokenize = tokenize
+    fitting = Fitting(backend, ContextPolicy())
+    listened = fitting.learning_backend("m", 2000)
+
+    async def scene() -> list[bool]:
+        left: list[bool] = []
+        for _ in range(125):
+            plan = conversation(chance)
+            with suppress(ContextOverflow):
+                fitted = await fitting.fit(plan, KNOWN, {})
+                question = alter(plan.question(), messages=fitted.messages)
+                is_whole = fitted.messages == plan.messages
+                if backend.cost(plan.question()) <= 2000 - 500 - NUDGES:
+                    left.append(is_whole)
+                await every(listened.ask(question, {}))
+        return left
+
+    left = asyncio.run(scene())
+    assert len(left) > 25
+    assert all(left)
+
+
+PICTURE: JsonObject = {
+    "role": "user",
+    "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}],
+}
+
+
+def test_what_is_too_long_by_the_guess_for_a_picture_is_left_to_the_engine() -> None:
+    """Its reason is the better one: "tiny is not a multimodal model"."""
+    picture = Message("user", "", source=json.dump(PICTURE))
+    plan = plan_request(make_request(picture), Policy())
+    assert chosen(ContextPolicy(), plan=plan) == Fitted(plan.messages)
 
 
 def test_a_backend_that_cannot_count_is_estimated() -> None:

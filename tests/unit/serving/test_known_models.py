@@ -50,6 +50,16 @@ def test_the_backend_is_asked_once_for_each_model() -> None:
     assert asked.backend.described == ["falcon-7b", "heron-2"]
 
 
+@pytest.mark.parametrize(("told", "known"), [(None, 2048), (4096, 4096)])
+def test_a_window_that_the_backend_hides_is_that_of_the_settings(
+    told: int | None, known: int
+) -> None:
+    """As transformers serve does, which reads on beyond it and writes nonsense."""
+    backend = ScriptedBackend(description=Description(("m",), window=told))
+    models = KnownModels(backend, PROFILES, window_tokens=2048)
+    assert asyncio.run(models.look_up("m")).window == known
+
+
 class SlowBackend(ScriptedBackend):
     """A backend that describes nothing before it may."""
 

@@ -17,7 +17,7 @@ PUBLIC = {
     *("Finished", "Stop", "Round", "Outcome", "Status", "Workflow", "Prerequisite"),
     *("tool", "Toolset", "FunctionTool", "ToolContext", "Executor", "ToolFailed", "ToolRetry"),
     *("TemperError", "InvalidConfiguration", "InvalidRequest", "ContextOverflow"),
-    *("BackendFailed", "RunStopped", "RoundsExhausted", "ToolsFailed", "StepsSkipped"),
+    *("BackendFailed", "Compacted", "RunStopped", "RoundsExhausted", "ToolsFailed", "StepsSkipped"),
     *("Guardrails", "GuardedTurn", "GuardedAnswer", "GuardrailsExhausted"),
     *("LocalServer", "local_server", "ToolCall"),
     *("NoValidReply", "RunCancelled"),

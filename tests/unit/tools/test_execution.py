@@ -314,7 +314,10 @@ def test_arguments_that_the_function_does_not_take_are_a_failure_that_counts() -
 def test_a_tool_that_there_is_not_is_a_failure() -> None:
     (outcome,) = asyncio.run(execute([], [call("f")]))
 
-    assert (outcome.status, outcome.text) == (Status.FAILED, "Error: there is no tool 'f'")
+    assert (outcome.status, outcome.text) == (
+        Status.FAILED,
+        "Error: there is no tool 'f'; there are: none",
+    )
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])

@@ -2,7 +2,7 @@
 
 GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words. Hunyuan has a
 suffix in all tags, `<tool_call:SUFFIX>`, and a wrapper, `<tool_calls:SUFFIX>`. Without the wrapper
-its calls count at the beginning of a reply only: nobody could tell elsewhere whether it was quoted.
+its calls count only at the beginning of a reply: elsewhere they might be quoted.
 """
 
 import re
@@ -26,7 +26,7 @@ from proxy.guardrails.rescue.values.tag_values import (
 )
 
 _PREFIXES = ("", "longcat_", "ifm|")
-_SPARK = "<|tool_call|>"  # Spark's mark; its other tags are as those of GLM
+_SPARK = "<|tool_call|>"  # Spark's mark; its other tags are GLM's
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
 _KEY = r"[^<>]{1,100}"
 _ASSIGNED = r"[\w.-]{1,100}="
@@ -56,17 +56,17 @@ class Tags:
 
 @cache
 def _pair_of(tags: Tags) -> re.Pattern[str]:
-    """Write a pattern for a key up to the beginning of its value; its end may be missing."""
+    """Return a pattern for a key up to the beginning of its value; its end may be missing."""
     (key, key_end), (value, _), (kind, _) = map(tags.pair, ("arg_key", "arg_value", "arg_type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
     return re.compile(f"{re.escape(key)}{_ANY_SPACE}(?:{_KEY}{end}|{_ASSIGNED})")
 
 
 class _PairsReader:
-    """Reads one call from behind its opening.
+    """Reads one call after its opening.
 
-    A reply that was escaped once too often shows it between the tags: a backslash and an n stand
-    for a line end there. Its values are read as escaped too.
+    A reply that was escaped once too often shows it between the tags: line ends are a backslash and
+    an n. Its values are unescaped too.
     """
 
     def __init__(self, cursor: Cursor, tags: Tags, opening: str = "") -> None:
@@ -137,7 +137,7 @@ class _PairsReader:
         if not key or set(key) & _NO_KEY or not has_value:
             raise NoCall(Reason.BROKEN)
         value = self._interpret(begun + (yield from self._read_text()))
-        if self._arguments.setdefault(key, value) != value:  # one would have to be guessed
+        if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
             raise NoCall(Reason.BROKEN)
 
     def _interpret(self, text: str) -> str:
@@ -159,7 +159,7 @@ class _PairsReader:
         return text
 
     def _read_text(self) -> Waiting[str]:
-        """Read a value; a mark in it ends it only if something follows that fits."""
+        """Read a value; a mark in it ends it only if something valid follows."""
         marks = (self._value_end, self._key, self._closer)
         pieces: list[str] = []
         while True:
@@ -180,13 +180,13 @@ class _PairsReader:
             pieces.append(mark)
 
     def _ends_at(self, mark: str) -> Waiting[bool]:
-        """Return whether the value ends at the mark that comes next, its own being missing."""
+        """Return whether the value ends at the next mark, its own being missing."""
         if mark == self._key:
             return (yield from self._is_key())
         return not (yield from is_surplus(self._cursor, self._value, self._value_end))
 
     def _accept(self, text: str) -> str:
-        """Return a value, unless a call ended within it and something else may have begun there."""
+        """Return a value, unless a call ended in it and something else may have begun."""
         _, mark, rest = text.partition(self._closer)
         if mark and (holds_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
             raise NoCall(Reason.BROKEN)
@@ -208,7 +208,7 @@ class _PairsReader:
         return is_next or (yield from ends_here(self._cursor))
 
     def _is_key(self) -> Waiting[bool]:
-        """Return whether a key and its value begin here, and no text that mentions the mark."""
+        """Return whether a key and its value begin here, not just text that mentions the mark."""
         while True:
             text, is_all = self._cursor.glimpse(_SIGHT)
             is_key = self._begins_pair.match(text) is not None
@@ -221,7 +221,7 @@ _SUFFIX = re.compile(r"[\w.-]+")
 
 
 def _read(cursor: Cursor, opening: str) -> Reading:
-    """Read a name, then keys and values in tags by turns, or one JSON object."""
+    """Read a name, then alternating keys and values in tags, or one JSON object."""
     if opening == _SPARK:
         return read_row(
             cursor,
@@ -237,7 +237,7 @@ def read_pairs(cursor: Cursor, name: str) -> Reading:
 
 
 def _read_wrapped(cursor: Cursor, opening: str) -> Reading:
-    """Read calls in one wrapper, whose suffix all tags have."""
+    """Read calls in one wrapper; all tags have its suffix."""
     tags = yield from _read_tags(cursor)
     yield from cursor.whitespace()
     if not (yield from cursor.literal(tags.pair("tool_call")[0])):

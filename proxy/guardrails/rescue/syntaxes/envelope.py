@@ -32,11 +32,10 @@ _EXTRA_CLOSERS = re.compile(r"[}\]\s]+")
 def read_calls(
     cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (), is_silent: bool = False
 ) -> Reading:
-    """Read one JSON value that is a call or a list of calls; a call's arguments are echoed.
+    """Read one JSON value that is a call or a list of calls; echo a call's arguments.
 
-    `ends` are the marks before which the last closing bracket may be missing. Of a list that
-    breaks off within an item, or is too long, the items before it count. Nothing is echoed if
-    `is_silent`.
+    `ends` are marks before which the last closing bracket may be missing. If a list breaks off
+    inside an item, or is too long, the items before it count. Nothing is echoed if `is_silent`.
     """
     if not (yield from _can_begin(cursor)):
         raise NoCall
@@ -60,7 +59,7 @@ def read_calls(
 
 
 def _has_two_readings(item: JsonObject) -> bool:
-    """Return whether an item is a call of which two names or two arguments are written."""
+    """Return whether an item is a call with two names or two sets of arguments."""
     inner = item.get("function")
     written = [item, inner] if isinstance(inner, dict) else [item]
     names = {name for one in written if isinstance(name := one.get("name"), str)}
@@ -70,7 +69,7 @@ def _has_two_readings(item: JsonObject) -> bool:
 
 
 def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Reading:
-    """Read the JSON that holds the arguments of a call whose name was written before; echo it."""
+    """Read and echo the JSON arguments of a call whose name was written before."""
     cursor.start_arguments(name)
     value = yield from read_value(cursor, None, Style(ends))
     cursor.end_arguments()
@@ -78,16 +77,16 @@ def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Rea
 
 
 def _can_begin(cursor: Cursor) -> Waiting[bool]:
-    """Return whether what stands in the first bracket can begin a call or a list of calls."""
+    """Return whether the first bracket can begin a call or a list of calls."""
     begins = yield from cursor.match(_BEGINS, _MAY_BEGIN, _SIGHT)
     return begins is not None
 
 
 def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = ()) -> Reading:
-    """Read calls or lists of calls, one behind the other, and the white space behind them.
+    """Read calls or lists of calls, one after another, and the white space after them.
 
-    Closing brackets written once too often are passed. A bracket that can begin no more calls ends
-    them: marks of other syntaxes begin with one.
+    Surplus closing brackets are passed. A bracket that can begin no more calls ends them, because
+    marks of other syntaxes begin with one.
     """
     found = Calls(())
     char = yield from cursor.next_visible()
@@ -111,10 +110,10 @@ def items_of(value: JsonValue) -> list[JsonValue]:
 
 
 def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
-    """Return the calls that a JSON value stands for; none unless all of it is calls.
+    """Return the calls that a JSON value represents; none unless all of it is calls.
 
-    Behind an unmistakable mark a name alone is a call without arguments, and further members are
-    ignored beside arguments; a bare object has to be a call and nothing else.
+    After an unmistakable mark a name alone is a call without arguments, and members besides the
+    arguments are ignored. A bare object has to be a call and nothing else.
     """
     calls: list[WrittenCall] = []
     for item in items_of(value):
@@ -132,7 +131,7 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
 
 
 def _unwrap_calls(item: JsonObject) -> JsonValue:
-    """Return what `tool_calls` or the like stands around, if that is all there is to it."""
+    """Return the content of `tool_calls` or similar, if there is nothing else."""
     listed = item.get("tool_calls")
     if isinstance(listed, list):
         return listed
@@ -168,7 +167,7 @@ def _read_keyed(item: JsonObject) -> tuple[WrittenCall, ...]:
 
 
 def _drop_repetition(name: str, arguments: JsonValue) -> JsonValue:
-    """Return the arguments of a call that was written into its own arguments once more."""
+    """Return the arguments of a call that was repeated inside its own arguments."""
     if not isinstance(arguments, dict) or len(arguments) != 2 or arguments.get("name") != name:
         return arguments
     inner = next((arguments[key] for key in ARGUMENT_KEYS if key in arguments), None)
@@ -186,7 +185,7 @@ def _name_in(item: JsonObject) -> str:
 
 
 def _is_plain_call(item: JsonObject, key: str, arguments: JsonValue) -> bool:
-    """Tell a call from other data, and from the description of a tool and its parameters."""
+    """Distinguish a call from other data, and from the description of a tool."""
     if isinstance(arguments, str):
         return arguments.lstrip().startswith("{") and not _is_definition(item)
     if not isinstance(arguments, dict):
@@ -200,9 +199,9 @@ def _is_definition(item: JsonObject) -> bool:
 
 
 class _Announcer:
-    """Tells the cursor where arguments begin, and ends the reading of what cannot be a call.
+    """Tells the cursor where arguments begin, and stops the reading of what cannot be a call.
 
-    It `is_tired` where there are too many calls in one list.
+    It `is_tired` if there are too many calls in one list.
     """
 
     def __init__(self, cursor: Cursor, *, is_marked: bool, is_silent: bool) -> None:

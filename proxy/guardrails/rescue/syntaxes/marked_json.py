@@ -1,9 +1,9 @@
-"""Calls in JSON behind an unmistakable mark, whichever mark a model family uses.
+"""Calls in JSON after an unmistakable mark, whichever mark a model family uses.
 
 Apertus writes a list of objects whose one key is the name. Qwen2.5-Coder writes calls between
-`<tools>` and `</tools>`, the marks of definitions, which models repeat. So an object counts there
-that has a name, `arguments` and nothing else: a definition has `parameters`, a description, or a
-type.
+`<tools>` and `</tools>`, the marks of tool definitions, which models repeat. So an object counts
+there only if it has a name, `arguments` and nothing else: a definition has `parameters`, a
+description, or a type.
 """
 
 import re
@@ -28,10 +28,10 @@ _REPETITIONS = 3  # of the opening mark
 def marked_json(
     name: str, openings: Iterable[str], closers: Iterable[str] = (), place: Place = "anywhere"
 ) -> Syntax:
-    """Return the syntax of JSON behind a mark; objects, a list or a code fence may stand there.
+    """Return the syntax of JSON after a mark: objects, a list or a code fence.
 
-    `closers` are the marks behind the calls, which may be missing; behind a list they are not even
-    missed, for it has an end of its own.
+    `closers` are the marks after the calls. They may be missing; after a list nothing is missing,
+    because a list has its own end.
     """
     marks, ends = tuple(openings), tuple(closers)
 
@@ -102,7 +102,7 @@ _APERTUS_CLOSER = "<|tools_suffix|>"
 
 
 def _read_apertus(cursor: Cursor, opening: str) -> Reading:
-    """Read a list of objects whose one key is the tool's name; other envelopes count as well."""
+    """Read a list of objects whose one key is the tool's name, or in other envelopes."""
     value = yield from read_value(cursor, None, Style((_APERTUS_CLOSER,)))
     calls = _read_keyed_calls(value.value) or calls_in(value.value, is_marked=True)
     if not calls:
@@ -126,7 +126,7 @@ _TOOLS_STYLE = Style((_TOOLS_CLOSER,))
 
 
 def _read_tools(cursor: Cursor, opening: str) -> Reading:
-    """Read objects or lists of them, one behind the other, between the marks of definitions."""
+    """Read objects or lists of them, one after another, between the marks of definitions."""
     calls: list[WrittenCall] = []
     is_closed = True
     char = yield from cursor.next_visible()

@@ -1,7 +1,7 @@
-"""Calls that are a name and a JSON object of arguments, each behind a mark of its own.
+"""Calls that are a name and a JSON object of arguments, each after a mark.
 
 Kimi, DeepSeek, PLaMo, Solar and gpt-oss (harmony) write it, with different marks. Functionary 3.2
-writes `>>>NAME` and the object on the next line, version 2 messages with a header:
+writes `>>>NAME` and the object on the next line; version 2 writes messages with a header:
 `<|recipient|>NAME`, a line end and `<|content|>`.
 """
 
@@ -22,10 +22,10 @@ _NUMBER = re.compile(r":\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands around a name and its arguments.
+    """The marks around a name and its arguments.
 
-    One of `required` is necessary, unless `before_name` stood before the name or `is_sure` says
-    that the opening is enough. An id may stand before `before_name`.
+    One of `required` has to be present, unless `before_name` was present or `is_sure` says that the
+    opening is enough. An id may precede `before_name`.
     """
 
     required: tuple[str, ...]
@@ -108,7 +108,7 @@ KIMI_START = named_json(
 
 
 def _deepseek(bar: str) -> Syntax:
-    """Return the syntax with this bar in its control tokens; models also write the plain one."""
+    """Return the syntax for this bar in the control tokens; models also write the plain one."""
     separator = f"<{bar}tool▁sep{bar}>"
     return named_json(
         "deepseek" if bar == "｜" else "deepseek_plain",
@@ -161,7 +161,7 @@ _BEFORE_RECIPIENT = (
     *("<|start|>assistant ", "<|channel|>commentary ", "<|channel|>analysis ", " "),
     *("<|start|> assistant ", "<|channel|> commentary ", "<|channel|> analysis "),
 )
-# A reply can begin within the header; elsewhere "to" would hold back too many words.
+# A reply can begin inside the header; elsewhere "to" would hold back too many words.
 HARMONY = named_json(
     "harmony",
     (
@@ -180,9 +180,9 @@ _NOBODY = "all"
 
 
 def _read_rows(cursor: Cursor, opening: str) -> Reading:
-    """Read calls one behind the other, and nothing else in the reply.
+    """Read calls one after another, and nothing else in the reply.
 
-    The same mark stands before an answer, with `all` in place of a name, and at Python's prompt.
+    The same mark precedes an answer, with `all` instead of a name, and Python's prompt.
     """
     return read_row(cursor, _read_named, lambda cursor: cursor.literal(MARK))
 
@@ -209,7 +209,7 @@ def _read_message(cursor: Cursor, opening: str) -> Reading:
 
 
 FUNCTIONARY = Syntax("functionary", (MARK,), _read_rows, "reply_start", is_marked=False)
-# On lines of its own behind other text: no bracket is held back for this mark.
+# On lines of its own after other text. No bracket is held back for this mark.
 FUNCTIONARY_IN_TEXT = Syntax("functionary_in_text", (f"\n{MARK}",), _read_rows, is_marked=False)
 _HEADER_BEGINS = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
 FUNCTIONARY_HEADER = Syntax("functionary_header", _HEADER_BEGINS, _read_message)

@@ -16,13 +16,12 @@ _CLOSERS = Literals(("</tool_call>", "</tool_calls>", "</function_call>", "<|too
 
 
 def _read_reply(cursor: Cursor, opening: str) -> Reading:
-    """Read plain JSON from the first character of the reply to the last."""
     cursor.rewind()
     return read_all_calls(cursor, is_marked=False)
 
 
 def read_unopened(cursor: Cursor, opening: str) -> Reading:
-    """Read one JSON after the other at the end of the reply, and the mark behind each.
+    """Read several JSON values at the end of the reply, and the mark after each.
 
     The first begins with the second character of `opening`.
     """
@@ -33,7 +32,7 @@ def read_unopened(cursor: Cursor, opening: str) -> Reading:
 
 
 def _read_one(cursor: Cursor) -> Reading:
-    """Read one JSON, of which no bracket may be missing, and a mark that may be."""
+    """Read one complete JSON value, and a mark that may be missing."""
     try:
         found = yield from read_calls(cursor, is_marked=False, is_silent=True)
     except NoCall as refusal:
@@ -53,13 +52,13 @@ _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
 _PYTHON = "tool_code"  # Gemma's word for it
 _JSON_LANGUAGES = frozenset(("", "json", "tool_call", "tool_calls", "python", _PYTHON))
 _LANGUAGES = _JSON_LANGUAGES | {"xml", "html", "text", "txt", "plaintext"}
-_MARKED_LIMIT = 20  # every one of them is looked at several times
+_MARKED_LIMIT = 20  # each of them is examined several times
 _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)
 _NOISE_LIMIT = 4
 
 
 def fenced_json(marked: Sequence[Syntax] = (), name: str = "fenced_json") -> Syntax:
-    """Return the syntax of calls in code fences in a row; `marked` ones may stand in them."""
+    """Return the syntax of calls in consecutive code fences, which may contain `marked` ones."""
     reader = _FenceReader(marked)
     return Syntax(name, (FENCE,), reader.read, "line_start", is_marked=False)
 
@@ -120,7 +119,7 @@ class _FenceReader:
         return Calls(found.calls)
 
     def _read_marked(self, cursor: Cursor, mark: str) -> Reading:
-        """Read what stands behind one mark, each syntax from the same place."""
+        """Read what follows one mark, with each syntax from the same place."""
         place = len(cursor.source())
         refusal: NoCall | Unreadable = NoCall()
         for opening, syntax in self._marked:

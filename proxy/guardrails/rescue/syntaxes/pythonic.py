@@ -40,9 +40,9 @@ def read_python_call(cursor: Cursor, style: Style = PYTHON) -> Reading:
 
 
 def read_python_arguments(cursor: Cursor, name: str, style: Style = PYTHON) -> Reading:
-    """Read arguments in parentheses, of which the first comes next.
+    """Read arguments in parentheses, the first of which comes next.
 
-    The call is not closed where its last parenthesis is missing at the end of the reply.
+    The call is not closed if its last parenthesis is missing at the end of the reply.
     """
     is_object = yield from cursor.is_next("({")
     cursor.advance(is_object)
@@ -57,10 +57,10 @@ def read_python_arguments(cursor: Cursor, name: str, style: Style = PYTHON) -> R
 def read_python_calls(
     cursor: Cursor, style: Style = PYTHON, *, may_be_open: bool = False
 ) -> Reading:
-    """Read a list of calls, or calls one behind the other, and the white space behind them.
+    """Read a list of calls, or calls one after another, and the white space after them.
 
-    `may_be_open` allows the last parenthesis to be missing at the end of the reply. In a list there
-    may be quotation marks around each call, or around several.
+    With `may_be_open` the last parenthesis may be missing at the end of the reply. In a list, each
+    call or several may be in quotation marks.
     """
     yield from cursor.whitespace()
     is_list = yield from begins_list(cursor)
@@ -147,7 +147,7 @@ def _read(cursor: Cursor, opening: str) -> Reading:
         value
         END_ARG
 
-    They stand at the end of the reply; a code fence with the word `tool` may be around each.
+    They are at the end of the reply; each may be in a code fence with the word `tool`.
     """
     return read_behind_marks(cursor, opening, _OPENINGS, _read_call)
 
@@ -170,14 +170,14 @@ def _read_call(cursor: Cursor, mark: str) -> Reading:
         arguments[key] = text.removeprefix("\n")
         yield from cursor.whitespace()
     is_closed = not is_fenced or (yield from cursor.literal(FENCE))
-    is_meant = name and (arguments or is_fenced)  # else the label is only mentioned
+    is_meant = name and (arguments or is_fenced)  # otherwise the label is only mentioned
     if not is_closed or not is_meant:
         raise NoCall
     return Calls((WrittenCall(name, arguments),))
 
 
 def _read_line(cursor: Cursor) -> Waiting[str]:
-    """Read the word behind a label, and the white space at its sides but for the line end."""
+    """Read the word after a label, and the white space around it without the line end."""
     yield from cursor.take(_SPACE)
     word = yield from cursor.take(_TOOL_NAME)
     yield from cursor.take(_SPACE)

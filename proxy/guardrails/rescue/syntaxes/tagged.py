@@ -1,10 +1,10 @@
 """Calls as tags: an element for the call, with an element for every argument in it.
 
-Values are text between marks: what they mean is for the tool's schema to say. A mark inside a
-value cannot be told from a missing closing mark, so a value ends early only where everything
-behind it fits; otherwise nothing is a call. Nor is it one where a mark is missing in one place
-and one too many stands in another. Where a token that cannot be part of a value stands before
-every tag, elements may stand within elements: an object, or a list where a name occurs again.
+Values are text between marks; the tool's schema decides what they mean. A mark inside a value looks
+like a missing closing mark, so a value ends early only if everything after it fits; otherwise
+nothing is a call. Nor is it one if a mark is missing in one place and there is a surplus one
+elsewhere. If a token that cannot be part of a value precedes every tag, elements can contain
+elements: an object, or a list if a name is repeated.
 """
 
 import re
@@ -28,12 +28,12 @@ from proxy.guardrails.rescue.values.tag_values import (
 
 _TAG_NAME = re.compile(r"[\w.-]+")
 _DEPTH_LIMIT = 64
-_WRAPPER = "tool_call"  # behind a token it is never an element
+_WRAPPER = "tool_call"  # after a token it is never an element
 
 
 @dataclass(slots=True)
 class _OpenElement:
-    """An element that has not been closed: the text in it so far, and the elements."""
+    """An element that is still open: its text so far, and its elements."""
 
     name: str
     text: str = ""
@@ -44,7 +44,7 @@ class _OpenElement:
         return bool(self.text.strip())
 
     def put(self, name: str, value: JsonValue) -> None:
-        """Add an element; the second one of a name makes a list."""
+        """Add an element; a repeated name makes a list."""
         if name not in self.members:
             self.members[name] = value
             return
@@ -53,11 +53,11 @@ class _OpenElement:
 
 
 def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[JsonValue]:
-    """Read what stands in the element `name`, from behind its tag to behind its closing tag.
+    """Read the element `name`, from after its tag to after its closing tag.
 
-    `token` stands before every tag. The closing tag may be missing before another element and
-    before `end`, which closes what stands around, if the element holds text only. Where the tags
-    do not fit, it is `Unreadable`.
+    `token` precedes every tag. If the element contains only text, its closing tag may be missing
+    before another element or before `end`, which closes what is around it. Raises `Unreadable` if
+    the tags do not match.
     """
     stack = [_OpenElement(name)]
     while len(stack) <= _DEPTH_LIMIT:
@@ -102,7 +102,7 @@ _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
 _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
-_INNER_MARK_LIMIT = 1000  # in one value; each is looked behind
+_INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
 
 
@@ -110,12 +110,11 @@ _ALL_ARGUMENTS = "arguments"
 class Element:
     """The marks of one call; `free` begins a tag that is named like the argument itself.
 
-    Where the mark of the call does not end in its name, `name` is the name. A `token` before every
-    tag makes elements within elements unmistakable. If `known` names any, no others are arguments.
-    `others` are further marks of arguments, with their ends; `loose` are spellings of ends in
-    which the namespace is forgotten, with what they stand for. Where the family `has_lines`, it
-    writes every value on lines of its own, and one forgotten line end does not make the other one
-    part of the value.
+    If the mark of the call does not end in its name, `name` is the name. A `token` before every tag
+    makes nested elements unmistakable. If `known` has any names, no others are arguments. `others`
+    are further marks of arguments, with their ends; `loose` are spellings of ends without the
+    namespace, with what they stand for. If the family `has_lines`, it writes every value on lines
+    of its own, and if one line end is missing the other is still not part of the value.
     """
 
     call: str
@@ -141,9 +140,9 @@ def tagged_syntax(
 ) -> Syntax:
     """Return the syntax of calls in tags, with or without a wrapper around one or several.
 
-    `noise` may stand between the marks of a wrapper. Where `is_empty_doubtful`, a call without
-    arguments counts only in a wrapper, as the whole reply, or if its two tags stand on lines of
-    their own: on one line they are more often mentioned than meant.
+    `noise` may occur between the marks of a wrapper. With `is_empty_doubtful`, a call without
+    arguments counts only in a wrapper, as the whole reply, or if its two tags are on lines of their
+    own: on one line they are more often mentioned than meant.
     """
     known = {element.call: element for element in elements}
     ends = tuple(dict.fromkeys(wrappers.values()))
@@ -186,7 +185,7 @@ def _pass_noise(cursor: Cursor, noise: Literals) -> Waiting[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Surroundings:
-    """What can stand around the calls of one syntax: all openings, and the marks of wrappers."""
+    """What may surround the calls of one syntax: all openings, and the marks of wrappers."""
 
     openings: tuple[str, ...]
     wrappers: tuple[str, ...]
@@ -252,11 +251,11 @@ class _CallReader:
             raise Unreadable
 
     def _read_head(self) -> Waiting[tuple[str, str]]:
-        """Read the rest of a tag; return the name in it, "" if it has none, and what follows."""
+        """Read the rest of a tag; return the name in it ("" if none) and what follows."""
         head = yield from self._cursor.take(_HEAD)
         is_tag = yield from self._cursor.literal(">")
         if not is_tag and "\n" in head[-1:] and (yield from self._cursor.peek()) == "<":
-            is_tag, head = True, head.rstrip()  # the bracket was forgotten at the end of the line
+            is_tag, head = True, head.rstrip()  # the bracket is missing at the end of the line
         match = _NAMED.fullmatch(head) if is_tag else None
         return (match[1] or match[2] or match[3], match[4]) if match else ("", "")
 
@@ -270,7 +269,7 @@ class _CallReader:
         self._arguments = value.value
 
     def _read_arguments(self) -> Waiting[None]:
-        """Read all arguments; those of one call are all of one style."""
+        """Read all arguments; those of one call all have the same style."""
         count = 0
         while not self.is_closed:
             if mark := (yield from self._cursor.one_of(self._marks)):
@@ -315,7 +314,7 @@ class _CallReader:
                 raise Unreadable
             text = self._lines.trim(key, without_doubled_end(text, end))
             value = _parse_typed(text, attributes)
-        if self._arguments.setdefault(key, value) != value:  # one would have to be guessed
+        if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
             raise Unreadable
 
     def _begins_call(self, text: str) -> bool:
@@ -350,7 +349,7 @@ class _CallReader:
         return text.removesuffix("\n")
 
     def _is_parameter(self) -> Waiting[bool]:
-        """Return whether the tag of a parameter comes next, and not only its first characters."""
+        """Return whether a whole parameter tag comes next."""
         mark = next((one for one in self._parameters if self._cursor.stands_at(one)), "")
         while mark:
             head, is_all = self._cursor.glimpse(_LONGEST_HEAD, len(mark))
@@ -382,7 +381,7 @@ class _CallReader:
 
 
 def _parse_typed(text: str, attributes: str) -> JsonValue:
-    """Take the text for JSON where the model says that it is no string."""
+    """Parse the text as JSON if the model says that it is no string."""
     value = read_whole(text) if 'string="false"' in attributes else None
     if isinstance(value, Value) and value.is_closed:
         return value.value
@@ -390,7 +389,7 @@ def _parse_typed(text: str, attributes: str) -> JsonValue:
 
 
 def _unwrap(arguments: JsonObject) -> JsonObject:
-    """Return what a single argument named `arguments` holds, if that is an object."""
+    """Return the content of a single argument named `arguments`, if that is an object."""
     if arguments.keys() != {_ALL_ARGUMENTS}:
         return arguments
     inner = arguments[_ALL_ARGUMENTS]

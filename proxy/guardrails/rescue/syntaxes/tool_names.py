@@ -1,9 +1,9 @@
-"""Calls that only the tool's own name gives away, as their mark is missing.
+"""Calls that only the tool's own name reveals, because their mark is missing.
 
 Only the client's own request says which words are names, so these syntaxes are made for it. The
-name is a tag, the first word of a reply, or stands before a second mark; on the line of a sentence
-little tells a call from an illustration, so it is read for tools that require arguments only, and
-counts where the sentence announces an act and the call is fit for its tool.
+name is a tag, the first word of a reply, or precedes a second mark. On the line of a sentence a
+call looks much like an illustration. So it is read only for tools that require arguments, and
+counts only if the sentence announces an act and the call is valid for its tool.
 """
 
 import re
@@ -32,7 +32,7 @@ from proxy.guardrails.rescue.values.tag_values import unescape_entities
 _TAG = "<tool_call>"
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
-_MOST_NAMES = 300  # with more, to prepare what is looked for takes longer than others should wait
+_MOST_NAMES = 300  # preparing more would delay other requests
 
 
 def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
@@ -41,9 +41,9 @@ def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
 
 
 def tool_arguments(names: Sequence[str]) -> tuple[Syntax, ...]:
-    """Return two syntaxes, one of the beginning of a reply.
+    """Return two syntaxes, one for the beginning of a reply.
 
-    Elsewhere what stands before the name shows that it is no part of a longer one.
+    Elsewhere the text before the name shows that it is not part of a longer one.
     """
     first = tuple(f"{name}{ARGUMENTS}" for name in names)
     later = tuple(before + opening for opening in first for before in ("\n", " "))
@@ -57,7 +57,7 @@ _BEFORE_HEADER = (" ", "<|start|>assistant ")
 
 
 def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of `to=NAME` without a namespace, in a header or at its beginning."""
+    """Return the syntaxes of `to=NAME` without a namespace, in or at the beginning of a header."""
 
     def read(cursor: Cursor, opening: str) -> Reading:
         name = opening.partition("=")[2]
@@ -94,7 +94,7 @@ def _read_headed(cursor: Cursor, opening: str) -> Reading:
 
 
 def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of `to=NAME<|message|><invoke name="NAME">`, as of tool_recipients."""
+    """Return the syntaxes of `to=NAME<|message|><invoke name="NAME">`, see `tool_recipients`."""
     first = tuple(f"to={space}{name}" for space in ("", "functions.") for name in names)
     later = tuple(before + header for before in _BEFORE_HEADER for header in first)
     return (
@@ -104,13 +104,13 @@ def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
 
 
 def headed_json(names: Sequence[str]) -> Syntax:
-    """Return the syntax of a message with the name for its header and Inkling's call in it."""
+    """Return the syntax of a message with the name as its header and Inkling's call in it."""
     openings = (f"<|message_model|>{name}{INKLING.openings[0]}" for name in names)
     return Syntax("headed_json", tuple(openings), INKLING.read)
 
 
 def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
-    """Return the syntax of `<tool_call>NAME KEY=value</tool_call>` with keys that are declared."""
+    """Return the syntax of `<tool_call>NAME KEY=value</tool_call>` with declared keys."""
     known = {f"{_TAG}{name} ": (name, keys) for name, keys in tools.items() if keys}
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -141,7 +141,7 @@ _FORMS = {" {": read_unopened, " [": read_python_list, " call:": read_bare}
 
 
 def inline_calls(names: Sequence[str]) -> Syntax:
-    """Return the syntax of ` {"name": "NAME"`, ` [NAME(` or ` call:NAME{` behind a sentence."""
+    """Return the syntax of ` {"name": "NAME"`, ` [NAME(` or ` call:NAME{` after a sentence."""
     forms: dict[str, str] = {}
     for name in names:
         forms |= dict.fromkeys((f' {{"name":"{name}"', f' {{"name": "{name}"'), " {")
@@ -157,7 +157,7 @@ def inline_calls(names: Sequence[str]) -> Syntax:
 
 
 def _read_code(cursor: Cursor, opening: str) -> Reading:
-    """Read `tool_code = NAME(...)`, as Gemma writes it where it forgets a fence."""
+    """Read `tool_code = NAME(...)`, which Gemma writes when it forgets a fence."""
     yield from cursor.whitespace()
     if (yield from cursor.literal("=")):
         yield from cursor.whitespace()
@@ -165,7 +165,7 @@ def _read_code(cursor: Cursor, opening: str) -> Reading:
 
 
 def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
-    """Read calls as what counts only with further proof."""
+    """Read calls that count only with further proof."""
     try:
         found = yield from reading
     except (NoCall, Unreadable) as refusal:
@@ -184,9 +184,9 @@ _WRAPPERS = ("tool_call", "tool_use", "tool", "function_calls", "function_call")
 
 
 def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
-    """Return the syntax of `<NAME><KEY>value</KEY></NAME>`, as Cline and its kin ask for it.
+    """Return the syntax of `<NAME><KEY>value</KEY></NAME>`, as Cline and similar agents ask for it.
 
-    Where a tool declares parameters, another tag than these makes it markup and not a call.
+    If a tool declares parameters, any other tag makes it markup and not a call.
     """
     elements = [
         Element(
@@ -206,9 +206,9 @@ def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
 
 
 def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
-    """Return the syntax of `<NAME KEY="value"/>` at the end of the reply, one or several.
+    """Return the syntax of one or several `<NAME KEY="value"/>` at the end of the reply.
 
-    Only the keys that a tool declares make it a call, and at least one of them: else it is markup.
+    Only declared keys make it a call, and at least one is needed; otherwise it is markup.
     """
     known = {f"<{name} ": keys for name, keys in tools if keys}
 
@@ -244,13 +244,13 @@ def _read_attribute(cursor: Cursor) -> Waiting[str]:
 
 
 def tool_words(names: Sequence[str]) -> Syntax:
-    """Return the syntax of a reply of `NAME(...)` or of `NAME` and a JSON object, as of GLM-4.
+    """Return the syntax of a reply of `NAME(...)`, or of `NAME` and a JSON object, as of GLM-4.
 
-    Several may stand one behind the other. Functionary writes `>>>` before all but the first, and
-    in older versions a mark behind the name.
+    There may be several. Functionary writes `>>>` before all but the first, and in older versions a
+    mark after the name.
     """
     known = Literals(names)
-    # In Python the rest may be put together otherwise: `get.time`, or `get\_time` for Markdown.
+    # In Python the rest may be joined differently: `get.time`, or `get\_time` for Markdown.
     heads = (found[0] for name in names if (found := _HEAD.match(name)))
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -290,9 +290,9 @@ def _read_behind_name(cursor: Cursor, name: str) -> Reading:
 
 
 def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
-    """Return the syntaxes that can be read only where these tools are offered.
+    """Return the syntaxes that can be read only if these tools are offered.
 
-    There are none for more tools than anybody offers for a purpose: the marked ones are left.
+    There are none for more tools than anybody offers on purpose; the marked syntaxes remain.
     """
     if len(tools) > _MOST_NAMES:
         return ()

@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.values.reader import read_value, read_whole
 from proxy.guardrails.rescue.values.scalars import Style, Value
 from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
-# Functions and parameters as tags with a name attribute, the space often missing.
+# Functions and parameters as tags with a name attribute; the space is often missing.
 FUNCTION_TAGS = tagged_syntax(
     "function_tags",
     [
@@ -38,7 +38,7 @@ FUNCTION_TAGS = tagged_syntax(
 )
 
 
-# Calls whose tag has the tool's name as an attribute; JSON or parameters stand between.
+# Calls whose tag has the tool's name as an attribute, containing JSON or parameters.
 ATTRIBUTED_TAGS = tagged_syntax(
     "attributed_tags",
     [
@@ -97,7 +97,7 @@ _INVOKE_NOISE = (
 
 
 def _invocation(before: str, namespace: str) -> Element:
-    """Return the tags, which models also close without their namespace."""
+    """Return the tags; models also close them without their namespace."""
     tags = ("invoke", "parameter") if namespace else ()
     return Element(
         f"{before}<{namespace}invoke name=",

@@ -1,8 +1,8 @@
-"""Text that is still arriving, the place reached in it, and the fixed strings to look for.
+"""Text that is still arriving, the place reached in it, and fixed strings to look for.
 
-Readings move over it with the generators below, which yield while they cannot decide without
-more text and never yield once the text is finished. Every character is passed once; what has been
-passed is dropped, except for the source since `begin`, which a refused reading gives back.
+Readings move over it with the generators below. These yield while they cannot decide without more
+text, and never once the text is finished. Every character is passed once. What was passed is
+dropped, except for the source since `begin`, to which a refused reading returns.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 
 class Literals:
-    """A fixed set of strings to look for; where several fit, the longest one counts."""
+    """A fixed set of strings to look for; if several match, the longest one counts."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         known = sorted(set(texts), key=lambda text: (-len(text), text))
@@ -23,7 +23,7 @@ class Literals:
         self._longest = len(known[0]) if known else 0
 
     def find(self, text: str, start: int, *, is_finished: bool) -> int:
-        """Return where the first literal stands or may be beginning, else the end of the text."""
+        """Return where the first literal is or may begin, otherwise the end of the text."""
         match = self._pattern.search(text, start)
         found = match.start() if match else len(text)
         if is_finished:
@@ -36,7 +36,7 @@ class Literals:
         return found
 
     def at(self, text: str, place: int, *, is_finished: bool) -> str | None:
-        """Return the literal that stands at `place`, "" if none does, None if it is undecided."""
+        """Return the literal at `place`, "" if there is none, None if it is undecided."""
         if not is_finished and len(text) - place < self._longest:
             rest = text[place:]
             if not rest or rest in self._beginnings:
@@ -47,12 +47,12 @@ class Literals:
 
 @lru_cache(maxsize=256)
 def literals_of(*texts: str) -> Literals:
-    """Return prepared literals; the same ones are prepared once."""
+    """Return prepared literals; the same ones are prepared only once."""
     return Literals(texts)
 
 
 def _alternatives(texts: Iterable[str]) -> str:
-    """Write a pattern for any of `texts`, the longest first, that looks at no character twice."""
+    """Return a pattern for any of `texts`, the longest first, without backtracking."""
     tails: dict[str, list[str]] = {}
     for text in texts:
         tails.setdefault(text[:1], []).append(text[1:])
@@ -63,7 +63,7 @@ def _alternatives(texts: Iterable[str]) -> str:
 
 
 def _branch(head: str, tails: list[str]) -> str:
-    """Write a pattern for `head` with any of `tails` behind it."""
+    """Return a pattern for `head` followed by any of `tails`."""
     first, last = min(tails), max(tails)
     common = first[: next((i for i, char in enumerate(first) if char != last[i]), None)]
     rest = [tail[len(common) :] for tail in tails]
@@ -87,7 +87,7 @@ class Cursor:
         self._passed: list[str] = []
         self._echo_from: int | None = None
         self._echo: list[str] = []
-        self.arguments_name: str | None = None  # whose arguments were announced since `begin`
+        self.arguments_name: str | None = None  # of the arguments announced since `begin`
         self._is_mute = False
 
     def feed(self, text: str) -> None:
@@ -103,36 +103,35 @@ class Cursor:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether everything that has arrived has been passed."""
         return self._position == len(self._text)
 
-    # What can be done with the text that is there.
+    # Operations on text that has arrived.
 
     def stands_at(self, text: str) -> bool:
         return self._text.startswith(text, self._position)
 
     def here(self, literals: Literals, behind: int = 0) -> str | None:
-        """Return the literal that comes next, "" if none does, None if it is undecided.
+        """Return the next literal, "" if there is none, None if it is undecided.
 
-        It stands `behind` so many characters that are known to be there.
+        It begins after `behind` characters, which are known to be there.
         """
         return literals.at(self._text, self._position + behind, is_finished=self._is_finished)
 
     def glimpse(self, length: int, behind: int = 0) -> tuple[str, bool]:
-        """Return up to `length` characters that come next, and whether these are all to come.
+        """Return up to `length` of the next characters, and whether these are all there will be.
 
-        The first of them stands `behind` so many others.
+        They begin after `behind` other characters.
         """
         start = self._position + behind
         text = self._text[start : start + length]
         return text, self._is_finished or len(text) == length
 
     def advance(self, length: int) -> None:
-        """Pass `length` characters that are known to be there."""
+        """Pass `length` characters that have arrived."""
         self._position += length
 
     def pass_run(self, pattern: re.Pattern[str]) -> str:
-        """Pass as much of what is there as `pattern`, a run of one character class, matches."""
+        """Pass what `pattern`, a run of one character class, matches of the text so far."""
         match = pattern.match(self._text, self._position)
         if match is None:
             return ""
@@ -147,7 +146,7 @@ class Cursor:
         return "" if match is None else self.pass_space()
 
     def visible(self) -> str:
-        """Pass the white space that is there; return the character behind it, "" if none is."""
+        """Pass white space that has arrived; return the character after it, "" if there is none."""
         char = self._text[self._position : self._position + 1]
         if char and char in " \t\r\n":
             self.pass_space()
@@ -155,12 +154,12 @@ class Cursor:
         return char
 
     def look(self, pattern: re.Pattern[str]) -> str:
-        """Return as much of what is there as `pattern` matches, without passing it."""
+        """Return what `pattern` matches of the text so far, without passing it."""
         match = pattern.match(self._text, self._position)
         return match[0] if match else ""
 
     def pass_until(self, literals: Literals) -> str:
-        """Pass everything that is there before the first literal that stands or may begin."""
+        """Pass everything before the first literal that is or may be there."""
         start = self._position
         self._position = literals.find(self._text, start, is_finished=self._is_finished)
         return self._text[start : self._position]
@@ -175,11 +174,10 @@ class Cursor:
         self._passed.clear()
 
     def source(self) -> str:
-        """Return what has been passed since `begin`."""
         return "".join(self._passed) + self._text[self._mark : self._position]
 
     def rewind(self) -> None:
-        """Return to the place of `begin`, and forget about the arguments announced since."""
+        """Return to the place of `begin`, and forget the arguments announced since."""
         if self._passed:
             self._text = "".join(self._passed) + self._text[self._mark :]
             self._mark = 0
@@ -197,7 +195,7 @@ class Cursor:
     def start_arguments(self, name: str, before: str = "") -> None:
         """Announce that the arguments object of a call to `name` begins here.
 
-        `before` is what has to stand in front of the text that follows to make it that object.
+        `before` is the text that, put before what follows, makes it that object.
         """
         if self.arguments_name is None and not self._is_mute:
             self.arguments_name = name
@@ -205,7 +203,7 @@ class Cursor:
             self._echo.append(before)
 
     def mute(self) -> None:
-        """Announce nothing until the next `rewind` or `release`: what follows may be read again."""
+        """Announce nothing until the next `rewind` or `release`: the text may be read again."""
         self._is_mute = True
 
     def end_arguments(self) -> None:
@@ -223,7 +221,7 @@ class Cursor:
         return text
 
     def _keep_echo(self, begin: int | None) -> None:
-        """Keep what was passed of announced arguments; the rest of them is at `begin`."""
+        """Keep the passed part of announced arguments; the rest begins at `begin`."""
         if self._echo_from is not None:
             self._echo.append(self._text[self._echo_from : self._position])
             self._echo_from = begin
@@ -234,7 +232,7 @@ class Cursor:
         self._echo.clear()
         self._is_mute = False
 
-    # What waits until it can be decided.
+    # Operations that wait until they can be decided.
 
     def peek(self) -> Waiting[str]:
         """Return the next character without passing it, "" at the end."""
@@ -248,7 +246,7 @@ class Cursor:
         return is_next
 
     def literal(self, text: str) -> Waiting[bool]:
-        """Pass `text` if it comes next, else nothing; tell which."""
+        """Pass `text` if it comes next, otherwise nothing; return which."""
         while not self._text.startswith(text, self._position):
             if not self._may_arrive(text):
                 return False
@@ -257,18 +255,18 @@ class Cursor:
         return True
 
     def _may_arrive(self, text: str) -> bool:
-        """Return whether all that is there could be the beginning of `text`."""
+        """Return whether all that has arrived may be the beginning of `text`."""
         length = len(self._text) - self._position
         return not self._is_finished and length < len(text) and self._text.endswith(text[:length])
 
     def next_of(self, literals: Literals) -> Waiting[str]:
-        """Return the literal that comes next without passing it, "" if none does."""
+        """Return the next literal without passing it, "" if there is none."""
         while (literal := self.here(literals)) is None:
             yield
         return literal
 
     def one_of(self, literals: Literals) -> Waiting[str]:
-        """Pass and return the literal that comes next, "" if none does."""
+        """Pass and return the next literal, "" if there is none."""
         while (literal := self.here(literals)) is None:
             yield
         self._position += len(literal)
@@ -286,14 +284,14 @@ class Cursor:
         return self.take(_SPACE)
 
     def next_visible(self) -> Waiting[str]:
-        """Pass white space; return the character behind it without passing it, "" at the end."""
+        """Pass white space; return the character after it without passing it, "" at the end."""
         yield from self.take(_SPACE)
         return (yield from self.peek())
 
     def match(
         self, pattern: re.Pattern[str], beginning: re.Pattern[str], sight: int
     ) -> Waiting[re.Match[str] | None]:
-        """Match what comes next, as far as `sight`; what `beginning` matches leaves it open."""
+        """Match the next text up to `sight`; while `beginning` matches it, wait for more."""
         while True:
             text, is_all = self.glimpse(sight)
             if is_all or not beginning.fullmatch(text):
@@ -301,7 +299,7 @@ class Cursor:
             yield
 
     def take_until(self, literals: Literals) -> Waiting[str]:
-        """Pass and return everything before the first of `literals`, or all there is."""
+        """Pass and return everything before the first of `literals`, or the rest."""
         pieces = [self.pass_until(literals)]
         while self.here(literals) is None:
             yield

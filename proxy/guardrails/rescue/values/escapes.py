@@ -1,7 +1,7 @@
-"""What backslashes in strings mean, one at a time or many at once.
+"""The meaning of backslashes in strings, one at a time or many at once.
 
-An escape that JSON does not know is kept as it is written. Half a pair of surrogates is no
-character, and replaced.
+An escape unknown to JSON is kept as written. Half of a surrogate pair is no character and is
+replaced.
 """
 
 import re
@@ -17,9 +17,9 @@ _HIGH = rf"[dD][89abAB]{_UNIT}{{2}}"
 _PAIR = rf"{_HIGH}\\u[dD][c-fC-F]{_UNIT}{{2}}"
 # An escape of JSON that stands for a character.
 STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
-# A backslash and all that belongs to it: behind half a pair more may have to arrive.
+# A backslash and all that belongs to it: after half a pair more may have to arrive.
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_HIGH}\\u{_UNIT}{{4}}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
-# Unknown ones and the text behind them stay as they are, so many count as one.
+# Unknown ones and the text after them stay as they are, so many count as one.
 _KNOWN = rf"\\(?:[^u]|u{_HIGH}\\u{_UNIT}{{4}}|u{_UNIT}{{4}})"
 _ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
 _STRICT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+'))
@@ -29,9 +29,9 @@ _HEX = re.compile(_UNIT)
 
 
 def decode(written: str, quote: str) -> tuple[str, bool]:
-    """Return what whole escapes, and text between them, mean in a string in such quotes.
+    """Return the meaning of whole escapes, and of text between them, in a string in such quotes.
 
-    The second value reports whether they are correct JSON.
+    The second value says whether they are correct JSON.
     """
     try:
         return str(json.parse(f'"{written}"')), True
@@ -48,7 +48,7 @@ def decode(written: str, quote: str) -> tuple[str, bool]:
 
 
 def read_escape(cursor: Cursor, quote: str) -> Waiting[tuple[str, bool]]:
-    """Read what stands behind a backslash; False if JSON knows no such escape."""
+    """Read what follows a backslash; False if JSON has no such escape."""
     char = yield from cursor.peek()
     cursor.advance(len(char))
     if char == "u":
@@ -62,7 +62,7 @@ def read_escape(cursor: Cursor, quote: str) -> Waiting[tuple[str, bool]]:
 
 
 def _read_unit(cursor: Cursor) -> Waiting[str]:
-    """Read what is there of four digits; return them with what stands before them."""
+    """Read up to four digits that are there; return them with what precedes them."""
     digits = ""
     while len(digits) < 4 and _HEX.match((yield from cursor.peek())):
         digits += cursor.pass_run(_HEX)
@@ -70,7 +70,7 @@ def _read_unit(cursor: Cursor) -> Waiting[str]:
 
 
 def _meaning(written: str) -> tuple[str, bool]:
-    """Return what one or two escaped UTF-16 units mean, and whether that is a character."""
+    """Return the meaning of one or two escaped UTF-16 units, and whether it is a character."""
     units = _ESCAPED_UNIT.sub(lambda unit: chr(int(unit[1], 16)), written)
     meant = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return meant, len(meant) == 1 and (meant != _REPLACEMENT or units == meant)

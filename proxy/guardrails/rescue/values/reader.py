@@ -1,9 +1,9 @@
 """The one lenient reader of JSON values, for text that is still arriving.
 
-Beyond RFC 8259 it accepts what models write and can mean only one thing: Python's literals, single
-quotes, trailing and missing commas, comments, bare keys, raw control characters and quotation
-marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a value,
-and never chooses between two values of one member.
+Beyond RFC 8259 it accepts what models write and what can mean only one thing: Python's literals,
+single quotes, trailing and missing commas, comments, bare keys, raw control characters and
+quotation marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a
+value, and never chooses between two values of one member.
 """
 
 import re
@@ -22,19 +22,19 @@ from proxy.guardrails.rescue.values.strings import QUOTES, Around, Quoted, Strin
 
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
 _STRICT_CLOSERS = {dict: "}", list: "]"}
-# A run is looked for behind so many members of a container. After a look in vain it is looked for
-# again later, the more text was looked at: what is short pays nothing for it, floods little.
+# A run is looked for after so many members of a container. After a vain search the next one comes
+# later, the more text was searched: this costs short values nothing, and floods little.
 _FIRST_MEMBERS = 8
 _SLOW_MEMBERS = 2
-_FRUITLESS = 128  # characters looked at in vain, for which one more member is read without looking
-_WORTHWHILE = 8  # a run shorter than this part of the text that was looked at was in vain
+_FRUITLESS = 128  # characters searched in vain, for which one more member is read without a search
+_WORTHWHILE = 8  # a run shorter than this part of the searched text was not worth it
 
 
 @dataclass(slots=True)
 class OpenContainer:
-    """A container whose end has not been reached; its bracket may stand twice.
+    """A container whose end has not been reached; its bracket may be doubled.
 
-    `patience` is how many members are still to be read before a run is looked for.
+    `patience` is the number of members to read before a run is looked for.
     """
 
     container: JsonObject | list[JsonValue]
@@ -66,7 +66,7 @@ _COMMENT_ENDS = {"//": _LINE_END, "#": _LINE_END, "/*": Literals(("*/",))}
 
 
 def pass_comments(cursor: Cursor) -> Waiting[bool]:
-    """Pass comments that come next and the white space behind them; tell whether there were any."""
+    """Pass comments and the white space after them; return whether there were any."""
     if cursor.pass_run(_WHOLE_COMMENTS):
         yield from cursor.whitespace()
         return True
@@ -87,14 +87,14 @@ _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
 _LETTERS = re.compile(r"[\w$.\\-]+", re.ASCII)
-# What some models write instead of quotation marks; nothing is escaped between them.
+# What some models write instead of quotation marks, without escapes inside.
 _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
 
 
 def read_value(
     cursor: Cursor, watcher: scalars.MemberWatcher | None = None, style: Style = scalars.JSON
 ) -> Waiting[Value]:
-    """Read one value and stop right behind it; raise `Unreadable` where there is none."""
+    """Read one value and stop right after it; raises `Unreadable` if there is none."""
     return _ValueReader(cursor, watcher, style).read()
 
 
@@ -115,7 +115,7 @@ def read_whole(text: str) -> Value | Unreadable:
 
 
 class _Step(Enum):
-    """Not a value yet: what comes next is one, or a member of the innermost open container."""
+    """No value yet: next comes a value, or a member of the innermost open container."""
 
     VALUE = "value"
     MEMBER = "member"
@@ -139,7 +139,7 @@ class _ValueReader:
         self._doubt = StringDoubt.NONE
 
     def read(self) -> Waiting[Value]:
-        """Read the value, unless a string in it is doubtful and the text goes on behind it."""
+        """Read the value; refused if a string in it is doubtful and the text continues after it."""
         try:
             value = yield from self._read_all()
         except Unreadable as failure:
@@ -167,7 +167,7 @@ class _ValueReader:
                 return outcome
 
     def _visible(self) -> str:
-        """Pass white space; return the character behind it, "" if that needs a closer look."""
+        """Pass white space; return the character after it, "" if that needs a closer look."""
         char = self._cursor.visible()
         return "" if char in COMMENTS_BEGIN else char
 
@@ -181,7 +181,7 @@ class _ValueReader:
         return char
 
     def _read_plain(self) -> _Outcome:
-        """Read a scalar in which nothing is to be decided or waited for, if one comes next."""
+        """Read a scalar that needs no decision and no waiting, if one comes next."""
         char = self._cursor.visible()
         if char == '"' and self._open:
             text = strings.pass_plain_string(self._cursor, self._around())
@@ -215,7 +215,7 @@ class _ValueReader:
         return _Step.MEMBER
 
     def _read_member(self) -> Waiting[_Outcome]:
-        """Read up to the value of the next member, or the bracket behind the last."""
+        """Read up to the value of the next member, or the bracket after the last."""
         self._size += 1
         self._take_run()
         if self._size > MOST_MEMBERS:
@@ -243,7 +243,7 @@ class _ValueReader:
         text, _ = self._cursor.glimpse(runs.WINDOW)
         is_watched = self._watcher is not None and not self._cursor.is_within_arguments
         if isinstance(innermost.container, list):
-            is_hidden = is_watched and "{" in text  # there may be members to hear of
+            is_hidden = is_watched and "{" in text  # some members may have to be reported
             length = 0 if is_hidden else self._take_items(innermost.container, text)
         else:
             length = 0 if is_watched else self._take_members(innermost, innermost.container, text)
@@ -283,7 +283,7 @@ class _ValueReader:
         char = self._visible() or (yield from self._pass_space())
         if char == "":
             raise Unreadable("cut_off")
-        if not has_value:  # the string that was read as a key may be an item of Python's sets
+        if not has_value:  # what was read as a key may be an item of a Python set
             is_set = self._style.is_python and is_quoted and innermost.closer == "}"
             if innermost.container or not is_set:
                 raise Unreadable
@@ -294,7 +294,7 @@ class _ValueReader:
         return _Step.VALUE
 
     def _read_behind(self, value: JsonValue) -> Waiting[_Outcome]:
-        """Put a value into the innermost container and read on behind it."""
+        """Put a value into the innermost container and read on after it."""
         innermost = self._open[-1]
         if not self._put(innermost, value):
             raise Unreadable
@@ -319,7 +319,7 @@ class _ValueReader:
             raise Unreadable
 
     def _put(self, innermost: OpenContainer, value: JsonValue) -> bool:
-        """Put a value into a container; False where it contradicts what stands there already."""
+        """Put a value into a container; return False if it contradicts an earlier one."""
         members, key = innermost.container, innermost.key or ""
         if isinstance(members, list):
             members.append(value)

@@ -1,8 +1,7 @@
-"""Runs of whole members of a list or an object, found by one pattern and parsed in one go.
+"""Runs of whole members of a list or an object, found by one pattern and parsed at once.
 
-The lenient reader would read the same, a character at a time. It is for replies that repeat
-themselves: it knows only members in which nothing is doubtful, and where it knows none, the
-reader goes on.
+The lenient reader would read the same, one character at a time. This is for replies that repeat
+themselves. It knows only unambiguous members; the reader continues after the last one it finds.
 """
 
 import json as stdlib_json
@@ -21,7 +20,7 @@ from proxy.guardrails.rescue.values.scalars import WORDS
 Members = TypeVar("Members", JsonObject, list[JsonValue])
 
 WINDOW = 4_096  # how far to look for the end of a run, in characters
-DEPTH = 8  # how many containers a member may consist of, one in the other
+DEPTH = 8  # levels of containers inside a member
 
 _SPACE = r"[ \t\r\n]*+"
 _JSON_STRING = rf'"(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+"'
@@ -32,7 +31,7 @@ _KEY = rf"(?:{_STRING}|{_BARE_KEY})"
 _NUMBER = r"-?[0-9]{1,150}+(?:\.[0-9]{1,150}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+(?![-+.0-9eE])"
 _SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
 
-# What may stand behind a value: a comma, or nothing between two containers or two strings.
+# What may follow a value: a comma, or nothing between two containers or two strings.
 _BEHIND_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
 _BEHIND_MEMBER = f"{_SPACE},"
 _FOREIGN = re.compile(
@@ -47,9 +46,9 @@ _BARE_ITEMS = re.compile(possessive(rf"""(?:{_SPACE}[^\W\d][^,{{}}\[\]<>"'`\r\n]
 
 @dataclass(frozen=True, slots=True)
 class MemberRun(Generic[Members]):
-    """Members that come next, and how many characters they take, the last comma included.
+    """The next members, and how many characters they take, including the last comma.
 
-    `size` is about how many members and containers there are, those in others included.
+    `size` is roughly how many members and containers there are, nested ones included.
     """
 
     members: Members
@@ -68,7 +67,7 @@ class RunFinder(Generic[Members]):
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """The pattern of a run: it takes 20 ms to compile, and few replies need it."""
+        """The pattern of a run; compiling it takes 20 ms, and few replies need it."""
         start, end = self._around
         # The place of the last member is noted, because what follows it is not known yet.
         member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
@@ -90,7 +89,7 @@ class RunFinder(Generic[Members]):
         return None if members is None else MemberRun(members, length, size, is_strict)
 
     def _parse(self, document: str) -> tuple[Members | None, bool]:
-        """Parse members, and tell whether each stands there once; they may repeat what they say."""
+        """Parse members, and return whether each is unique; repetitions must not contradict."""
         members: Members
         try:
             members = jiter.from_json(
@@ -124,7 +123,7 @@ def _in_json(match: re.Match[str]) -> str:
 
 
 def _value(depth: int) -> str:
-    """Write a pattern for a value; it is loose about keys, which the parser is not."""
+    """Return a pattern for a value; it is loose about keys, which the parser is not."""
     if depth == 0:
         return f"(?:{_SCALAR})"
     key = rf"(?:{_KEY}{_SPACE}:{_SPACE})?+"
@@ -133,7 +132,7 @@ def _value(depth: int) -> str:
 
 
 def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
-    """Return the words and phrases without quotation marks with which `text` begins."""
+    """Return the words and phrases without quotation marks that `text` begins with."""
     match = _BARE_ITEMS.match(text)
     if match is None:
         return None

@@ -1,8 +1,8 @@
-"""What a written value can turn out to be, and the values that stand without quotation marks.
+"""What a written value can turn out to be, and values without quotation marks.
 
-These are numbers, words and, where the marks around a call allow it, bare text: a comma, a
-quotation mark or a bracket may belong to it. It ends where the next member begins, at the bracket
-that closes what it stands in, or at a mark; brackets within it have to come in pairs.
+These are numbers, words and, if the marks around a call allow it, bare text, which may contain
+commas, quotation marks and brackets. Bare text ends where the next member begins, at the bracket
+that closes its container, or at a mark; brackets in it have to be balanced.
 """
 
 import re
@@ -22,7 +22,7 @@ ValueProblem: TypeAlias = Literal["cut_off", "unexpected", "too_deep", "too_long
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value; `is_closed` is false where closing brackets were missing at the end."""
+    """A value; `is_closed` is false if closing brackets were missing at the end."""
 
     value: JsonValue
     is_strict: bool = True
@@ -31,7 +31,7 @@ class Value:
 
 @dataclass
 class Unreadable(Exception):
-    """What was written is no value; `items` are the whole ones of a list that breaks off."""
+    """There is no value; `items` are the whole items of a list that breaks off."""
 
     problem: ValueProblem = "unexpected"
     items: tuple[JsonValue, ...] = field(default=(), compare=False)
@@ -39,11 +39,11 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """In what a value is written beyond JSON.
+    """How a value may deviate from JSON.
 
-    Where one of `ends` stands, the last closing bracket may be missing. `is_python` allows tuples,
-    sets and keyword arguments in parentheses, `has_bare_text` strings without quotation marks.
-    `outer` is the bracket or quotation mark that closes what stands around the value.
+    At one of `ends` the last closing bracket may be missing. `is_python` allows tuples, sets and
+    keyword arguments in parentheses, `has_bare_text` strings without quotation marks. `outer` is
+    the bracket or quotation mark that closes what is around the value.
     """
 
     ends: tuple[str, ...] = ()
@@ -57,17 +57,16 @@ PYTHON = Style(is_python=True)
 
 
 class MemberWatcher(Protocol):
-    """Whoever wants to know which member of which object is being read.
+    """Wants to know which member of which object is being read.
 
-    `path` holds the keys from the outermost container inwards, None for a list. Within arguments
-    that were announced to the cursor, members may pass unheard.
+    `path` holds the keys from the outermost container inwards, None for a list. Members of
+    arguments that were announced to the cursor may go unreported.
     """
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
-        """Hear that a member's value comes next; False ends the reading."""
+        """Note that a member's value comes next; return False to stop the reading."""
 
-    def leaves(self, path: Sequence[str | None]) -> None:
-        """Hear that a member's value has been read."""
+    def leaves(self, path: Sequence[str | None]) -> None: ...
 
 
 STRICT_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
@@ -80,8 +79,8 @@ _CODE = re.compile(r"0[0-9]+")
 def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
     """Return the number that a text is, or raise `Unreadable`.
 
-    Digits behind a zero are no number in JSON. Python's readers keep them as text: they may be a
-    code of which the zero is a part, and what is due is for the schema to say.
+    Digits after a zero are no number in JSON. For Python they are kept as text: they may be a code
+    that includes the zero, and the schema says what is expected.
     """
     if len(text) > DIGITS:
         raise Unreadable("too_long")
@@ -116,7 +115,7 @@ _DELIMITERS = ('<|"|>', "<escape>")
 
 
 def _passes(opened: Counter[str], char: str) -> bool:
-    """Count a bracket; False if it closes what stands around the text, or is one too many."""
+    """Count a bracket; return False if it closes what is around the text, or is surplus."""
     if char not in _PAIRS:
         opened[char] += 1
         return opened.total() < _DEPTH_LIMIT
@@ -126,12 +125,12 @@ def _passes(opened: Counter[str], char: str) -> bool:
 
 
 def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waiting[str | None]:
-    """Read a text up to what ends it, white space around it aside; None if it is in disorder.
+    """Read a text up to its end, without white space around it; None if unbalanced.
 
-    Every comma ends the item of a list. `ends` are the marks that stand behind the whole value.
+    Every comma ends the item of a list. `ends` are the marks after the whole value.
     """
     marks = literals_of(*ends, *_DELIMITERS)
-    opened = Counter[str]()  # brackets that have not been closed
+    opened = Counter[str]()  # brackets that are still open
     pieces: list[str] = []
     while True:
         pieces.append((yield from cursor.take(_PLAIN)))

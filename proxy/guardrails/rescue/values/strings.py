@@ -1,10 +1,9 @@
 """Quoted strings in what models write as JSON or Python, for text that is still arriving.
 
-A quotation mark inside a string is often not escaped. One ends the string only if what stands
-behind it can follow a string there; in correct JSON that is always so. Where the unescaped marks
-within a string come in pairs, that is the only reading. Where one has no partner, the string may
-have ended at it, or go on behind what looked like its end, and that belongs to what it quotes:
-JSON, or another call.
+A quotation mark inside a string is often not escaped. A mark ends the string only if what follows
+can follow a string there; in correct JSON this is always so. If the unescaped marks inside a string
+come in pairs, there is no other reading. If one has no partner, the string may have ended at it, or
+continue after its apparent end, which then belongs to what it quotes: JSON, or another call.
 """
 
 # ruff: noqa: RUF001 - some quotation marks are a typesetter's
@@ -22,7 +21,7 @@ from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decode, read_es
 
 QUOTES = ('"', "'")
 CURLY_QUOTES = {"“": "”", "‘": "’"}
-_END_SIGHT = 256  # how far to look behind a quotation mark
+_END_SIGHT = 256  # how far to look after a quotation mark
 
 _COMMENTS = ("//", "/*", "# ")
 _KEY = re.compile(
@@ -40,7 +39,7 @@ _BEHIND_CONTAINER = "\"'“‘{[<,/#"
 _BEHIND_COMMA = "/<&"
 _PERHAPS_BEHIND_COMMA = f"{_BEHIND_COMMA}#“‘"
 
-# The same for the most frequent cases, within sight and only where the answer is no.
+# The same for the most frequent cases, within sight and only if the answer is no.
 _SPACE = r"\s{0,40}+"
 _NO_KEY_QUOTED = rf"""(?:"[^"\\]{{0,80}}+"|'[^'\\]{{0,80}}+'){_SPACE}(?=[^\s:=])"""
 _NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=\\-]))"
@@ -49,9 +48,9 @@ _NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Where a string stands: what closes the containers around it, "" where there is none.
+    """Where a string is: what closes the containers around it, "" if there is none.
 
-    `ends` are the marks that stand behind the whole value.
+    `ends` are the marks after the whole value.
     """
 
     closer: str = ""
@@ -62,7 +61,7 @@ class Around:
 
 
 def can_end(cursor: Cursor, around: Around, length: int) -> bool:
-    """Return whether a string of this length, which comes next, is known to end there."""
+    """Return whether a string of this length, which comes next, certainly ends there."""
     if not around.closer or around.is_key:
         return True
     text, _ = cursor.glimpse(_END_SIGHT, length)
@@ -70,7 +69,7 @@ def can_end(cursor: Cursor, around: Around, length: int) -> bool:
 
 
 def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
-    """Return whether the quotation mark that was passed last is the end."""
+    """Return whether the quotation mark that was just passed is the end."""
     if not around.closer or around.is_key:
         return True
     while True:
@@ -87,7 +86,7 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
 def inside_pattern(quote: str, around: Around) -> re.Pattern[str]:
     """Return a pattern for text up to an escape or a mark that does not end the string.
 
-    It takes as many of these as there are, but nothing of what `ends` the value around.
+    It matches as many of these as there are, but nothing that `ends` the value around.
     """
     beginnings = _class({end[0] for end in around.ends})
     ends = "|".join(map(re.escape, around.ends))
@@ -97,7 +96,7 @@ def inside_pattern(quote: str, around: Around) -> re.Pattern[str]:
 
 
 def _not_behind(around: Around) -> str:
-    """Write a pattern for what certainly cannot follow a string."""
+    """Return a pattern for what certainly cannot follow a string."""
     closer = _class(around.closer)
     expected = _class({*"\"'“‘,/#", around.closer, *(end[0] for end in around.ends)})
     not_next = (
@@ -126,7 +125,7 @@ def _class(characters: Iterable[str]) -> str:
 
 
 def _can_follow(text: str, around: Around, *, is_apart: bool) -> bool | None:
-    """Return whether this text can follow a string; None if only more text can tell."""
+    """Return whether this text can follow a string; None if more text is needed."""
     if not text:
         return None
     if text[0] == around.closer:
@@ -170,7 +169,7 @@ def _matches(pattern: re.Pattern[str], beginning: re.Pattern[str], text: str) ->
 
 
 def _is_at(marks: Iterable[str], text: str) -> bool | None:
-    """Return whether a text begins with one of these marks; None if it may turn out to."""
+    """Return whether a text begins with one of these marks; None if it still may."""
     if text.startswith(tuple(marks)):
         return True
     return None if any(mark.startswith(text) for mark in marks) else False
@@ -178,22 +177,22 @@ def _is_at(marks: Iterable[str], text: str) -> bool | None:
 
 _APOSTROPHES = "'’"
 _QUOTES = "\"'`“”‘’"
-_DOUBT_SIGHT = 64  # how far to look behind a value
+_DOUBT_SIGHT = 64  # how far to look after a value
 _LONGEST_MARK = 32
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 
 
 class StringDoubt(IntEnum):
-    """What is doubtful about a string, the worst last."""
+    """How doubtful a string is, the worst last."""
 
     NONE = 0
-    PAIRED = 1  # marks within it come in pairs
+    PAIRED = 1  # marks in it come in pairs
     UNPAIRED = 2  # one has no partner: the string must be the last of its value
-    TORN = 3  # what it quotes goes on behind it
+    TORN = 3  # what it quotes continues after it
 
 
 def judge_doubt(written: str, opening: str, closing: str) -> StringDoubt:
-    """Judge what was written between these quotation marks, some of which are not escaped."""
+    """Judge text between these quotation marks, some of which are not escaped."""
     plain = _ESCAPE.sub("_", written) if "\\" in written else written
     if holds_call(plain):
         return StringDoubt.TORN
@@ -204,9 +203,9 @@ def judge_doubt(written: str, opening: str, closing: str) -> StringDoubt:
 
 @lru_cache
 def _build_paired_pattern(quotes: str) -> re.Pattern[str]:
-    """Write a pattern for text in which every mark that can begin a quotation has its end.
+    """Return a pattern for text in which every possible beginning of a quotation has its end.
 
-    An apostrophe within a word is neither.
+    An apostrophe inside a word is neither.
     """
     plain = rf"(?:[^{quotes}]++|(?<=\w)(?![^{_APOSTROPHES}])[{quotes}](?=\w))*+"
     pattern = rf"(?:{plain}(?<!\w)[{quotes}]{plain}[{quotes}](?!\w))*+{plain}"
@@ -219,10 +218,10 @@ def _structure_pattern(quote: str) -> re.Pattern[str]:
 
 
 def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waiting[bool]:
-    """Return whether what stands behind a doubtful value lets it end there.
+    """Return whether a doubtful value may end here, judging by what follows.
 
-    Behind a string with a mark that has no partner, nothing but closing marks may stand; behind the
-    others, no text on the same line. `ends` are closing marks, too.
+    A string with an unpaired mark may be followed only by closing marks, the others by no text on
+    the same line. `ends` are closing marks, too.
     """
     while True:
         text, is_all = cursor.glimpse(_DOUBT_SIGHT)
@@ -236,7 +235,7 @@ def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Wa
 
 
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
-    """Return whether nothing but white space stands behind `mark`, which comes next."""
+    """Return whether only white space follows `mark`, which comes next."""
     while True:
         text, is_all = cursor.glimpse(_DOUBT_SIGHT, len(mark))
         if is_all or text.strip():
@@ -247,7 +246,7 @@ def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
 _BACKSLASH = "\\"
 _ESCAPED_QUOTE = '\\"'
 _SOME_ESCAPE = r"\_"  # stands for the one that was read
-# What begins a string beyond Python's quotation marks: typesetters' ones, and escaped ones where
+# What begins a string besides Python's quotation marks: typesetters' ones, and escaped ones if
 # all of the JSON was escaped once more.
 FOREIGN_QUOTES = frozenset((*CURLY_QUOTES, _BACKSLASH))
 _ENDS = {'"': '"', "'": "'", **CURLY_QUOTES}
@@ -259,13 +258,13 @@ _ESCAPED = {
     for quote in _ENDS.values()
 }
 
-# What stands in a string that was escaped once more, up to an escape that is not there as a whole.
+# Text of a string that was escaped once more, up to an escape that is not complete.
 _TWICE_ESCAPED = re.compile(possessive(r"""(?:[^\\]++|\\\\(?:\\["\\]|[^\\])|\\[^\\"])++"""))
 
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """A string that was read; `is_whole` is false if its end is missing."""
+    """A string; `is_whole` is false if its end is missing."""
 
     text: str
     is_whole: bool = True
@@ -274,12 +273,12 @@ class Quoted:
 
 
 def begins_string(cursor: Cursor, quote: str) -> Waiting[bool]:
-    """Return whether a string begins with `quote`, which comes next: not with any backslash."""
+    """Return whether `quote`, which comes next, begins a string: not every backslash does."""
     return quote != _BACKSLASH or (yield from cursor.is_next(_ESCAPED_QUOTE))
 
 
 def pass_plain_string(cursor: Cursor, around: Around) -> str | None:
-    """Pass and return a string with nothing to decode; None if it takes more to tell."""
+    """Pass and return a string without escapes; None if more is needed to decide."""
     written = cursor.look(_WHOLE)
     if not written or not can_end(cursor, around, len(written)):
         return None
@@ -297,7 +296,7 @@ def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
 
 
 class _Unescaped:
-    """Reads a string in which quotation marks may not be escaped, from behind the first one."""
+    """Reads a string with quotation marks that may be unescaped, from after the first one."""
 
     def __init__(self, cursor: Cursor, quote: str, around: Around) -> None:
         self._cursor = cursor
@@ -346,8 +345,8 @@ class _Unescaped:
 def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiting[Quoted]:
     """Read literal text up to the next `mark`, and the mark.
 
-    It may be missing where the bracket of the object that this is the last value of stands, and one
-    of `ends` behind it is the last thing in the reply. The bracket is passed, too.
+    The mark may be missing before the bracket of the object whose last value this is, if one of
+    `ends` follows as the last thing in the reply. The bracket is passed, too.
     """
     marks = literals_of(mark, *ends)
     pieces: list[str] = []
@@ -373,7 +372,7 @@ def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
         pieces.append(piece)
         is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
-        if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # else the quote is escaped too
+        if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # the quote is not escaped
             break
         pieces.append(_ESCAPED_QUOTE)
     once, _ = decode("".join(pieces), '"')

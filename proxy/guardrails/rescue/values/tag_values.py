@@ -1,12 +1,12 @@
-"""Values in tags: XML entities, line ends at the tags, and closing tags that are part of the text.
+"""Values in tags: XML entities, line ends at the tags, and closing tags that are text.
 
-A model that writes values on lines of its own sometimes forgets one of the two line ends. One that
-writes them right behind their tags means the line end before the closing tag. Which of them a model
-is can be seen from the lines of the value, and from the other values of the call.
+A model that writes values on lines of their own sometimes omits one of the two line ends. A model
+that writes them directly between the tags means a line end before the closing tag. The lines of the
+value and the other values of the call show which kind of model it is.
 
-A model that writes about the syntax it calls in may write all closing marks in a value. What stands
-behind tells: two marks are text if their line goes on and both stand there once more, the mark of a
-call is if more values end behind it than begin.
+A model that writes about its own syntax may write closing marks inside a value. What follows
+decides: two marks are text if their line continues and both occur again; the mark of a call is text
+if more values end after it than begin.
 """
 
 import re
@@ -23,9 +23,9 @@ _QUOTES = {'"': ("&quot;", "&#34;", "&#x22;"), "'": ("&apos;", "&#39;", "&#x27;"
 
 
 def unescape_entities(text: str) -> str:
-    """Return what was meant, if everything that XML has to escape was escaped, else `text`.
+    """Unescape text if everything that XML has to escape was escaped; else return it as is.
 
-    A value that holds both `&lt;` and `<` is markup or code, where entities stand for themselves.
+    A value with both `&lt;` and `<` is markup or code, where entities stand for themselves.
     """
     if not _ENTITY.search(text) or _UNESCAPED.search(text):
         return text
@@ -38,7 +38,7 @@ def unescape_entities(text: str) -> str:
 def without_doubled_end(text: str, end: str) -> str:
     """Return a value without its closing mark, which the model wrote twice.
 
-    In a text with other tags the mark may close one of them, and is left.
+    If the text has other tags, the mark may close one of them, and is left.
     """
     body, mark, rest = text.partition(end)
     is_doubled = mark and body.strip() and not rest.strip() and "<" not in body
@@ -46,9 +46,9 @@ def without_doubled_end(text: str, end: str) -> str:
 
 
 class LineEnds:
-    """The line ends of the values of one call.
+    """The line ends of one call's values.
 
-    Where the family `has_lines`, it writes values on lines of their own, as a rule.
+    If the family `has_lines`, it normally writes values on lines of their own.
     """
 
     def __init__(self, *, has_lines: bool) -> None:
@@ -72,18 +72,18 @@ class LineEnds:
         return body
 
     def restore(self, arguments: JsonObject) -> None:
-        """Give line ends back if another value of the call stands right between its marks."""
+        """Restore line ends if another value of the call is directly between its marks."""
         for key, body in self._shortened.items():
             if self._is_inline and arguments[key] == body:
                 arguments[key] = f"{body}\n"
 
 
-_SIGHT = 240  # a call that words follow on its line is doubtful anyway, and these words are held
+_SIGHT = 240  # a call followed by words on its line is doubtful anyway, and these words are held
 _LONG_SIGHT = 2_000
 
 
 def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
-    """Return whether `second`, which comes next behind `first`, is still text in the value."""
+    """Return whether `second`, which comes next after `first`, is still text in the value."""
     while True:
         text, is_all = cursor.glimpse(_SIGHT, len(second))
         line = text.lstrip(" \t")

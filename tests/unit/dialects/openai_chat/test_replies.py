@@ -418,3 +418,34 @@ def test_a_chunk_of_an_odd_form_is_read_like_any_other() -> None:
     second: JsonObject = {"index": 1, "message": {"content": "no"}}
     parts = ChunkDecoder().feed(json.dump_text({"choices": [second, first]}))
     assert parts == [ReplyStarted(), ReasoningDelta("Hm")]
+
+
+@pytest.mark.parametrize(
+    ("told", "stop"),
+    [
+        ({"stop_reason": "###"}, "###"),
+        ({"stop_reason": 2}, ""),
+        ({"matched_stop": "###"}, "###"),
+        ({"matched_stop": 151645}, ""),
+        ({"stop_reason": ["odd"]}, ""),
+        ({"stop_reason": "###", "delta": None}, "###"),
+        ({}, ""),
+    ],
+)
+def test_the_string_that_ended_a_reply_is_told_with_what_it_cost(
+    told: JsonObject, stop: str
+) -> None:
+    decoder = ChunkDecoder()
+    choice: JsonObject = {"index": 0, "delta": {}, "finish_reason": "stop", **told}
+    decoder.feed(json.dump_text({"choices": [choice], "usage": {"total_tokens": 1}}))
+    assert decoder.finish()[0] == UsageReported({"total_tokens": 1}, stop=stop)
+
+
+def test_a_llama_server_tells_it_where_it_is_verbose() -> None:
+    decoder = ChunkDecoder()
+    for more in ({}, {"stopping_word": "###", "stop_type": "word"}):
+        chunk: JsonObject = {"choices": [{"index": 0, "delta": {}}], "__verbose": {**more}}
+        decoder.feed(json.dump_text(chunk))
+    end: JsonObject = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    decoder.feed(json.dump_text({"choices": [end], "usage": {}}))
+    assert decoder.finish()[0] == UsageReported({}, stop="###")

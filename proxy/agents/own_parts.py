@@ -1,0 +1,126 @@
+"""What a program may bring of its own: who talks to the engine, and how history is shortened."""
+
+import inspect
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy import errors
+from proxy.agents.foreign import SdkRequests, is_over, plain
+from proxy.backends.client import (
+    BackendModel,
+    Description,
+    Headers,
+    Health,
+    PassthroughRequest,
+    Pieces,
+    ReplyEvents,
+)
+from proxy.context.budget import Window
+from proxy.context.compaction import Fitted, TokenCounts, leave_unchanged
+from proxy.context.tokens import TokenBook
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Messages
+from proxy.conversation.replies import EventSink
+from proxy.conversation.requests import Question
+from proxy.conversation.tools import Tool
+from proxy.dialects.openai_chat.decode import decode_messages
+from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
+from proxy.facts import Compacted
+from proxy.tool_rounds.transcript import object_of
+
+# Puts the body of a chat request to an engine: a completion, or an asynchronous row of its chunks,
+# as dictionaries or an SDK's objects.
+Client: TypeAlias = Callable[[JsonObject], object]
+# Makes messages fit into so many tokens; the same ones always become the same ones.
+Shorten: TypeAlias = Callable[[list[JsonObject], int], Sequence[Mapping[str, object]]]
+
+_NAME = "the program's client"
+
+
+class ClientBackend:
+    """An engine behind a program's own client; its window is `window` tokens, None if unknown."""
+
+    name = _NAME
+
+    def __init__(self, client: Client, window: int | None) -> None:
+        self._client = client
+        self._window = window
+        self._requests = SdkRequests("openai", None, TokenBook())
+
+    async def ask(
+        self, question: Question, headers: Headers, sink: EventSink | None = None
+    ) -> ReplyEvents:
+        del headers, sink
+        decoder = ChunkDecoder()
+        try:
+            async for one in _chunks(self._client(self._requests.request(question))):
+                said = plain(one)
+                parts = decoder.feed(json.dump_text(said))
+                parts += decoder.finish() if is_over(said) else []
+                if failed := [part for part in parts if isinstance(part, StreamedError)]:
+                    raise errors.BackendRefused(_NAME, 502, f"{failed[0].error.get('message')}")
+                if batch := [part for part in parts if not isinstance(part, StreamedError)]:
+                    yield batch
+        except errors.TemperError:
+            raise
+        except ValueError as error:
+            raise errors.BackendSpokeNonsense(_NAME, f"gave no valid reply: {error}") from error
+        except Exception as error:
+            problem = f"failed: {type(error).__name__}: {error}"
+            raise errors.BackendUnavailable(_NAME, problem) from error
+
+    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+        raise errors.BackendRefused(_NAME, 501, f"is asked for chats only, not for {passage.path}")
+
+    async def count(self, question: Question, headers: Headers) -> int | None:
+        return None
+
+    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+        return None
+
+    async def models(self) -> tuple[BackendModel, ...]:
+        return ()
+
+    async def describe(self, model: str) -> Description:
+        return Description((model,), window=self._window)
+
+    async def health(self) -> Health:
+        return Health.READY
+
+
+async def _chunks(given: object) -> AsyncIterable[object]:
+    if inspect.isawaitable(given):
+        given = await given
+    if isinstance(given, AsyncIterable):
+        async for one in given:
+            yield one
+    else:
+        yield given
+
+
+class OwnCompaction(msgspec.Struct, frozen=True):
+    """Has a program shorten what takes more than the share `high` of the room in the window."""
+
+    shorten: Shorten
+    counts: TokenCounts
+    window: Window
+    high: float
+
+    def fit(self, messages: Messages, tools: tuple[Tool, ...], max_tokens: int | None) -> Fitted:
+        budget = self.window.budget(max_tokens)
+        size = self.counts.estimate(messages, tools)
+        if size <= self.high * budget.room:
+            return leave_unchanged(messages, size, budget.window)
+        room = max(0, budget.room - self.counts.count_besides(tools))
+        chosen = self.shorten([*map(object_of, messages)], room)
+        sent = decode_messages([msgspec.json.encode(one) for one in chosen])
+        left = self.counts.estimate(sent, tools)
+        if left > budget.most:
+            problem = f"the program's own compaction leaves {left} of {size} tokens"
+            raise errors.ContextOverflow(problem, size, budget.window)
+        done = Compacted(1, 0, max(0, len(messages) - len(sent)), 1, left, size, budget.window)
+        return Fitted(sent, compacted=replace(done, is_new=left < size))

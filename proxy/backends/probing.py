@@ -1,0 +1,179 @@
+"""What an engine honours, seen by its answers: many take a field, say nothing, and ignore it.
+
+A probe is a small request whose answer shows it. The model is asked for one thing and bound to
+another, so an answer as it was bound proves the bond, and not that the model is good.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_list, as_object, as_text, as_whole, parse_object
+
+_CODES = ("zq7", "xk4")  # no model writes them by itself
+_ARGUMENTS: JsonObject = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "enum": [*_CODES]}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+_ONE_CALL: JsonObject = {
+    "type": "object",
+    "properties": {"name": {"const": "pick"}, "arguments": _ARGUMENTS},
+    "required": ["name", "arguments"],
+    "additionalProperties": False,
+}
+_GRAMMAR = 'root ::= "zq7" | "xk4"'
+_HELLO = "Say hello in one short sentence."
+_WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
+_MOST_TOKENS = 48
+_LONGEST_ROW_OF_BLANKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One request, without its model; `shows` judges the documents that come back.
+
+    A whole answer is one document, a stream one for each event.
+    """
+
+    says: str
+    body: JsonObject
+    shows: Callable[[Sequence[JsonObject]], bool]
+    path: str = "/v1/chat/completions"
+
+
+def _tool(name: str, **more: JsonValue) -> JsonObject:
+    about: JsonObject = {"name": name, "description": "Pick a code.", "parameters": _ARGUMENTS}
+    return {"type": "function", "function": {**about, **more}}
+
+
+def _form(schema: JsonObject) -> JsonObject:
+    named: JsonObject = {"name": "answer", "schema": schema, "strict": True}
+    return {"type": "json_schema", "json_schema": named}
+
+
+def _asking(said: str, **fields: JsonValue) -> JsonObject:
+    messages: list[JsonValue] = [{"role": "user", "content": said}]
+    return {"messages": messages, "max_tokens": _MOST_TOKENS, "temperature": 0, **fields}
+
+
+def _message(documents: Sequence[JsonObject]) -> JsonObject:
+    choices = as_list(documents[0].get("choices")) if documents else []
+    return as_object(as_object(choices[0]).get("message")) if choices else {}
+
+
+def _called(documents: Sequence[JsonObject]) -> JsonObject:
+    calls = as_list(_message(documents).get("tool_calls"))
+    return as_object(as_object(calls[0]).get("function")) if calls else {}
+
+
+def _calls_pick(documents: Sequence[JsonObject]) -> bool:
+    return _called(documents).get("name") == "pick"
+
+
+def _binds_arguments(documents: Sequence[JsonObject]) -> bool:
+    arguments = parse_object(as_text(_called(documents).get("arguments"))) or {}
+    return arguments.get("code") in _CODES
+
+
+def _text(documents: Sequence[JsonObject]) -> str:
+    return as_text(_message(documents).get("content")).strip()
+
+
+def _has_code(documents: Sequence[JsonObject]) -> bool:
+    """Return whether the text is JSON with a code; behind that, blanks may have used it up."""
+    text = _text(documents)
+    return text.startswith("{") and any(f'"{code}"' in text for code in _CODES)
+
+
+def _has_few_blanks(documents: Sequence[JsonObject]) -> bool:
+    content = as_text(_message(documents).get("content"))
+    return _has_code(documents) and " " * _LONGEST_ROW_OF_BLANKS not in "".join(
+        " " if letter.isspace() else letter for letter in content
+    )
+
+
+def _has_logprobs(documents: Sequence[JsonObject]) -> bool:
+    choices = as_list(documents[0].get("choices")) if documents else []
+    return bool(choices and as_object(choices[0]).get("logprobs"))
+
+
+def _has_usage(documents: Sequence[JsonObject]) -> bool:
+    return any(as_whole(as_object(one.get("usage")).get("prompt_tokens")) for one in documents)
+
+
+_PICK: list[JsonValue] = [_tool("pick")]
+_STRICT: list[JsonValue] = [_tool("pick", strict=True)]
+_NAMED: JsonObject = {"type": "function", "function": {"name": "pick"}}
+
+PROBES: Mapping[str, Probe] = {
+    "required": Probe(
+        "tool_choice 'required' brings a call",
+        _asking(_HELLO, tools=_PICK, tool_choice="required"),
+        _calls_pick,
+    ),
+    "named": Probe(
+        "a named tool_choice brings a call of that tool",
+        _asking("Call the tool other.", tools=[_tool("other"), *_PICK], tool_choice=_NAMED),
+        _calls_pick,
+    ),
+    "required_arguments": Probe(
+        "'required' binds arguments to the tool's schema",
+        _asking(_WRONG_CODE, tools=_PICK, tool_choice="required"),
+        _binds_arguments,
+    ),
+    "strict": Probe(
+        "'required' binds arguments of tools that are strict",
+        _asking(_WRONG_CODE, tools=_STRICT, tool_choice="required"),
+        _binds_arguments,
+    ),
+    "schema_beside_tools": Probe(
+        "response_format binds text beside tools",
+        _asking(_WRONG_CODE, tools=_PICK, tool_choice="none", response_format=_form(_ONE_CALL)),
+        _has_code,
+    ),
+    "schema": Probe(
+        "response_format binds text", _asking(_HELLO, response_format=_form(_ARGUMENTS)), _has_code
+    ),
+    "white_space": Probe(
+        "a schema leaves no room for endless blanks",
+        _asking(_HELLO, response_format=_form(_ARGUMENTS)),
+        _has_few_blanks,
+    ),
+    "grammar": Probe(
+        "a grammar binds text (grammar or structured_outputs.grammar)",
+        _asking(_HELLO, grammar=_GRAMMAR, structured_outputs={"grammar": _GRAMMAR}),
+        lambda documents: _text(documents) in _CODES,
+    ),
+    "logprobs": Probe("logprobs come", _asking(_HELLO, logprobs=True, max_tokens=2), _has_logprobs),
+    "n": Probe(
+        "n answers come",
+        _asking(_HELLO, n=2, temperature=1, max_tokens=2),
+        lambda documents: bool(documents) and len(as_list(documents[0].get("choices"))) == 2,
+    ),
+    "usage": Probe(
+        "streams end with their usage",
+        _asking(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
+        _has_usage,
+    ),
+    "counting": Probe(
+        "/tokenize counts a chat",
+        _asking(_HELLO),
+        lambda documents: bool(documents) and bool(as_whole(documents[0].get("count"))),
+        "/tokenize",
+    ),
+}
+
+
+def documents_in(body: bytes) -> list[JsonObject]:
+    """Read an answer, whole or streamed; what is no JSON object is passed over."""
+    if (whole := parse_object(body)) is not None:
+        return [whole]
+    lines = (line.removeprefix(b"data:") for line in body.splitlines() if line[:5] == b"data:")
+    return [found for line in lines if (found := parse_object(line)) is not None]
+
+
+def write_probe(probe: Probe, model: str) -> bytes:
+    return json.dump({"model": model, **probe.body})

@@ -1,0 +1,378 @@
+"""`temper chat`: talk with a model through the guardrails, with tools, at a terminal.
+
+It is an `Agent` of the library with the settings of `temper serve`; no HTTP stands between.
+"""
+
+import asyncio
+import importlib.util
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import isfunction
+from pathlib import Path
+from types import ModuleType
+
+import click
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+
+from proxy.agents.agent import Agent
+from proxy.agents.model import Model
+from proxy.agents.results import AskedAgain, RunEvent, Text, Thought
+from proxy.agents.stream import Hooks, RunStream
+from proxy.cli.running import Flags
+from proxy.cli.signals import ending_signals
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.tools import Tool, ToolCall
+from proxy.dialects.lenient_json import as_object
+from proxy.errors import (
+    BackendFailed,
+    InvalidConfiguration,
+    InvalidRequest,
+    RunCancelled,
+    RunStopped,
+)
+from proxy.mcp.confirmations import Decision
+from proxy.mcp.definitions import ServedTool
+from proxy.mcp.execution import OwnedTools
+from proxy.mcp.specification import CallLimits
+from proxy.observability.sentences import cut, escape, summarize
+from proxy.serving.opening import find_backend
+from proxy.serving.tool_hosting import specs_of
+from proxy.settings import Settings
+from proxy.tool_rounds.executor import ToolFinished, ToolStarted
+from proxy.tool_rounds.terms import Stop
+from proxy.tool_rounds.transcript import Conversation
+from proxy.tools.function import FunctionTool
+from proxy.tools.signature import Function
+from proxy.tools.toolset import Toolset
+
+_START_SECONDS = 30.0  # for tool servers
+_SHOWN = 60  # characters of an argument or a result
+COMMANDS = {
+    "/tools": "list the tools",
+    "/retry": "ask the last question again",
+    "/new": "begin a new conversation",
+    "/help": "list the commands",
+    "/quit": "end, as Ctrl-D does",
+}
+_ENDS = ("/quit", "/exit")
+
+
+def read_tools(files: Iterable[Path]) -> Toolset:
+    """Return the tools of Python files: what is marked as tools, or else all public functions.
+
+    Raises `InvalidConfiguration` for a file that cannot be run or has no tools, and for names that
+    stand twice.
+    """
+    tools = Toolset()
+    for file in files:
+        found = [*_tools_in(_run_file(file))]
+        if not found:
+            raise InvalidConfiguration("--tools", f"{file} has no function that a model could call")
+        try:
+            for one in found:
+                tools.add(one)
+        except (TypeError, ValueError) as error:
+            raise InvalidConfiguration("--tools", f"{file}: {error}") from error
+    return tools
+
+
+def _run_file(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_tools_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise InvalidConfiguration("--tools", f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # where annotations are looked up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's own code may raise anything
+        problem = f"{file} could not be run: {type(error).__name__}: {error}"
+        raise InvalidConfiguration("--tools", problem) from error
+    return module
+
+
+def _tools_in(module: ModuleType) -> Iterator[FunctionTool | Function]:
+    members: list[object] = [one for name, one in vars(module).items() if not name.startswith("_")]
+    marked = [one for one in members if isinstance(one, FunctionTool)]
+    marked += [tool for one in members if isinstance(one, Toolset) for tool in one]
+    if marked:
+        yield from dict.fromkeys(marked)
+    else:
+        own = (one for one in members if isfunction(one) and one.__module__ == module.__name__)
+        yield from own
+
+
+@dataclass(slots=True)
+class Screen:
+    """Writes what is said: answers as they come, and all that is about them in dim lines."""
+
+    line_is_open: bool = False
+    tells_thoughts: bool = False
+
+    def show(self, event: RunEvent) -> None:
+        match event:
+            case Text(text):
+                self._write(text)
+            case Thought(text) if self.tells_thoughts:
+                self._write(text, dim=True)
+            case ToolStarted(call, _):
+                self.note(f"{call.name}({brief_arguments(call)})")
+            case ToolFinished(outcome):
+                self.note(f"{outcome.call.name}: {cut(outcome.text.strip(), _SHOWN)}")
+            case AskedAgain():
+                self.end_line()
+            case _:
+                pass
+
+    def note(self, words: str) -> None:
+        self.end_line()
+        click.secho(f"  {words}", dim=True)
+
+    def fail(self, words: str) -> None:
+        self.end_line()
+        click.secho(f"  {words}", fg="red")
+
+    def end_line(self) -> None:
+        if self.line_is_open:
+            click.echo()
+        self.line_is_open = False
+
+    def _write(self, text: str, *, dim: bool = False) -> None:
+        # what a model writes must not steer the terminal
+        seen = "".join(one if one.isprintable() or one in "\n\t" else escape(one) for one in text)
+        click.secho(seen, nl=False, dim=dim or None)
+        self.line_is_open = not seen.endswith("\n") if seen else self.line_is_open
+
+
+def brief_arguments(call: ToolCall) -> str:
+    try:
+        arguments = json.parse(call.arguments or "{}")
+    except ValueError:
+        return cut(call.arguments, _SHOWN)
+    if not isinstance(arguments, dict):
+        return cut(call.arguments, _SHOWN)
+    return ", ".join(
+        f"{name}={cut(json.dump_text(one), _SHOWN)}" for name, one in arguments.items()
+    )
+
+
+class Chat:
+    """A conversation at a terminal: `read` asks a person for a line, with these words before it.
+
+    It raises EOFError when there is nothing more, and KeyboardInterrupt for a line given up.
+    """
+
+    def __init__(self, read: Callable[[str], Awaitable[str]], *, tells_thoughts: bool) -> None:
+        self._read = read
+        self._screen = Screen(tells_thoughts=tells_thoughts)
+        self._conversation = Conversation()
+        self._asked: tuple[int, str] | None = None  # where the last question stands, and what it is
+        self._stream: RunStream[str] | None = None
+
+    async def talk(self, agent: Agent) -> None:
+        """Answer what a person says until they have said enough."""
+        self._screen.note(f"{_list_names(agent)} /help lists the commands, Ctrl-D ends.")
+        while True:
+            try:
+                line = (await self._read("> ")).strip()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                continue
+            if line in _ENDS:
+                return
+            try:
+                if line.startswith("/"):
+                    await self._obey(line, agent)
+                elif line:
+                    await self.answer(line, agent)
+            except (BackendFailed, InvalidRequest) as error:  # the next question may go well
+                self._screen.fail(str(error))
+
+    async def answer(self, question: str, agent: Agent) -> bool:
+        """Show the answer to a question; reports whether there is one.
+
+        Raises `BackendFailed` and `InvalidRequest` kinds of errors.
+        """
+        self._asked = len(self._conversation), question
+        hooks = Hooks(approve=self._approve)
+        running = agent.stream(question, conversation=self._conversation, hooks=hooks)
+        try:
+            async with running as self._stream:
+                async for event in self._stream:
+                    self._screen.show(event)
+                result = self._stream.result
+        finally:
+            self._stream = None
+            self._screen.end_line()
+        if repaired := summarize(result.facts):
+            self._screen.note(repaired)
+        try:
+            result.raise_for_stop()
+        except RunCancelled:
+            self._screen.note("stopped")
+        except RunStopped as error:
+            self._screen.fail(str(error))
+        return result.stop is Stop.ANSWERED
+
+    def interrupt(self) -> bool:
+        """Stop the answer that is under way; reports whether there is one."""
+        if self._stream is not None:
+            self._stream.cancel()
+        return self._stream is not None
+
+    async def decide(
+        self, tool: ServedTool, call: ToolCall, _arguments: JsonObject | None = None
+    ) -> Decision:
+        """Ask the person about a call of a tool server."""
+        del tool
+        return Decision.ALLOWED if await self._approve(call) else Decision.REFUSED
+
+    async def _approve(self, call: ToolCall) -> bool:
+        self._screen.end_line()
+        try:
+            answer = await self._read(f"  call {call.name}({brief_arguments(call)})? [y/N] ")
+        except (EOFError, KeyboardInterrupt):
+            return False
+        return answer.strip().lower() in ("y", "yes")
+
+    async def _obey(self, line: str, agent: Agent) -> None:
+        match line:
+            case "/tools":
+                for spec in _list_specs(agent):
+                    self._screen.note(spec)
+            case "/retry" if self._asked is not None:
+                at, question = self._asked
+                self._conversation = self._conversation.fork(at)
+                await self.answer(question, agent)
+            case "/retry":
+                self._screen.fail("nothing was asked yet")
+            case "/new":
+                self._conversation, self._asked = Conversation(), None
+                self._screen.note("a new conversation")
+            case "/help":
+                for command, what in COMMANDS.items():
+                    self._screen.note(f"{command:8} {what}")
+            case _:
+                near = get_close_matches(line, COMMANDS, 1) or ["/help"]
+                self._screen.fail(f"there is no command {escape(line)}; did you mean {near[0]}?")
+
+
+def _specs(agent: Agent) -> Iterator[Tool]:
+    for one in agent.tools:
+        if isinstance(one, (Toolset, OwnedTools)):
+            yield from one.specs()
+
+
+def _list_names(agent: Agent) -> str:
+    names = ", ".join(spec.name for spec in _specs(agent))
+    return f"Tools: {escape(names)}." if names else "There are no tools: see --tools."
+
+
+def _list_specs(agent: Agent) -> Iterator[str]:
+    for spec in _specs(agent):
+        function = as_object(as_object(json.parse(spec.source)).get("function"))
+        said = str(function.get("description", "")).partition("\n")[0]
+        yield f"{escape(spec.name)}  {cut(said, _SHOWN)}".rstrip()
+    if not [*_specs(agent)]:
+        yield _list_names(agent)
+
+
+def open_terminal() -> Callable[[str], Awaitable[str]]:
+    """Return what reads lines: with history and completion at a terminal, else line by line."""
+    if not sys.stdin.isatty():
+        lines = iter(sys.stdin.read().splitlines())
+
+        async def read(_words: str) -> str:
+            try:
+                return next(lines)
+            except StopIteration:
+                raise EOFError from None
+
+        return read
+    commands = WordCompleter([*COMMANDS], sentence=True)
+    session: PromptSession[str] = PromptSession(completer=commands, complete_while_typing=True)
+
+    async def ask(words: str) -> str:
+        return await session.prompt_async(words, handle_sigint=False)
+
+    return ask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """What a chat is to be: with these files of tools, and this model of several.
+
+    `places` are where a server is looked for if none is named. A `question` is answered, and no
+    more.
+    """
+
+    files: Sequence[Path] = ()
+    places: Sequence[str] = ()
+    name: str = ""
+    instructions: str = ""
+    question: str = ""
+    tells_thoughts: bool = False
+
+
+async def open_chat(
+    settings: Settings, config: Path | None, flags: Flags, options: ChatOptions
+) -> bool:
+    """Talk until the person ends it, or answer one question; reports whether it was answered.
+
+    `config` and `flags` are what the `settings` were read from. Tools are those of Python files,
+    and of the tool servers in the settings. Raises `InvalidConfiguration` where one of them cannot
+    be used, and `BackendFailed` where the model cannot.
+    """
+    own = read_tools(options.files)
+    found = await find_backend(settings, options.places, "chat")
+    if found is not None:
+        flags = {**flags, "backend": {"url": found.url, "kind": found.kind}}
+    talk = Chat(open_terminal(), tells_thoughts=options.tells_thoughts)
+    async with AsyncExitStack() as stack:
+        served = await _open_servers(settings, talk, stack)
+        model = Model(config=config, name=options.name, settings=flags)
+        await stack.enter_async_context(model)
+        agent = Agent(model, [own, *served], options.instructions)
+        hear_interrupts(talk)
+        if options.question:
+            return await talk.answer(options.question, agent)
+        await talk.talk(agent)
+    return True
+
+
+async def _open_servers(
+    settings: Settings, talk: Chat, stack: AsyncExitStack
+) -> Sequence[OwnedTools]:
+    """Start the tool servers there are, and return their tools."""
+    if not settings.mcp:
+        return ()
+    from proxy.mcp.fleet import open_fleet  # the SDK takes a second
+
+    fleet = await stack.enter_async_context(open_fleet(specs_of(settings)))
+    await fleet.wait_settled(_START_SECONDS)
+    for name in fleet.names:
+        if problem := fleet.condition_of(name)[1]:
+            raise InvalidConfiguration(f"mcp.{name}", problem)
+    tools = [tool for name in fleet.names for tool in fleet.tools_of(name) or ()]
+    chosen = settings.tools
+    limits = CallLimits(chosen.parallel, chosen.call_seconds, chosen.result_chars)
+    return (OwnedTools(fleet, tuple(tools), limits, confirm=talk.decide),)
+
+
+def hear_interrupts(talk: Chat) -> None:
+    """Let Ctrl-C stop the answer that is under way, and where there is none the command."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+
+    def hear() -> None:
+        if not talk.interrupt():
+            task.cancel()
+
+    if signal.SIGINT in ending_signals():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, hear)

@@ -1,0 +1,128 @@
+"""`temper chat` with a real llama-server: at a terminal, before a pipe, and for one question."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation import json
+from tests.fakes.llama import build_model
+from tests.fakes.pseudo_terminal import on_terminal
+from tests.fakes.quick_start import COMMAND
+from tests.patience import PATIENCE_SECONDS
+
+TOOLS = '''
+from temper import tool
+
+def get_weather(city: str, days: int = 1) -> str:
+    """Tell the weather in a city."""
+    return f"21 degrees in {city}"
+
+get_weather = tool(needs_approval=True)(get_weather)
+'''
+QUESTION = "[[no newline]] what about Lyon?"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_model(tmp_path_factory.mktemp("chat") / "scripted.gguf")
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    file = tmp_path / "my_tools.py"
+    file.write_text(TOOLS, encoding="utf-8")
+    return file
+
+
+def chat(said: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "chat", *arguments],
+        input=said,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+
+
+def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:
+    said = f"{QUESTION}\ny\n/retry\ny\n/tools\n/new\n/retry\n/hepl\n/quit\n[[prose]] never asked\n"
+    answered = chat(said, "--model", str(model), "--tools", str(tools))
+    assert answered.returncode == 0, answered.stderr
+    round_trip = [
+        '  get_weather(city="Lyon")',
+        "  get_weather: 21 degrees in Lyon",
+        "Thank you: it is sunny there.",
+        "  a call rescued from text (hermes)",
+    ]
+    assert answered.stdout.splitlines() == [
+        "  Tools: get_weather. /help lists the commands, Ctrl-D ends.",
+        *round_trip,
+        *round_trip,
+        "  get_weather  Tell the weather in a city.",
+        "  a new conversation",
+        "  nothing was asked yet",
+        "  there is no command /hepl; did you mean /help?",
+    ]
+
+
+def test_a_call_is_not_made_without_a_yes(model: Path, tools: Path) -> None:
+    answered = chat(f"{QUESTION}\nno\n", "--model", str(model), "--tools", str(tools))
+    assert "21 degrees" not in answered.stdout
+
+
+@pytest.mark.parametrize(("answer", "came"), [("y", '"timezone": "UTC"'), ("", "refused")])
+def test_tools_of_servers_are_offered_and_asked_about(
+    model: Path, tmp_path: Path, answer: str, came: str
+) -> None:
+    settings = tmp_path / "temper.toml"
+    command = json.dump_text([sys.executable, "-m", "mcp_server_time"])
+    told = "tools = ['get_current_time']\nask = ['get_current_time']\n"
+    settings.write_text(f"[mcp.time]\ncommand = {command}\n{told}", encoding="utf-8")
+    said = f"/tools\n[[our time]] what is it?\n{answer}\n"
+    answered = chat(said, "--model", str(model), "--config", str(settings))
+    assert answered.returncode == 0, answered.stderr
+    assert "  get_current_time  Get current time" in answered.stdout
+    result = re.search("  get_current_time: (.+)", answered.stdout)
+    assert result is not None
+    assert came in result[1]
+
+
+def test_one_question_is_answered_and_no_more(model: Path) -> None:
+    answered = chat("", "--model", str(model), "[[four]] two and two?")
+    assert (answered.stdout, answered.stderr, answered.returncode) == (
+        "The answer is four.\n",
+        "",
+        0,
+    )
+
+
+def test_a_dead_backend_is_one_sentence() -> None:
+    answered = chat("", "--backend-url", "http://127.0.0.1:9", "hello")
+    assert answered.returncode == 1
+    assert answered.stderr.startswith("temper: The backend http://127.0.0.1:9 cannot be reached")
+    assert len(answered.stderr.splitlines()) == 1
+
+
+def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tools: Path) -> None:
+    arguments = ("chat", "--model", str(model), "--tools", str(tools))
+    plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # nobody says where the cursor is
+    with on_terminal(80, *arguments, environment=plain) as command:
+        command.read_until(r"Ctrl-D ends\.")
+        command.type(f"{QUESTION}\r")
+        command.read_until(r'call get_weather\(city="Lyon"\)\? \[y/N\]')
+        command.type("y\r")
+        command.read_until(r"a call rescued from text")
+        command.type("[[forever]] go on\r")
+        command.read_until(r"and on and on")
+        command.process.send_signal(signal.SIGINT)  # nobody controls this terminal
+        command.read_until(r"stopped\s+>")
+        command.type("\x04")
+        shown = command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 0
+    assert re.search(r"21 degrees in Lyon\s+Thank you: it is sunny there\.", shown)

@@ -1,0 +1,138 @@
+"""What users trip over on default settings, as they meet it, in every language of clients."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.guardrails.offer import Mode
+from proxy.inference.preparation import Policy
+from proxy.observability.observers import Observers
+from proxy.observability.record import RequestRecord
+from temper import Agent, InvalidConfiguration, Model, local_server
+from tests.fakes.command import running_temper
+from tests.fakes.front import CHAT, temper
+from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening_in_thread
+from tests.fakes.spoken import START, end, says, text
+
+pytestmark = pytest.mark.anyio
+
+THOUGHT = says("<thi", "nk>Hm.", "</think>\n\nHello", " there.")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose temper.toml names models of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+FOLDERS = {
+    "a file": '[model]\npath = "mine.gguf"\nslots = 2\n',
+    "several": '[models.coder]\npath = "mine.gguf"\n[aliases]\n"gpt-*" = "coder"\n'
+    "[workflows.coder]\nrequired_steps = ['look']\n",
+    "a server": '[backend]\nurl = "http://127.0.0.1:9"\n',
+}
+
+
+@pytest.mark.parametrize("written", FOLDERS)
+def test_what_is_named_at_the_call_replaces_what_the_folder_names(
+    folder: Path, written: str
+) -> None:
+    (folder / "temper.toml").write_text(FOLDERS[written], encoding="utf-8")
+    kind: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}}
+    with listening_in_thread(ScriptedBackend(says("Hello."))) as url:
+        with Model(url, settings=kind) as model:
+            assert Agent(model).run_sync("Hi").output == "Hello."
+        with local_server(url, settings=kind) as server:
+            assert server.url
+
+
+def test_what_is_named_as_a_flag_replaces_what_the_folder_names(folder: Path) -> None:
+    (folder / "temper.toml").write_text(FOLDERS["several"], encoding="utf-8")
+    with (
+        listening_in_thread(ScriptedBackend()) as behind,
+        running_temper("--backend-url", behind, environment={}) as url,
+    ):
+        assert url
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_thoughts_are_split_off_where_no_tools_are_offered(
+    language: str, *, stream: bool
+) -> None:
+    async with temper(THOUGHT) as front:
+        got = await ask(front, language, Chat(), stream=stream)
+    assert (got.status, got.text) == (200, "Hello there.")
+
+
+async def test_thoughts_of_a_chat_without_tools_are_reasoning_and_are_learnt() -> None:
+    opened = says("Hm.\n", "</think>\n", "Hello.")
+    async with temper(THOUGHT, opened, opened) as front:
+        body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+        first, second, third = [await front.client.post(CHAT, json=body) for _ in range(3)]
+    message = first.json()["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("Hm.", "Hello there.")
+    assert "</think>" in second.json()["choices"][0]["message"]["content"]  # nobody knew
+    last = third.json()["choices"][0]["message"]
+    assert (last["reasoning_content"], last["content"]) == ("Hm.", "Hello.")
+
+
+async def test_where_nothing_may_be_changed_thoughts_stay_as_they_came() -> None:
+    serving = ServerOptions(policy=Policy(mode=Mode.OFF))
+    async with temper(THOUGHT, serving=serving) as front:
+        got = await ask(front, "chat", Chat(), stream=True)
+    assert got.text == "<think>Hm.</think>\n\nHello there."
+
+
+class Kept:
+    """Keeps the records of requests."""
+
+    def __init__(self) -> None:
+        self.records: list[RequestRecord] = []
+
+    def take(self, record: RequestRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.mark.parametrize("language", PATHS)
+async def test_the_log_says_what_was_wrong_with_a_request(language: str) -> None:
+    kept = Kept()
+    async with temper(observers=Observers((kept,))) as front:
+        path, _ = PATHS[language]
+        answer = await front.client.post(path, content=b'{"model": 1}')
+    assert answer.status_code == 400
+    (record,) = kept.records
+    assert record.refusal
+    assert record.refusal in json.dump_text(answer.json())
+
+
+async def test_a_stop_sequence_is_named_where_the_engine_tells_it() -> None:
+    told = (
+        START
+        + text("Hello")
+        + end("stop").replace(
+            b'"finish_reason":"stop"', b'"finish_reason":"stop","stop_reason":"!"'
+        )
+    )
+    body: JsonObject = {
+        "model": "m",
+        "max_tokens": 20,
+        "stop_sequences": ["!"],
+        "messages": [{"role": "user", "content": "Hi"}],
+    }
+    async with temper(told, says("Hello")) as front:
+        first, second = [await front.client.post("/v1/messages", json=body) for _ in range(2)]
+        asked = front.backend.questions[0].fields
+    assert (first.json()["stop_reason"], first.json()["stop_sequence"]) == ("stop_sequence", "!")
+    assert (second.json()["stop_reason"], second.json()["stop_sequence"]) == ("end_turn", None)
+    assert (asked["stop"], asked["verbose"]) == (["!"], True)
+
+
+def test_a_port_of_a_local_server_is_refused_and_not_ignored() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"server.port: cannot be chosen for local_serv"):
+        local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})

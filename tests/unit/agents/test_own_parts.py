@@ -1,0 +1,86 @@
+"""What a program brings of its own, as its agents use it."""
+
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from proxy.agents.own_parts import ClientBackend, OwnCompaction
+from proxy.backends.client import Description, Health, PassthroughRequest
+from proxy.context.budget import Window
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import user_message
+from proxy.errors import BackendRefused, ContextOverflow
+from temper import Agent, BackendFailed, Model
+from tests.fakes.agents import get_weather
+from tests.unit.context.conversations import Pieces, words
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_client_of_the_programs_own_is_the_engine() -> None:
+    asked: list[JsonObject] = []
+
+    async def stream(body: JsonObject) -> AsyncIterator[JsonObject]:
+        asked.append(body)
+        message: JsonObject = {"content": "It is fine."}
+        if len(asked) == 1:
+            said = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+            message = {"content": said}
+        yield {"choices": [{"index": 0, "delta": message}]}
+        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+    async def whole(body: JsonObject) -> JsonObject:
+        return {"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}
+
+    async with Model(client=stream) as model:
+        result = await Agent(model, [get_weather]).run("How is Oslo?")
+    assert result.output == "It is fine."
+    assert result.rounds[0].outcomes[0].text == "It is 21 degrees in Oslo."
+    async with Model(client=whole) as model:
+        assert (await Agent(model).run("Hi")).output == "Hi."
+
+
+async def test_what_fails_in_a_client_is_a_failure_of_the_engine() -> None:
+    async def broken_client(body: JsonObject) -> JsonObject:
+        raise ConnectionError("gone")
+
+    with pytest.raises(ValueError, match="name no other one beside it"):
+        Model("http://127.0.0.1:9", client=broken_client)
+    async with Model(client=broken_client) as model:
+        with pytest.raises(BackendFailed, match="client failed: ConnectionError: gone"):
+            await Agent(model).run("Hi")
+
+    async def refusing(body: JsonObject) -> JsonObject:
+        return {"error": {"message": "too hot"}}
+
+    async def senseless(body: JsonObject) -> JsonObject:
+        return {"choices": 3}
+
+    async with Model(client=refusing) as model:
+        with pytest.raises(BackendFailed, match="too hot"):
+            await Agent(model).run("Hi")
+    async with Model(client=senseless) as model:
+        with pytest.raises(BackendFailed, match="gave no valid reply"):
+            await Agent(model).run("Hi")
+
+
+async def test_a_client_is_asked_for_chats_and_nothing_else() -> None:
+    backend = ClientBackend(lambda body: body, 2048)
+    assert await backend.count_texts(["a"], {}) is None
+    assert await backend.models() == ()
+    assert await backend.health() is Health.READY
+    assert await backend.describe("m") == Description(("m",), window=2048)
+    with pytest.raises(BackendRefused, match="not for /v1/embeddings"):
+        backend.relay(PassthroughRequest("/v1/embeddings", "input", "m", {}), {})
+
+
+def test_what_a_program_leaves_too_long_is_an_error_and_what_is_short_is_left_alone() -> None:
+    def keep(messages: list[JsonObject], room: int) -> list[Mapping[str, object]]:
+        assert room > 0
+        return [*messages]
+
+    own = OwnCompaction(keep, Pieces(), Window(2_000), 0.9)
+    short = (user_message("Hi"),)
+    assert own.fit(short, (), None).messages is short
+    with pytest.raises(ContextOverflow, match="own compaction leaves"):
+        own.fit((user_message(words(5_000)),), (), None)

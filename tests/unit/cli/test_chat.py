@@ -1,0 +1,108 @@
+"""`temper chat`: which functions of a file are tools, and what is shown."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.agents.results import AskedAgain, Text, Thought
+from proxy.cli.chat import Screen, brief_arguments, read_tools
+from proxy.conversation.tools import ToolCall
+from proxy.errors import InvalidConfiguration
+
+PLAIN = '''
+from os.path import join
+
+def get_weather(city: str) -> str:
+    """Tell the weather in a city."""
+    return city
+
+def _helper() -> None: ...
+'''
+MARKED = '''
+from temper import Toolset, tool
+
+@tool(needs_approval=True)
+def delete(path: str) -> str:
+    """Delete a file."""
+    return path
+
+def helper() -> None: ...
+more = Toolset([helper])
+'''
+
+
+def write(folder: Path, text: str, name: str = "tools.py") -> Path:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [(PLAIN, ["get_weather"]), (MARKED, ["delete", "helper"])]
+)
+def test_marked_functions_are_tools_or_else_all_public_ones(
+    tmp_path: Path, text: str, names: list[str]
+) -> None:
+    assert [tool.name for tool in read_tools([write(tmp_path, text)])] == names
+
+
+def test_functions_of_several_files_are_tools(tmp_path: Path) -> None:
+    files = [write(tmp_path, PLAIN), write(tmp_path, MARKED, "more.py")]
+    assert [one.name for one in read_tools(files)] == ["get_weather", "delete", "helper"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "problem"),
+    [
+        ("def f(:", "tools.py", "could not be run: SyntaxError"),
+        ("1 / 0", "tools.py", "could not be run: ZeroDivisionError: division by zero"),
+        ("from os.path import join", "tools.py", "has no function that a model could call"),
+        ("city = 'Oslo'", "tools.txt", "is no Python file"),
+    ],
+)
+def test_a_file_without_tools_is_one_sentence(
+    tmp_path: Path, text: str, name: str, problem: str
+) -> None:
+    with pytest.raises(InvalidConfiguration, match=problem) as caught:
+        read_tools([write(tmp_path, text, name)])
+    assert str(caught.value).startswith(f"--tools: {tmp_path / name} ")
+
+
+def test_a_name_that_stands_twice_is_one_sentence(tmp_path: Path) -> None:
+    files = [write(tmp_path, PLAIN), write(tmp_path, PLAIN, "again.py")]
+    with pytest.raises(InvalidConfiguration, match="two tools, or one twice, are called"):
+        read_tools(files)
+
+
+def test_a_model_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen()
+    screen.show(Text("a\x1b[2J\r\tb\u202ec\n"))
+    assert capsys.readouterr().out == "a\\x1b[2J\\r\tb\\u202ec\n"
+
+
+def test_thoughts_are_shown_on_request_only(capsys: pytest.CaptureFixture[str]) -> None:
+    for tells, shown in ((False, ""), (True, "hm")):
+        Screen(tells_thoughts=tells).show(Thought("hm"))
+        assert capsys.readouterr().out == shown
+
+
+def test_a_note_begins_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen()
+    screen.show(Text("so"))
+    screen.show(Text(""))
+    screen.show(AskedAgain("announcement"))
+    screen.note("a call")
+    assert capsys.readouterr().out == "so\n  a call\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "brief"),
+    [
+        ('{"city": "Oslo", "days": 3}', 'city="Oslo", days=3'),
+        ("", ""),
+        ('{"city": ', '{"city": '),
+        ("[1]", "[1]"),
+    ],
+)
+def test_arguments_are_shown_as_python_has_them(arguments: str, brief: str) -> None:
+    assert brief_arguments(ToolCall("1", "get_weather", arguments)) == brief
