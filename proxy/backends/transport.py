@@ -275,19 +275,13 @@ class BackendClient:
         own = {name.lower(): value for name, value in (headers or {}).items()}
         self._standing = {**_OWN_HEADERS, **own}
         connect = self._timeouts.connect
-        limits = httpx.Limits(keepalive_expiry=connection_pool.KEEP_ALIVE)
         self._client = httpx.AsyncClient(
             headers=self._standing,
             # Everything behind the connect has deadlines of its own, see `BackendResponse`.
             timeout=httpx.Timeout(None, connect=connect),
             follow_redirects=False,
             trust_env=False,  # the environment's proxies are not for backends
-            transport=transport
-            or httpx.AsyncHTTPTransport(
-                verify=security or _INSECURE,
-                limits=limits,
-                socket_options=connection_pool.acknowledged_within(self._timeouts.lost),
-            ),
+            transport=transport or _transport(security, self._timeouts.lost),
         )
         address = httpx.URL(self.name)
         self._target = address.raw_path.rstrip(b"/").decode()
@@ -379,6 +373,14 @@ class BackendClient:
                 except (httpx.RemoteProtocolError, httpx.ReadError):
                     # a kept connection that the backend had closed meanwhile
                     return await self._client.send(written, stream=True)
+
+
+def _transport(security: ssl.SSLContext | None, lost: float) -> httpx.AsyncHTTPTransport:
+    return httpx.AsyncHTTPTransport(
+        verify=security or _INSECURE,
+        limits=httpx.Limits(keepalive_expiry=connection_pool.KEEP_ALIVE),
+        socket_options=connection_pool.acknowledged_within(lost),
+    )
 
 
 def root_of(url: str) -> str:

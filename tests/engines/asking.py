@@ -71,6 +71,7 @@ class Server:
         self,
         text: str,
         tools: Sequence[JsonObject] = (),
+        /,
         *,
         stream: bool = False,
         **more: JsonValue,
@@ -79,7 +80,7 @@ class Server:
         return read_answer(self.post([said("user", text)], tools, stream=stream, **more))
 
     def post(
-        self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] = (), **more: JsonValue
+        self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] = (), /, **more: JsonValue
     ) -> httpx.Response:
         """Ask with a conversation."""
         offered: JsonObject = {"tools": list(tools)} if tools else {}
@@ -151,7 +152,9 @@ def _is_valid(call: tuple[str, str], tools: Sequence[JsonObject]) -> bool:
         function = cast("JsonObject", one["function"])
         if function["name"] == name:
             try:
-                jsonschema.validate(json.parse(arguments), function["parameters"])
+                jsonschema.validate(
+                    json.parse(arguments), cast("JsonObject", function["parameters"])
+                )
             except (ValueError, jsonschema.ValidationError):
                 return False
             return True

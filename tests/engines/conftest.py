@@ -31,7 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
         url = metafunc.config.getoption("--engine", None)
         engines = (anybodys(str(url)),) if url else ENGINES
-        metafunc.parametrize("engine", engines, ids=lambda one: one.name, scope="session")
+        metafunc.parametrize("engine", engines, ids=lambda one: one.id, scope="session")
 
 
 def pytest_terminal_summary(

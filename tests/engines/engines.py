@@ -62,6 +62,10 @@ class RealEngine:
     least_calls: int = 10
 
     @property
+    def id(self) -> str:
+        return self.name.replace(",", "").replace(" ", "-")
+
+    @property
     def missing(self) -> str:
         """What has to be said where it cannot be started."""
         absent = [name for name in self.needs if not os.environ.get(name)]
@@ -257,5 +261,5 @@ ENGINES = (
     RealEngine("vllm-router before it", _router, ("ENGINES_VLLM", "ENGINES_ROUTER")),
     RealEngine("LiteLLM before it", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM")),
     RealEngine("vLLM, no parser", _vllm(), ("ENGINES_VLLM",)),
-    RealEngine("vLLM, a wrong parser", _vllm(*_parser("pythonic")), ("ENGINES_VLLM",)),
+    RealEngine("vLLM, wrong parser", _vllm(*_parser("pythonic")), ("ENGINES_VLLM",)),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 COLUMNS = {
     "chat": "chat",
     "tools": "tools",
+    "markup": "no markup shown",
     "required": "`required`",
     "named": "a named tool",
     "none": "`none`",

@@ -12,9 +12,9 @@ _HEADING = """# Faults, and what happens to them
 Every row is shown by tests that carry its id (`@pytest.mark.fault`). Those in `tests/faults` run
 Temper on real sockets, before backends that are played byte by byte: llama-server's language and
 Ollama's, cut anywhere, reset, closed by half, silent, endless. Those in `tests/acceptance` run it
-with a real llama-server. The table is written by
+with a real llama-server, and those in `tests/hosts` on hosts of their own. The table is written by
 
-    pytest tests/faults tests/acceptance tests/unit/processes tests/unit/mcp -m fault \\
+    pytest tests/faults tests/acceptance tests/unit/processes tests/unit/mcp tests/hosts -m fault \\
         --fault-table docs/faults.md
 
 and a number is that of the tests that passed; a test that fails is named so.

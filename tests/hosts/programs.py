@@ -90,8 +90,9 @@ def engine_on(host: Host) -> Iterator[Engine]:
         host.event_loop() as portal,
         portal.wrap_async_context_manager(listening(app, host.address, 8080)) as server,
     ):
-        yield Engine(host, app, server.url, server, portal.call)
-        host.restore()  # those who still wait hear that it ends
+        engine = Engine(host, app, server.url, server, portal.call)
+        yield engine
+        engine.reboot()  # else it would wait for those who went without a word
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Lan:
 
 
 @contextmanager
-def lan(engines: int = 1, **settings: str) -> Iterator[Lan]:
+def lan(engines: int = 1, /, **settings: str) -> Iterator[Lan]:
     names = [f"engine{number}" for number in range(engines)]
     with network("client", "temper", *names) as (one, other, *behind), ExitStack() as stack:
         running = [stack.enter_context(engine_on(host)) for host in behind]
