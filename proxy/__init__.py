@@ -29,9 +29,14 @@ else:
         return found
 
 
+DISTRIBUTION = (
+    "temper-proxy"  # `temper.__main__` asks for it: there are others of this package's name
+)
+
+
 def version() -> str:
     try:
-        return version_of("temper-proxy")
+        return version_of(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown (not installed)"
 

@@ -53,10 +53,7 @@ class TemperError(Exception):
 
 
 class InvalidConfiguration(TemperError):
-    """A setting cannot be used; `setting` is its name as the operator writes it.
-
-    Where several cannot, `problems` has each of them.
-    """
+    """A setting cannot be used; `setting` is its name, and `problems` has each of several."""
 
     def __init__(
         self, setting: str, problem: str, problems: "tuple[InvalidConfiguration, ...]" = ()
@@ -243,10 +240,7 @@ class BackendTimedOut(BackendFailed):
 
 
 class BackendRefused(BackendFailed):
-    """The backend answered with an error of its own, kept here as it came.
-
-    `param` is the field that it blames, "" where it blames none.
-    """
+    """The backend's own error, as it came; `param` is the field that it blames, "" for none."""
 
     def __init__(
         self,

@@ -97,7 +97,7 @@ class Refused(Fact, frozen=True):
 
 
 class Repaired(Fact, frozen=True):
-    """Broken JSON in a call's arguments was read as what it plainly meant."""
+    """Broken JSON in a call's arguments was read as it was obviously meant."""
 
     tool: str
 

@@ -1,7 +1,8 @@
 """Temper in a program: `from temper import Agent, Model, tool`.
 
 What is behind a name is imported when it is first used, so `import temper` costs nothing. The names
-of `__all__` stay from version to version; the package `proxy` behind them may change.
+of `__all__` stay from version to version; the package `proxy` behind them may change. `__main__`
+is the command.
 """
 
 from importlib import import_module

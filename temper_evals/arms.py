@@ -15,8 +15,12 @@ from temper_evals.temper_server import temper_in_front
 
 DIRECT = "direct"
 TEMPER = "temper"
+OBSERVED = "temper-observe"  # its replies are the model's own, and Temper tells what it saw
+TUNED = "temper-tuned"
 CEILING = "ceiling"
 PARTS = ("rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction")
+# one more than `guardrails.without` knows, as it has a setting of its own
+LEAVABLE = (*PARTS, "close_out")
 
 # Opens the way from a backend to what is asked; the target ends with the block.
 Opening = Callable[[ModelTarget], AbstractAsyncContextManager[ModelTarget]]
@@ -49,6 +53,10 @@ def _policy(name: str) -> dict[str, str]:
     return {"TEMPER_GUARDRAILS__TEXT_POLICY": name}
 
 
+def _close_out(name: str) -> dict[str, str]:
+    return {"TEMPER_GUARDRAILS__CLOSE_OUT": name}
+
+
 def _mode(name: str) -> dict[str, str]:
     return {"TEMPER_GUARDRAILS__MODE": name}
 
@@ -60,13 +68,19 @@ def usual_arms() -> dict[str, Arm]:
         "direct-urged": Arm("direct-urged", _straight, Habits(urges=True)),
         "direct-required": Arm("direct-required", _straight, Habits(requires=True)),
         CEILING: Arm(CEILING, _straight, is_ceiling=True),
+        TUNED: Arm(TUNED, lambda backend: temper_in_front(backend, {}, takes_tuned=True)),
     }
     shapes: dict[str, dict[str, str]] = {
         TEMPER: {},
         "temper-accept": _policy("accept"),
         "temper-respond": _policy("respond"),
         "temper-off": _mode("off"),
-        "temper-observe": _mode("observe"),
+        OBSERVED: _mode("observe"),
+    }
+    shapes |= {
+        "temper-without-close_out": _close_out("off"),
+        "temper-always": _close_out("always"),
+        "temper-always-twice": {**_close_out("always"), "TEMPER_GUARDRAILS__CLOSE_OUT_TRIES": "2"},
     }
     shapes |= {f"temper-without-{part}": _without([part]) for part in PARTS}
     shapes |= {
@@ -95,6 +109,7 @@ def choose_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) ->
 def names_without_parts(parts: Iterable[str]) -> list[str]:
     """Return the names of the arms that leave these parts out; raises InvalidConfiguration."""
     for part in parts:
-        if part not in PARTS:
-            raise InvalidConfiguration("--without", f"no part {part!r}; known: {', '.join(PARTS)}")
+        if part not in LEAVABLE:
+            known = ", ".join(LEAVABLE)
+            raise InvalidConfiguration("--without", f"no part {part!r}; known: {known}")
     return [f"temper-without-{part}" for part in parts]

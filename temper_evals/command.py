@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from proxy.cli.commands import print_json
 from proxy.cli.running import FAILED
@@ -24,12 +24,37 @@ if TYPE_CHECKING:
     from temper_evals.records import RunRecord
     from temper_evals.runs import ArmProgress
 
-_BESIDE_RESUME = frozenset({"resume", "as_json"})
+_BESIDE_RESUME = frozenset({"resume", "as_json", "groups"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+_WIDTH = 100  # of what is written into a file
+_BY = click.option(
+    "--by",
+    "groups",
+    type=click.Choice(["family", "failure"]),
+    multiple=True,
+    help="Show right runs by family, or wrong ones by how they ended.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
-@click.group(name="eval", cls=Group, invoke_without_command=True)
+class _Lists(Group):
+    """Lists arms and profiles below the flags: which there are is read only when it is shown."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from temper_evals.arms import LEAVABLE, PARTS, usual_arms
+        from temper_evals.simulated.profiles import profile_names
+
+        arms = [one for one in usual_arms() if "-without-" not in one and "-only-" not in one]
+        more = (
+            f"temper-without-X (X: {', '.join(LEAVABLE)})",
+            f"temper-only-X (X: {', '.join(PARTS)})",
+        )
+        for title, names in (("Arms", (*arms, *more)), ("Profiles", profile_names())):
+            with formatter.section(title):
+                formatter.write_text(", ".join(names))
+
+
+@click.group(name="eval", cls=_Lists, invoke_without_command=True)
 @click.option(
     "--suite",
     default="quick",
@@ -86,6 +111,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
 @click.option(
     "--keep-all", "keeps_all", is_flag=True, help="Keep the transcripts of good runs, too."
 )
+@_BY
 @_JSON
 @click.pass_context
 def evaluation(
@@ -95,6 +121,7 @@ def evaluation(
     arms: str | None,
     output: Path | None,
     resume: Path | None,
+    groups: tuple[str, ...],
     as_json: bool,
     **flags: object,
 ) -> None:
@@ -114,7 +141,7 @@ def evaluation(
     folder = resume or output or Path(tempfile.mkdtemp(prefix="temper-eval-"))
     check_folder(folder, choice)
     runs = _measure(choice, folder, is_quiet=as_json)
-    _show(runs, folder, as_json=as_json)
+    _show(runs, folder, groups, as_json=as_json)
 
 
 def _check_resumed(context: click.Context) -> None:
@@ -134,8 +161,11 @@ def _check_resumed(context: click.Context) -> None:
 @click.argument("folder", type=_FOLDER)
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page to this file.")
 @click.option("--progress", "is_progress", is_flag=True, help="Tell only what is missing.")
+@_BY
 @_JSON
-def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool) -> None:
+def report(
+    folder: Path, html: Path | None, groups: tuple[str, ...], *, is_progress: bool, as_json: bool
+) -> None:
     """Show what a folder holds, in words or as a page."""
     from temper_evals.evaluation import missing_runs
     from temper_evals.records import read_protocol, read_runs
@@ -150,7 +180,7 @@ def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool)
 
         write_page(html, folder, protocol, runs)
         click.echo(f"The page: {html}", err=True)
-    _show(runs, folder, as_json=as_json)
+    _show(runs, folder, groups, as_json=as_json)
 
 
 @evaluation.command()
@@ -201,9 +231,12 @@ class _Bars:
         self._bars.update(self._tasks[key], completed=done.done, share=share)
 
 
-def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
-    """Print the table; without help, harm, cost and ceiling beside each other there is none."""
-    from temper_evals.report.table import HEADINGS, document, failures, rows, wrong_ends
+def _show(
+    runs: list["RunRecord"], folder: Path, groups: Sequence[str] = (), *, as_json: bool
+) -> None:
+    """Print verdicts and tables, with help, harm, cost and ceiling beside each other."""
+    from temper_evals.report.table import document, failures, wrong_ends
+    from temper_evals.report.terminal import show, show_by
     from temper_evals.results import results_of
 
     results, failed = results_of(runs), failures(runs)
@@ -211,10 +244,11 @@ def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
         arms: list[JsonValue] = [*map(document, results)]
         print_json({"folder": str(folder), "arms": arms, "failures": [*failed]})
         return
-    table = Table(*HEADINGS)
-    for row in rows(results):
-        table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    show(console, results, runs)
+    for group in groups:
+        show_by(console, group, results, runs)
     for one in (*failed, *wrong_ends(runs)):
-        click.echo(one)
-    click.echo(f"Records: {folder}   A page: temper eval report {folder} --html page.html")
+        console.print(one, markup=False)
+    click.echo(f"Records: {folder}")
+    click.echo(f"A page: temper eval report {folder} --html page.html")

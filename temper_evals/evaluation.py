@@ -19,6 +19,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from proxy.processes.launch import LaunchPlan, find_program
 from proxy.processes.llama_server import start_llama_server
+from proxy.serving.tuned import guardrails_digest
 from temper_evals.arms import (
     CEILING,
     FULL_ARMS,
@@ -32,13 +33,13 @@ from temper_evals.bfcl import installed_data, load_bfcl
 from temper_evals.endpoints import find_target
 from temper_evals.forge_checkout import load_forge
 from temper_evals.loop import ModelTarget
-from temper_evals.model_setups import ModelSetup, ServedSetup, SimulatedSetup
+from temper_evals.model_setups import ModelSetup, ServedSetup, SimulatedSetup, simulated_setup
 from temper_evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
 from temper_evals.runs import ArmProgress, EvaluationPlan, make_runs
 from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import suite
-from temper_evals.simulated.profiles import grid, load_profile
+from temper_evals.simulated.profiles import grid
 from temper_evals.tiny_model import chat_template, shipped
 from temper_evals.tiny_suite import tiny_suite
 
@@ -119,11 +120,10 @@ def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
 def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     """Return the simulated models, in every cell of the grid if that is wished."""
     names = choice.profiles or (DEFAULT_PROFILE,)
-    for name in names:
-        load_profile(name)
+    setups = [simulated_setup(name, choice.pace) for name in names]
     if choice.has_grid:
         return [SimulatedSetup(name, cell, choice.pace) for name in names for cell in grid()]
-    return [SimulatedSetup(name, pace=choice.pace) for name in names]
+    return [*setups]
 
 
 async def _find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
@@ -172,6 +172,7 @@ def protocol_of(choice: EvaluationChoice) -> JsonObject:
     """Return what the records are made by; the hash is of all that decides a run."""
     return {
         "hash": "-".join(filter(None, (protocol_hash(), _hash_of_content(choice)))),
+        "guardrails": guardrails_digest(),
         "temper": _version("temper-proxy"),
         "python": platform.python_version(),
         "arms": [one.name for one in arms_of(choice)],

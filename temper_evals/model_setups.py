@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
 from temper_evals.loop import ModelTarget
 from temper_evals.scenarios.scenario import Judgement, Scenario, Transcript, World
-from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, load_profile
+from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, grid, load_profile
 from temper_evals.simulated.server import CaseUsage, SimulatedServer, serve
 
 _LARGE_WINDOW = 65_536
@@ -94,6 +95,20 @@ class SimulatedSetup:
 
     def adapt(self, scenario: Scenario) -> Scenario:
         return scenario
+
+
+def simulated_setup(name: str, pace: float = 0.0) -> SimulatedSetup:
+    """Return a simulated model by its name, with a cell of the grid behind an at sign or without.
+
+    Raises InvalidConfiguration.
+    """
+    profile, _, wanted = name.partition("@")
+    load_profile(profile)
+    cells = {"": MID, **{one.name: one for one in grid()}}
+    if wanted not in cells:
+        known = ", ".join(filter(None, cells))
+        raise InvalidConfiguration("--profile", f"there is no cell {wanted!r}; known: {known}")
+    return SimulatedSetup(profile, cells[wanted], pace)
 
 
 @dataclass(frozen=True, slots=True)

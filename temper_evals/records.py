@@ -93,19 +93,22 @@ class Records:
         folder.mkdir(parents=True, exist_ok=True)
         self.runs = [*read_runs(folder)]
         _agree(folder / PROTOCOL, protocol, has_runs=bool(self.runs))
-        self._keys = {one.key for one in self.runs}
+        self._by_key = {one.key: one for one in self.runs}
         _cut_off_remains(folder / RUNS)
         self._file = FileIO(folder / RUNS, "a")
 
     def has(self, key: Key) -> bool:
-        return key in self._keys
+        return key in self._by_key
+
+    def find(self, key: Key) -> RunRecord | None:
+        return self._by_key.get(key)
 
     def add(self, run: RunRecord) -> None:
         """Add a run; one write, so that a process that is killed leaves whole lines but one."""
-        if run.key in self._keys:
+        if run.key in self._by_key:
             return
         self._file.write(msgspec.json.encode(run) + b"\n")
-        self._keys.add(run.key)
+        self._by_key[run.key] = run
         self.runs.append(run)
 
     def keep_transcript(self, run: RunRecord, said: Iterable[JsonObject]) -> None:
@@ -152,9 +155,10 @@ def _agree(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
         path.write_bytes(json.dump(protocol) + b"\n")
         return
     before = read_protocol(path.parent)
-    if before.get("hash") != protocol.get("hash"):
-        problem = f"was made by protocol {before.get('hash')}, and this is {protocol.get('hash')}"
-        raise InvalidConfiguration(str(path.parent), f"{problem}: take another folder")
+    for name, what in (("hash", "protocol"), ("guardrails", "guardrails")):
+        if before.get(name) != protocol.get(name):
+            problem = f"was made by {what} {before.get(name)}, and this is {protocol.get(name)}"
+            raise InvalidConfiguration(str(path.parent), f"{problem}: take another folder")
 
 
 def _cut_off_remains(path: Path) -> None:

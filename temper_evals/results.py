@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from temper_evals.arms import CEILING, DIRECT
+from temper_evals.arms import CEILING, DIRECT, OBSERVED
 from temper_evals.records import RunRecord
 from temper_evals.scenarios.suite import RESTRAINT
+from temper_evals.simulated.profiles import OF_FORM, Flaw
 from temper_evals.statistics import (
     RESAMPLES,
     Interval,
@@ -19,6 +20,8 @@ from temper_evals.statistics import (
     upper_bound,
     wilson,
 )
+
+_VISIBLE = frozenset(one.value for one in (*OF_FORM, Flaw.FOREIGN, Flaw.REPEATED, Flaw.QUOTED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,47 @@ def _steady(runs: Iterable[RunRecord]) -> float:
     for run in runs:
         seeds[run.scenario].append(run.right)
     return sum(map(all, seeds.values())) / len(seeds) if seeds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What could be right at most, as shares of all runs; None where nobody knows.
+
+    `perfect` is without all errors that a proxy could see or prevent. `detectable` is what is right
+    without help, and what is wrong with an error in a reply that shows by itself: prose in the
+    place of a call, a needless call and a wrong value look like right replies.
+    """
+
+    perfect: float | None
+    detectable: float | None
+
+
+def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
+    """Return the ceilings of a bed.
+
+    Simulated models label their errors. Of others the arm `temper-observe` tells what Temper would
+    not have let pass, and its replies are the model's own.
+    """
+    arms: dict[str, list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        if run.bed == bed:
+            arms[run.arm].append(run)
+    best, direct, observed = arms[CEILING], arms[DIRECT], arms[OBSERVED]
+    has_labels = any(run.flaws for run in direct)
+    shows = _has_visible_flaw if has_labels else _was_seen
+    labelled = direct if has_labels else observed
+    return Ceilings(
+        sum(one.right for one in best) / len(best) if best else None,
+        sum(one.right or shows(one) for one in labelled) / len(labelled) if labelled else None,
+    )
+
+
+def _has_visible_flaw(run: RunRecord) -> bool:
+    return any(one in _VISIBLE for one in run.flaws)
+
+
+def _was_seen(run: RunRecord) -> bool:
+    return any(one != "clean" for one in run.outcomes)
 
 
 def harm_where_restraint_counts(

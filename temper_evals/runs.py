@@ -62,6 +62,57 @@ async def make_runs(plan: EvaluationPlan, records: Records) -> None:
             await _ArmRuns(plan, records, bed, arm).make()
 
 
+@dataclass(frozen=True, slots=True)
+class CaseRunner:
+    """Runs cases against one target, and keeps a record of each."""
+
+    records: Records
+    bed: ModelSetup
+    arm: str
+    loop: AgentLoop
+    keeps_all: bool = False
+
+    async def run(self, scenario: Scenario, seed: int) -> RunRecord:
+        world = scenario.world()
+        run = await self.loop.run(self.bed.adapt(scenario), seed, world)
+        judged = scenario.judge(world, run.said)
+        record = self._record(scenario, seed, run, judged)
+        if self.keeps_all or not record.right or record.damage:
+            self.records.keep_transcript(record, [*asked_in(scenario, seed), *run.said])
+        self.records.add(record)
+        return record
+
+    def _record(
+        self, scenario: Scenario, seed: int, run: ScenarioRun, judged: Judgement
+    ) -> RunRecord:
+        spent = self.bed.usage_of(f"{scenario.name}/{seed}") or usage_from_replies(run)
+        has_answered = run.ending is Ending.ANSWERED
+        return RunRecord(
+            self.bed.name,
+            self.arm,
+            scenario.name,
+            seed,
+            scenario.family,
+            right=judged.right and has_answered,
+            ending=run.ending.value,
+            digest=run.digest,
+            why=judged.why if has_answered else run.problem or judged.why or run.ending.value,
+            damage=judged.damage,
+            promoted=judged.promoted,
+            requests=run.requests,
+            generations=spent.generations,
+            prompt=spent.prompt,
+            cached=spent.cached,
+            generated=spent.generated,
+            model_seconds=round(spent.seconds, 3),
+            seconds=round(run.seconds, 4),
+            text_seconds=[round(one, 4) for one in run.text_seconds],
+            call_seconds=[round(one, 4) for one in run.call_seconds],
+            outcomes=run.outcomes,
+            flaws=[one.value for one in spent.flaws],
+        )
+
+
 @dataclass(slots=True)
 class _ArmRuns:
     """The runs of one arm on one bed."""
@@ -86,21 +137,18 @@ class _ArmRuns:
         async with (
             self.bed.open(is_ceiling=self.arm.is_ceiling) as backend,
             self.arm.opening(backend) as target,
-            httpx.AsyncClient(timeout=_SECONDS, trust_env=False, limits=_ONE_USE) as client,
+            make_client() as client,
             asyncio.TaskGroup() as group,
         ):
+            loop = AgentLoop(client, target, self.arm.habits)
+            name, keeps_all = self.arm.name, self.plan.keeps_all
+            runner = CaseRunner(self.records, self.bed, name, loop, keeps_all)
             for _ in range(AT_ONCE):
-                group.create_task(self._work(jobs, AgentLoop(client, target, self.arm.habits)))
+                group.create_task(self._work(jobs, runner))
 
-    async def _work(self, jobs: Iterator[tuple[Scenario, int]], loop: AgentLoop) -> None:
+    async def _work(self, jobs: Iterator[tuple[Scenario, int]], runner: CaseRunner) -> None:
         for scenario, seed in jobs:
-            world = scenario.world()
-            run = await loop.run(self.bed.adapt(scenario), seed, world)
-            judged = scenario.judge(world, run.said)
-            record = self._record(scenario, seed, run, judged)
-            if self.plan.keeps_all or not record.right or record.damage:
-                self.records.keep_transcript(record, [*asked_in(scenario, seed), *run.said])
-            self.records.add(record)
+            await runner.run(scenario, seed)
             self._tell()
 
     def _tell(self) -> None:
@@ -109,35 +157,10 @@ class _ArmRuns:
         right = sum(one.right for one in made)
         self.plan.on_progress(ArmProgress(*place, len(made), self.plan.size, right))
 
-    def _record(
-        self, scenario: Scenario, seed: int, run: ScenarioRun, judged: Judgement
-    ) -> RunRecord:
-        spent = self.bed.usage_of(f"{scenario.name}/{seed}") or usage_from_replies(run)
-        has_answered = run.ending is Ending.ANSWERED
-        return RunRecord(
-            self.bed.name,
-            self.arm.name,
-            scenario.name,
-            seed,
-            scenario.family,
-            right=judged.right and has_answered,
-            ending=run.ending.value,
-            digest=run.digest,
-            why=judged.why if has_answered else run.problem or judged.why or run.ending.value,
-            damage=judged.damage,
-            promoted=judged.promoted,
-            requests=run.requests,
-            generations=spent.generations,
-            prompt=spent.prompt,
-            cached=spent.cached,
-            generated=spent.generated,
-            model_seconds=round(spent.seconds, 3),
-            seconds=round(run.seconds, 4),
-            text_seconds=[round(one, 4) for one in run.text_seconds],
-            call_seconds=[round(one, 4) for one in run.call_seconds],
-            outcomes=run.outcomes,
-            flaws=[one.value for one in spent.flaws],
-        )
+
+def make_client() -> httpx.AsyncClient:
+    """Make the client of a loop, which keeps no connection."""
+    return httpx.AsyncClient(timeout=_SECONDS, trust_env=False, limits=_ONE_USE)
 
 
 def asked_in(scenario: Scenario, seed: int) -> list[JsonObject]:

@@ -49,12 +49,16 @@ class SequentialTest:
     @property
     def is_rare(self) -> bool:
         """Whether it is shown that so few pairs differ that the setting is not worth its price."""
+        return self._is_rare_after(self.pairs)
+
+    def _is_rare_after(self, pairs: int) -> bool:
+        """Return whether it is shown where so many pairs have no more that differ than now."""
         differing = self.helped + self.harmed
-        if differing >= RARE * self.pairs:
+        if differing >= RARE * pairs:
             return False
         rest = 1 - RARE
         chances = (
-            math.comb(self.pairs, count) * RARE**count * rest ** (self.pairs - count)
+            math.comb(pairs, count) * RARE**count * rest ** (pairs - count)
             for count in range(differing + 1)
         )
         return sum(chances) < FALSE_ON
@@ -73,4 +77,6 @@ class SequentialTest:
         drift = share * _HELP + (1 - share) * _HARM
         left = (_ON if drift > 0 else _OFF) - self.evidence
         rate = (differing + 0.5) / (self.pairs + 1)
-        return math.ceil(left / drift / rate)
+        likely = math.ceil(left / drift / rate)
+        without = next((one for one in range(likely) if self._is_rare_after(self.pairs + one)), 0)
+        return without or likely

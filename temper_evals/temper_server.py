@@ -18,9 +18,12 @@ _NAME = "temper serve"
 
 @asynccontextmanager
 async def temper_in_front(
-    backend: ModelTarget, environment: Mapping[str, str]
+    backend: ModelTarget, environment: Mapping[str, str], *, takes_tuned: bool = False
 ) -> AsyncGenerator[ModelTarget, None]:
-    """Start Temper with its defaults and what `environment` says; it ends with the block."""
+    """Start Temper with its defaults and what `environment` says; it ends with the block.
+
+    What was tuned on this machine counts only where it `takes_tuned`.
+    """
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def listen(line: str) -> None:
@@ -39,8 +42,9 @@ async def temper_in_front(
             *("--config", str(settings), "--log-format", "json"),
         )
         quiet = {"TEMPER_LOGGING__LEVEL": "error"}
+        state = {} if takes_tuned else {"XDG_CACHE_HOME": folder}
         process = await Process.start(
-            command, name=_NAME, environment={**quiet, **environment}, listener=listen
+            command, name=_NAME, environment={**quiet, **state, **environment}, listener=listen
         )
         try:
             yield ModelTarget(await _ready(url, process), backend.model, backend.headers)

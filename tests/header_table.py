@@ -24,6 +24,12 @@ HEADERS = (
         "`on`, `observe` (change nothing, report what would be done) or `off` for this request",
     ),
     Header("in", "x-temper-compaction", "`auto`, `report` or `off` for this request"),
+    Header(
+        "in",
+        "x-temper-priority",
+        "`high`, `normal` or `low`: whom this request waits behind, at most what"
+        " `server.priorities` gives its key",
+    ),
     Header("in and out", "x-request-id", "taken over, or made when absent"),
     Header(
         "in",

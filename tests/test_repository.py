@@ -34,6 +34,7 @@ FILES = {
     "README.md",
     "SECURITY.md",
     "docker-compose.yml",
+    "hatch_build.py",
     "mkdocs.yml",
     "pyproject.toml",
 }

@@ -16,25 +16,25 @@ _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
-The same tasks, by the same plain agent loop with the same luck, straight at a model (`direct`),
-through Temper (`temper`: its defaults) and through other proxies as their documentation recommends.
-The model is **simulated**: it errs at rates that others published ([how](guides/evaluating.md),
-sources in `config/evals/profiles`). So this page says what follows *if* a model fails like that,
-and not that a model of some name gets better.
+The same plain agent loop runs the same tasks with the same random numbers: directly at a model
+(`direct`), through Temper (`temper`: its defaults), and through other proxies as their
+documentation recommends. The model is **simulated**: it errs at rates that others published
+([how](guides/evaluating.md), sources in `config/evals/profiles`). So this page shows what follows
+*if* a model fails like that. It does not show that a particular model gets better.
 
 """
 _LIMITS = """
 ## What this does not show
 
 - Nothing here is a claim about a named model: `temper eval --model FILE` asks yours.
-- Intervals speak of this suite, whose families are a fixed list. The author of most knows Temper's
-  guardrails; what is held out ([above](#held-out)) is by somebody who does not.
+- Intervals are about this suite, whose families are a fixed list. The author of most families knows
+  Temper's guardrails; the author of the held-out ones ([above](#held-out)) does not.
 - Real errors cluster by model and template, simulated ones do not. Rates come from few models.
 - Tools of the suite refuse what their schema forbids; some real ones are more lenient.
-- Times are of a busy machine with two cores and of a model that takes no time: they compare arms,
-  and are no benchmark ([performance](performance.md) is).
-- A bound on harm needs many runs that were right before: "not shown" means that no harm was seen,
-  in too few of them.
+- Times are from a busy machine with two cores and a model that takes no time: they compare arms.
+  They are no benchmark ([performance](performance.md) is one).
+- A bound on harm needs many runs that were right before. "Not shown" means that no harm was seen,
+  but in too few runs.
 """
 
 
@@ -75,7 +75,7 @@ def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
 
 def _promises(found: Sequence[Promise]) -> str:
     cells = [(one.endpoint, one.threshold, one.measured, one.outcome.value) for one in found]
-    text = "\n## What was promised, and what came\n\nThe thresholds were fixed before the runs.\n\n"
+    text = "\n## Promises and results\n\nThe thresholds were fixed before the runs.\n\n"
     return text + _lines(("endpoint", "threshold", "measured", ""), cells)
 
 
@@ -119,8 +119,8 @@ def _held_out(evidence: Evidence) -> str:
     headings = ("bed", "arm", *(f"{one}, held out" for one in columns), *columns)
     text = (
         f"\n## Held out\n\nThe families {', '.join(HELD_OUT)}, and how broken calls look in them,\n"
-        "are by a second author who has not read how Temper repairs, and were used for this page\n"
-        "only. Beside them: all other families.\n\n"
+        "are by a second author who has not read how Temper repairs, and were used only for this\n"
+        "page. The other columns have all other families.\n\n"
     )
     return text + _lines(headings, cells)
 

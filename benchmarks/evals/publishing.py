@@ -1,38 +1,56 @@
 """Makes the runs that the page of evidence is written of; what is there already is kept."""
 
 import asyncio
+import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.evals.proxies import peer_arms
-from temper_evals.arms import CEILING, DIRECT, PARTS, TEMPER
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from temper_evals.arms import CEILING, DIRECT, LEAVABLE, TEMPER, TUNED, Arm, usual_arms
 from temper_evals.evaluation import EvaluationChoice, evaluate
+from temper_evals.model_setups import simulated_setup
+from temper_evals.records import Records, protocol_hash
 from temper_evals.runs import ArmProgress
-from temper_evals.scenarios.suite import FAMILIES
+from temper_evals.scenarios.suite import FAMILIES, suite
+from temper_evals.temper_server import temper_in_front
+from temper_evals.tuning import TemperRunners, Tuning, earned_by, environment_of, halves
+
+TUNING = "tuning"  # the folder of what is no part
 
 _BEDS = ("p-small", "n-8b", "mismatch", "n-30b", "q4", "n-8b-lazy")
 _CONTROLS = ("healthy", "values-only")
-_OWN = (
-    *(DIRECT, "direct-urged", "direct-required", TEMPER, "temper-accept", "temper-respond"),
-    *("temper-off", CEILING),
-)
+# the same again: what differs between the two is noise of the measurement
+AGAIN = "temper-again"
+_OWN = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
+_FORGES = ("forge", "forge-respond")
 _ALL_BUT_LONG = tuple(one for one in FAMILIES if one != "long")
+_OVER_ACTING = (0.0, 0.03, 0.1)
+# cases of which a setting is tuned, beyond which it stays undecided
+_TUNING_SEEDS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is run: the suite, its seeds, those of traps and restraint, on how many beds."""
+    """How much is run: the suite and its seeds, those of other parts, and on how many beds."""
 
     suite: str
     seeds: int
     trap_seeds: int
     restraint_seeds: int
+    without_seeds: int
     beds: int
+    has_grid: bool = False
 
 
-# about an hour on two cores, and most of a day
-SIZES = {"small": Size("full", 1, 24, 4, 4), "full": Size("full", 5, 24, 24, len(_BEDS))}
+# an hour or two on two cores, and most of a day
+SIZES = {
+    "small": Size("full", 2, 80, 4, 6, 4),
+    "full": Size("full", 5, 80, 24, 20, len(_BEDS), has_grid=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +62,17 @@ class Part:
 
 
 def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
-    """Return the parts: all arms, controls, traps, restraint, parts left out, and the grid."""
+    """Return the parts: all arms, controls, traps, restraint, parts left out, and the grid.
+
+    `over-acting` has the models that act again when they are asked, in cells of the grid.
+    """
     others = peer_arms(peers)
     # this one changes nothing, and an arm of it takes as long as five of the others
-    quick_others = tuple(one for one in others if one != "litellm")
-    base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
+    quick_others = tuple(one for one in others if one in _FORGES)
+    extra = {**others, AGAIN: replace(usual_arms()[TEMPER], name=AGAIN)}
+    base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=extra)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
-    without = tuple(f"temper-without-{part}" for part in PARTS)
+    without = tuple(f"temper-without-{part}" for part in LEAVABLE)
     named = {
         "main": replace(base, profiles=_BEDS[: size.beds], arms=(*_OWN, *quick_others)),
         "controls": replace(
@@ -63,28 +85,78 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
             seeds=size.trap_seeds,
             profiles=("p-small",),
             families=("trap",),
-            arms=(DIRECT, TEMPER, CEILING),
+            arms=(DIRECT, TEMPER, TUNED, CEILING),
+        ),
+        "over-acting": replace(
+            small,
+            seeds=size.seeds,
+            profiles=tuple(
+                f"{bed}@over_acting={rate:g}" for bed in _BEDS[:2] for rate in _OVER_ACTING
+            ),
+            arms=(DIRECT, TEMPER, TUNED, *quick_others[:1]),
         ),
         "restraint": replace(
             base,
             seeds=size.restraint_seeds,
             profiles=("p-small",),
             families=("none", "ask"),
-            arms=(DIRECT, TEMPER, "temper-respond", *quick_others, CEILING),
+            arms=(DIRECT, TEMPER, TUNED, *quick_others, CEILING),
         ),
         "without": replace(
-            small, seeds=size.seeds, families=_ALL_BUT_LONG, arms=(DIRECT, TEMPER, *without)
+            small, seeds=size.without_seeds, families=_ALL_BUT_LONG, arms=(DIRECT, TEMPER, *without)
         ),
         "grid": replace(small, families=_ALL_BUT_LONG, arms=(DIRECT, TEMPER), has_grid=True),
     }
-    return tuple(Part(name, choice) for name, choice in named.items())
+    shown = (name for name in named if size.has_grid or name != "grid")
+    return tuple(Part(name, named[name]) for name in shown)
 
 
 def publish(part: Part, folder: Path, tell: Callable[[str], None]) -> None:
-    """Make the runs of a part that the folder lacks."""
+    """Make the runs of a part that the folder lacks: of every bed, and of one seed after another.
+
+    What is stopped on the way has fewer seeds, and not fewer beds.
+    """
 
     def on_progress(progress: ArmProgress) -> None:
         if progress.done == progress.of:
             tell(f"{part.name}: {progress.bed} {progress.arm} {progress.right}/{progress.done}")
 
-    asyncio.run(evaluate(part.choice, folder / part.name, on_progress))
+    async def run() -> None:
+        for seeds in range(1, part.choice.seeds + 1):
+            for profile in part.choice.profiles:
+                choice = replace(part.choice, seeds=seeds, profiles=(profile,))
+                if TUNED in choice.arms:
+                    earned = await tune_bed(folder, profile, tell)
+                    choice = replace(choice, extra_arms={**choice.extra_arms, TUNED: _arm(earned)})
+                await evaluate(choice, folder / part.name, on_progress)
+
+    asyncio.run(run())
+
+
+async def tune_bed(folder: Path, profile: str, tell: Callable[[str], None]) -> JsonObject:
+    """Return the settings that a bed has earned; tuned once, and on other seeds than are shown."""
+    path = folder / TUNING / f"{profile}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cases, _ = halves(suite("full", _ALL_BUT_LONG))
+        bed = simulated_setup(profile)
+        records = Records(folder / TUNING / f"{profile}.runs", {"hash": protocol_hash()})
+        with contextlib.closing(records):
+            async with bed.open(is_ceiling=False) as target:
+                runners = TemperRunners(target, bed, records)
+                tuning = Tuning(runners.open, cases, math.inf, most_seeds=_TUNING_SEEDS)
+                await tuning.run()
+        told = [one.sentence() for one in tuning.verdicts]
+        settings: JsonObject = {**earned_by(tuning.verdicts)}
+        path.write_bytes(json.dump({"earned": settings, "verdicts": [*told]}))
+        for one in told:
+            tell(f"tuning {profile}: {one}")
+    found = json.parse(path.read_bytes())
+    earned = found.get("earned") if isinstance(found, dict) else None
+    return earned if isinstance(earned, dict) else {}
+
+
+def _arm(earned: JsonObject) -> Arm:
+    values = {name: one for name, one in earned.items() if isinstance(one, dict)}
+    environment = environment_of(values)
+    return Arm(TUNED, lambda backend: temper_in_front(backend, environment))

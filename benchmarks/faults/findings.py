@@ -86,25 +86,25 @@ def _heading(findings: Findings) -> Iterator[str]:
 
 
 _INTRODUCTION = """\
-`temper serve`, as a process of its own, before a backend in another that speaks as llama-server
-does and commits a fault for each request: drawn from a seed and the request's number, so that
-client and backend agree, and any request can be sent again (`--only NUMBER`). The clients stream or
-not, offer tools or not, leave, dawdle, and send what is no request.
+`temper serve` runs as a process of its own. The backend is another process: it speaks like
+llama-server and commits a fault for each request. The fault depends on a seed and the request's
+number, so client and backend agree on it, and any request can be sent again (`--only NUMBER`). The
+clients stream or not, offer tools or not, leave, dawdle, and send invalid requests.
 
-A request is lost unless its client gets a right answer (the text as it was written; of calls
-exactly those that the model made, with these arguments) or a permitted error (in OpenAI's envelope,
-with the status that the fault demands; in a stream that has begun, an error event). A hang, an end
-without `[DONE]` or error, a call that the model did not make, a 500, a generation more than was
-due, and one that went on for 2 s after its client had left are losses. At the end nothing may be
-under way by Temper's metrics or the backend's ledger, Temper has to have counted as many requests
-as were sent, and no traceback may stand in its log.
+A request counts as lost unless its client gets a right answer or a permitted error. A right answer
+has the text as it was written, and exactly the calls that the model made, with these arguments. A
+permitted error has OpenAI's form and the status that the fault demands; in a stream that has begun
+it is an error event. A hang, an end without `[DONE]` or error, a call that the model did not make,
+a 500, a superfluous generation, and a generation that continues for 2 s after its client has left
+are losses. At the end neither Temper's metrics nor the backend's ledger may have an open request,
+Temper must have counted as many requests as were sent, and its log must not contain a traceback.
 
 Memory and descriptors are flat if the median of the last fifth of the run is at most 4 MB, or 20
-descriptors, above that of the second: the first one warms up, and a leak of 0.6 kB a request would
-be seen. A few descriptors are but a few requests more under way; at rest there may be none more
-than before. `MALLOC_TRIM_THRESHOLD_=131072` has glibc give back what is free: else it keeps up to
-64 MB of what the latest reply of 32 MB took, and memory goes up and down by as much with each of
-those. This page is written by the command:"""
+descriptors, above that of the second fifth; the first fifth warms up. A leak of 0.6 kB a request
+would show. A few more descriptors only mean that a few more requests are running; at rest there
+may be none more than before. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return free memory.
+Otherwise it keeps up to 64 MB after a reply of 32 MB, and memory jumps by as much with each of
+these. This command writes the page:"""
 
 
 def _result(findings: Findings) -> Iterator[str]:

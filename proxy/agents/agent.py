@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Generic
+from typing import Generic, Literal
 
 from pydantic import TypeAdapter
 from typing_extensions import TypeIs, TypeVar
@@ -20,6 +20,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, user_message
 from proxy.conversation.workflows import NO_RULES, Workflow, contradictions
 from proxy.dialects.openai_chat.decode import decode_messages
+from proxy.serving.admission import Priority
 from proxy.tool_rounds.executor import Executor
 from proxy.tool_rounds.transcript import Conversation
 from proxy.tools.execution import Limits
@@ -41,8 +42,8 @@ class Agent(Generic[Deps, Output]):
     the operator's rules for the model count. `output` is a type that the answer has to have.
     `parameters` are further members of each request, such as `temperature`, or `id_slot` to keep to
     one slot of a llama-server. An `end_mark`, such as TASK_COMPLETE, is what the instructions want
-    behind the last answer; it is left out of the result. Raises ValueError for rules that nobody
-    can keep.
+    behind the last answer; it is left out of the result. Of agents that wait for a slot those of a
+    higher `priority` come first. Raises ValueError for rules that nobody can keep.
     """
 
     model: Model
@@ -54,6 +55,7 @@ class Agent(Generic[Deps, Output]):
     parameters: Mapping[str, JsonValue] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     end_mark: str = ""
+    priority: Literal["high", "normal", "low"] = "normal"
 
     def __post_init__(self) -> None:
         self._check_forms()
@@ -78,6 +80,9 @@ class Agent(Generic[Deps, Output]):
             ("limits", Limits, "a Limits"),
         ):
             expect(f"Agent.{name}", getattr(self, name), kind, form)
+        known = [one.value for one in Priority]
+        if self.priority not in known:
+            raise ValueError(f"Agent.priority is one of {', '.join(known)}, not {self.priority!r}")
 
     async def run(
         self,
@@ -159,6 +164,7 @@ class Agent(Generic[Deps, Output]):
             limits=self.limits,
             name=self.name,
             end_mark=self.end_mark,
+            priority=Priority(self.priority),
         )
         return open_stream(task, hooks, cancel)
 

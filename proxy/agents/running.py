@@ -47,6 +47,7 @@ from proxy.facts import Asked, Compacted, Fact, RejectedReply, tries
 from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.turn import Turn
 from proxy.runner import carry_out
+from proxy.serving.admission import Priority
 from proxy.serving.request_preparation import PreparedRequest, RunTurns
 from proxy.tool_rounds import executor
 from proxy.tool_rounds.run import Run
@@ -72,6 +73,7 @@ class ModelTurns(RunTurns):
     upstream: dict[str, str] = field(default_factory=dict)
     heard: "Overheard | None" = None
     epoch: int = 0  # the cuts that were told
+    priority: Priority = Priority.NORMAL
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -99,7 +101,7 @@ class ModelTurns(RunTurns):
             if isinstance(fact, Compacted) and fact.epoch > self.epoch:
                 self.epoch = fact.epoch
                 self.tell(fact)
-        async with service.admission.slot(self.key):
+        async with service.admission.slot(self.key, self.priority):
             asking = converse(turn, backend, prepared.headers, partial(self._attempt, turn))
             async with aclosing(_within(asking, self.deadline, backend.name)) as batches:
                 async for batch in batches:
@@ -211,6 +213,7 @@ class Task(Generic[Output]):
     limits: Limits = field(default_factory=Limits)
     name: str = "agent"
     end_mark: str = ""
+    priority: Priority = Priority.NORMAL
 
     def request(self) -> Request:
         """Make the first request; raises `InvalidRequest` for parameters that are none."""
@@ -299,6 +302,7 @@ class Running(Generic[Output]):
                         tell=self._untold.append,
                         spans=self._spans,
                         aliases=task.aliases,
+                        priority=task.priority,
                     )
                     run = self._run = await self._make_run(turns, parsed.request)
                     await self._carry_out(run, turns)

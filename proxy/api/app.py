@@ -41,6 +41,7 @@ from proxy.errors import TemperError
 from proxy.inference.preparation import Policy
 from proxy.inference.retry_budget import RetryBudget
 from proxy.observability.observers import Observers
+from proxy.serving.admission import Priority
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.services import ServiceOptions, Services
 
@@ -57,7 +58,8 @@ class ServerOptions(ServiceOptions):
     With `forwards_authorization` the client's key is sent to the backend, because the operator has
     none. Web pages from `origins` may use the server from a browser. The `workers` of all
     `replicas` share a backend's slots equally. With `has_open_metrics` metrics need no key.
-    `workflows` are rules of order by model name. The dashboard needs a key of one of the
+    `workflows` are rules of order by model name, `priorities` the highest ones by the owners of
+    keys. The dashboard needs a key of one of the
     `operators`, or no key if the server is open.
     """
 
@@ -73,6 +75,7 @@ class ServerOptions(ServiceOptions):
     operators: frozenset[str] = frozenset()
     has_read_only_ui: bool = False
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
+    priorities: Mapping[str, Priority] = field(default_factory=dict)
 
     @property
     def process_count(self) -> int:
@@ -161,7 +164,9 @@ def _endpoints(
 ) -> dict[str, Callable[[], Endpoint]]:
     """Return, by path, what makes the endpoint of a POST on its first request."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
-    preparation = RequestPreparation(services, serving.policy, serving.workflows)
+    preparation = RequestPreparation(
+        services, serving.policy, serving.workflows, serving.priorities
+    )
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 

@@ -8,6 +8,7 @@ from proxy.api.keys import read_keys
 from proxy.api.request_reader import BodyLimits
 from proxy.api.streaming import StreamTimeouts
 from proxy.errors import InvalidConfiguration
+from proxy.serving.admission import Priority
 from proxy.serving.assembly import policy_of, service_options_of, workflows_of
 from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Server as ServerSettings
@@ -22,6 +23,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
     return ServerOptions(
         policy=policy_of(settings),
         workflows=workflows_of(settings),
+        priorities={name: Priority(word) for name, word in server.priorities.items()},
         timeouts=StreamTimeouts(
             keep_alive=server.keep_alive_seconds,
             deadline=settings.backend.deadline_seconds,

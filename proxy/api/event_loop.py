@@ -1,7 +1,4 @@
-"""How the process runs: its event loop, its garbage collector, and what it imports first.
-
-Imports nothing heavy by itself.
-"""
+"""How the process runs: event loop, garbage collector, first imports. Imports nothing heavy."""
 
 import asyncio
 import gc

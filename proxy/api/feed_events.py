@@ -7,7 +7,10 @@ from proxy.observability.rows import PendingCall, Row, ToolServerCard
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """One model: its state, and who uses it; None means unknown."""
+    """One model: its state, and who uses it; None means unknown.
+
+    `tuned` are the settings it has earned, `lacks` what its engine has refused.
+    """
 
     name: str
     title: str
@@ -21,6 +24,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     window: int | None
     share: float | None
     tuned: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 class About(msgspec.Struct, frozen=True):

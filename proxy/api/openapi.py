@@ -14,6 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.front import Schemas
 from proxy.dialects.lenient_json import as_object
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.serving.admission import Priority
 from proxy.serving.context_fitting import FittingMode
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -121,6 +122,7 @@ def _front_paths(route: FrontRoute, schemas: Schemas) -> JsonObject:
             _header("x-temper-text-policy", TextPolicy, "What prose is worth beside tools"),
             _header("x-temper-guardrails", Mode, "How much the guardrails may do"),
             _header("x-temper-compaction", FittingMode, "Whether a long conversation is cut"),
+            _header("x-temper-priority", Priority, "Whom the request waits behind"),
         ]
     return paths
 

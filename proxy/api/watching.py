@@ -46,6 +46,7 @@ class _Look(msgspec.Struct, frozen=True):
     slots: int | None = None
     window: int | None = None
     tuned: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -126,7 +127,7 @@ class Watching:
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
                     slots, tuned = service.parallel or known.slots, describe_tuned(known.tuned)
-                    found = _Look(state, name, slots, known.window, tuned)
+                    found = _Look(state, name, slots, known.window, tuned, known.lacks)
         except (TimeoutError, BackendFailed, InvalidRequest):
             found = msgspec.structs.replace(before, state="failed")
         self._seen[service.title] = found
@@ -168,6 +169,7 @@ class Watching:
             window=look.window,
             share=self._share(service.title, (look.slots or 1) * (look.window or 0)),
             tuned=look.tuned,
+            lacks=look.lacks,
         )
 
     def _share(self, service: str, room: int) -> float | None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 
-from proxy import version
 from proxy.cli import commands
 from proxy.cli.running import FAILED, Flags, fail, load, run
 from proxy.cli.usage import CommandGroup, ServeCommand
@@ -65,10 +64,23 @@ def _keep_standard_streams() -> None:
             os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
 
 
+def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's way
+    if asked:
+        commands.show_version(as_json=False)
+        context.exit()
+
+
 @click.group(
     cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG
 )
-@click.version_option(version(), message="temper %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Show the version, the commit, Python and the engine.",
+)
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
     _keep_standard_streams()
@@ -346,11 +358,8 @@ def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> No
 @main.command(name="version")
 @_JSON
 def show_version(*, as_json: bool) -> None:
-    """Show the version."""
-    if as_json:
-        commands.print_json({"temper": version()})
-    else:
-        click.echo(f"temper {version()}")
+    """Show the version, the commit, Python and the engine."""
+    commands.show_version(as_json=as_json)
 
 
 def _backend_flags(flags: Mapping[str, object]) -> Flags:

@@ -238,6 +238,18 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
     await own.close()
 
 
+def show_version(*, as_json: bool) -> None:
+    """Print what a bug report has to name."""
+    from proxy.doctor.versions import describe_versions
+
+    told = describe_versions()
+    if as_json:
+        print_json(told)
+    else:
+        of = "commit {commit}, Python {python}, {engine}".format_map(told)
+        click.echo(f"temper {told['temper']} ({of})")
+
+
 def print_json(value: JsonObject) -> None:
     click.echo(json.dump_text(value))
 

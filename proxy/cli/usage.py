@@ -64,7 +64,7 @@ class CommandGroup(Group):
             command = entry_point.load()
             assert isinstance(command, click.Command), entry_point  # noqa: S101 - our own table
             return command
-        if cmd_name in ("demo", "eval"):
+        if cmd_name in ("demo", "eval", "tune"):
             raise click.UsageError(_MISSING.format(cmd_name), ctx)
         return None
 
@@ -72,7 +72,8 @@ class CommandGroup(Group):
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
     """Return the commands of other packages by name; to look them up takes milliseconds."""
-    found = entry_points(group=_GROUP) or _entry_points_of_checkout()
+    # a checkout may have more than was there when it was installed
+    found = (*_entry_points_of_checkout(), *entry_points(group=_GROUP))
     return {one.name: one for one in found if find_spec(one.module.partition(".")[0])}
 
 

@@ -37,10 +37,7 @@ class Unit(msgspec.Struct):
 
 
 class Grouping:
-    """Sorts messages into units as they come.
-
-    System messages, the first message of a user and what has no place belong to no unit.
-    """
+    """Sorts messages into units; system messages, the user's first and stray ones are in none."""
 
     def __init__(self) -> None:
         self.groups = 0

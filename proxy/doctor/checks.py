@@ -2,13 +2,15 @@
 
 import asyncio
 import resource
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from typing import TypeAlias
 
 import httpx
 
+from proxy import DISTRIBUTION
 from proxy.api.app import create_app
 from proxy.api.assembly import server_options_of
 from proxy.context.rough_tokens import count_rough_tokens
@@ -64,6 +66,19 @@ def reachability(settings: Settings) -> Finding:
     return ok(f"Temper listens on {host}{whom}")
 
 
+def package_name(_: Settings) -> Finding:
+    return judge_package_name(packages_distributions().get("proxy", ()))
+
+
+def judge_package_name(owners: Iterable[str]) -> Finding:
+    """Return whether the package `proxy` is ours alone: of two, one overwrites the other."""
+    others = sorted({*owners} - {DISTRIBUTION})
+    if not others:
+        return ok("the package `proxy` is Temper's alone")
+    said = f"{others[0]} has a package `proxy` as well, and one breaks the other"
+    return warn(said, "install Temper in an environment of its own: pipx install temper-proxy")
+
+
 async def tool_servers(target: Target) -> Finding:
     """Start each server, and weigh what would be offered of it against the window."""
     return judge_tool_servers(await inspect_servers(target.settings), target.known.window)
@@ -105,7 +120,12 @@ class Check:
     is_vital: bool = False
 
 
-MACHINE = {"open files": descriptors, "memory": memory, "Temper's address": reachability}
+MACHINE = {
+    "package": package_name,
+    "open files": descriptors,
+    "memory": memory,
+    "Temper's address": reachability,
+}
 CHECKS: tuple[Check, ...] = (
     Check("readiness", server.readiness, is_vital=True),
     Check("version", server.version, is_vital=True),

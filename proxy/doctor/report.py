@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
 
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,7 @@ from proxy.api.observing import secrets_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.target import Examined, Target
+from proxy.doctor.versions import describe_versions
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest
@@ -115,6 +117,7 @@ def redact(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue
 
 def _environment() -> JsonObject:
     return {
+        **describe_versions(),
         "python": sys.version,
         "platform": platform.platform(),
         "machine": platform.machine(),
@@ -154,7 +157,9 @@ def build_tried_table(tried: Sequence[TriedModel]) -> Table:
     """Show models with the figures that matter for a choice, one a line."""
     shown = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
-        shown.add_column(column, overflow="fold", justify="right" if 4 <= number <= 6 else "left")
+        justify: JustifyMethod = "right" if 4 <= number <= 6 else "left"
+        least = len("2026-01-01") if column == "tried" else len(column)
+        shown.add_column(column, overflow="fold", justify=justify, min_width=least)
     measured = ("calls", "window", "reads_per_second", "writes_per_second")
     for one in tried:
         figures = [_figure(one.measured.get(name)) for name in measured]

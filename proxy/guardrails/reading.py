@@ -4,10 +4,10 @@ It separates what the model says from what it wants to run, in whichever channel
 judges only provenance: whether text that looks like a call is one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TypeAlias
 
 import msgspec
@@ -23,12 +23,17 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import Tool, ToolUse, WrittenCall
 from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Rescued
 from proxy.guardrails import names
-from proxy.guardrails.announcements.recognition import announces, is_question, shows_last
+from proxy.guardrails.announcements.recognition import (
+    announces,
+    asks_user,
+    is_question,
+    shows_last,
+)
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
 from proxy.guardrails.rescue import findings
-from proxy.guardrails.rescue.copies import find_origin
+from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.provenance import (
@@ -57,6 +62,7 @@ _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
+_ARGUMENTS = (findings.ArgumentsStarted, findings.ArgumentsText)
 _UNREAD = (*_BOTCHED, Reason.CUT_OFF)
 
 
@@ -132,6 +138,7 @@ class ReplyReader:
         is_plain = offer.answer_schema is not None or not offer.rescues
         self._named = () if is_plain else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
+        self._read_before = EarlierTexts(offer.spoken, offer.results)
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
@@ -152,6 +159,7 @@ class ReplyReader:
         self._markup_at: int | None = None  # the pieces of text before something that is no call
         self._goes_on = False
         self._ends_thoughts = False
+        self._has_ended = False
 
     def read(self, event: ReplyEvent) -> list[Heard]:
         """Take one event of the backend and return what the model said with it."""
@@ -227,6 +235,8 @@ class ReplyReader:
     def _hear_labelled(self, pieces: list[Labelled]) -> list[Heard]:
         heard: list[Heard] = []
         for piece in pieces:
+            if self._has_ended:
+                break
             match piece:
                 case ReasoningDelta():
                     heard.append(self._reason(piece))
@@ -241,6 +251,8 @@ class ReplyReader:
     def _hear_findings(self, found: Iterable[Finding]) -> list[Heard]:
         heard: list[Heard] = []
         for finding in found:
+            if self._has_ended:
+                break
             if self._late:
                 self._late.append(finding)
                 self._stop_repeating(finding)
@@ -277,7 +289,7 @@ class ReplyReader:
 
     def _settle(self) -> list[Heard]:
         """Decide about the calls found so far, then read what came after the first of them."""
-        late, self._late = self._late, []
+        late, self._late = _without_beginnings(self._late), []
         sequels: list[str] = []
         words, is_cited = "", False
         for finding in reversed(late):
@@ -305,13 +317,17 @@ class ReplyReader:
         offer, origin = self._offer, Origin.MODEL
         calls = tuple(_resolve(offer, call) for call in found.calls)
         if offer.choice is ToolUse.AUTO and offer.quotable:
-            origin = find_origin(found.source, calls, offer.spoken, offer.results)
+            origin = self._read_before.find_origin(found.source, calls)
+        before = found.before
+        if before is Words.OTHER and asks_user("".join(self._text)):
+            before = Words.ASKING
+        behind = _tell(words, said)
         content = Content.MARKED if found.is_marked else Content.PLAIN
-        if self._holds_places(found, said):
+        if self._holds_places(found, said, is_asking=behind is Words.ASKING):
             content = Content.PLACEHOLDERS
         is_within = _is_within(found, words) or _is_in_fence(found, said)
         around = Around.LAYOUT if is_within else Around.NOTHING
-        verdict = decide(Standing(origin, around, found.before, _tell(words, said), content))
+        verdict = decide(Standing(origin, around, before, behind, content))
         if verdict is Verdict.LEFT_OUT:
             self._facts.append(Dropped("placeholders"))
             self._is_behind_call = True
@@ -330,12 +346,12 @@ class ReplyReader:
         self._is_behind_call = not found.is_doubtful
         return heard
 
-    def _holds_places(self, found: findings.FoundCalls, said: str) -> bool:
+    def _holds_places(self, found: findings.FoundCalls, said: str, *, is_asking: bool) -> bool:
         """Return whether a call beside an answer has placeholders for all required values."""
         if len(said.split()) < _ACCOUNT_WORDS:
             return False
         fillers = (_is_filler(self._offer, call) for call in found.calls)
-        return all(fillers) and not announces(said, self._names)
+        return all(fillers) and (is_asking or not announces(said, self._names))
 
     def _promote(self, found: findings.FoundCalls) -> list[Heard]:
         message, self._message = self._message, None
@@ -351,20 +367,16 @@ class ReplyReader:
         return heard
 
     def _stop_repeating(self, last: Finding) -> None:
-        """Stop reading after one call too many of a kind: the model would never end."""
+        """Stop reading right after one call too many of a kind: the model would never end."""
         if not isinstance(last, findings.FoundCalls):
             return
         late = (one for one in self._late if isinstance(one, findings.FoundCalls))
         calls = [call for one in late for call in one.calls]
         if calls.count(calls[-1]) > _MOST_SAME:
-            self._splitter = EndedSplitter()
-            self._scanner = Scanner((), ())
+            self._splitter, self._has_ended = EndedSplitter(), True
 
     def _is_repeated(self, call: WrittenCall) -> bool:
-        """Return whether a call is one too many of its kind, or follows such a call.
-
-        Both count as one.
-        """
+        """Return whether a call is one too many of its kind, or follows one; both count as one."""
         if _REPEATED in self._facts:
             return True
         if self.calls.count(call) < _MOST_SAME:
@@ -486,6 +498,20 @@ class ReplyReader:
         return text
 
 
+def _without_beginnings(late: Sequence[Finding]) -> list[Finding]:
+    """Leave out a call that was left open and is written once more right behind, to its end."""
+    heard = [one for one in late if not isinstance(one, _ARGUMENTS)]
+    begun = [
+        one
+        for one, other in pairwise(heard)
+        if isinstance(one, findings.FoundCalls)
+        and isinstance(other, findings.FoundCalls)
+        and (one.closed, other.closed) == (False, True)
+        and one.calls == other.calls
+    ]
+    return [one for one in late if one not in begun]
+
+
 def _is_within(found: findings.FoundCalls, words: str) -> bool:
     """Return whether the element around a call is closed in the words after it."""
     text = f"{found.source}\n{words}".casefold() if found.within else ""
@@ -504,7 +530,7 @@ def _tell(words: str, said: str) -> Words:
         return Words.NONE
     if shows_last(words):
         return Words.SHOWING
-    return Words.ASKING if is_question(said) else Words.OTHER
+    return Words.ASKING if is_question(said) or asks_user(words) else Words.OTHER
 
 
 def _refusal(origin: Origin, *, is_doubted: bool) -> str:

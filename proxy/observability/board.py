@@ -61,10 +61,7 @@ def steady_time() -> Callable[[], float]:
 
 
 class Board:
-    """Keeps `most` requests that are over, and all that are running.
-
-    `clock` gives Unix times, by default `steady_time`.
-    """
+    """Keeps `most` finished requests and all running ones; `clock` gives Unix times."""
 
     def __init__(
         self,

@@ -91,10 +91,7 @@ class RequestTarget:
 
 
 class LiveRequest:
-    """What happened to one request so far; `record` returns it when it is over.
-
-    The board of a `link` hears of each turning point.
-    """
+    """What happened to a request so far, told to the board of a `link`; ends as a `record`."""
 
     # most of these never change for a request
     asked: RequestTarget | None = None
@@ -104,6 +101,7 @@ class LiveRequest:
     finish_reason: str | None = None
     status = CLIENT_LEFT
     refusal = ""
+    priority = "normal"
     round = 0
     prefix_broken: PrefixBroken | None = None
     facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
@@ -159,14 +157,14 @@ class LiveRequest:
         """Note that the request waits for its model while the block runs."""
         begun = self._clock()
         if load is not None:
-            load.wait(1)
+            load.wait(1, self.priority)
         self._enter(RequestStage.LOADING)
         try:
             yield
         finally:
             self._loaded = self._clock() - begun
             if load is not None:
-                load.wait(-1)
+                load.wait(-1, self.priority)
 
     def set_backend(self, backend: str) -> None:
         if self.asked is not None and self.asked.backend != backend:
@@ -175,14 +173,14 @@ class LiveRequest:
     def wait(self, load: Load | None) -> None:
         self._load, self._joined, self._is_waiting = load, self._clock(), True
         if load is not None:
-            load.wait(1)
+            load.wait(1, self.priority)
         self._enter(RequestStage.QUEUED)
 
     def admit(self, share: float) -> None:
         """Note that it has a slot, and which share of all slots' tokens its prompt takes."""
         self._admitted, self._share, self._is_waiting = self._clock(), share, False
         if self._load is not None:
-            self._load.wait(-1)
+            self._load.wait(-1, self.priority)
             self._load.run(1, share)
         self._enter(RequestStage.READING)
 
@@ -274,6 +272,7 @@ class LiveRequest:
             number=self._number,
             client=self.client,
             refusal=self.refusal,
+            priority=self.priority,
         )
 
     def _call(self, tool: ToolRecord) -> int:
@@ -298,7 +297,7 @@ class LiveRequest:
         if load is None:
             return
         if self._is_waiting:
-            load.wait(-1)
+            load.wait(-1, self.priority)
         elif self._admitted is not None:
             load.run(-1, -self._share)
 

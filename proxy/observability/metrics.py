@@ -40,6 +40,7 @@ _NONE = "none"
 # how gauges of several workers are combined, if not by their sum
 _MODES: Mapping[str, Literal["livemostrecent", "livemin", "livesum"]] = {
     "temper_backend_up": "livemostrecent",  # of the worker that looked last; all find the same
+    "temper_backend_server_up": "livemostrecent",
     "temper_backend_restarts": "livemostrecent",
     "temper_tool_server_up": "livemostrecent",
     "temper_state_up": "livemin",  # every worker finds out for itself
@@ -237,8 +238,11 @@ class Metrics:
     def load(self, service: str) -> "ServiceLoad":
         return self._loads[service]
 
-    def report_backend(self, service: str, *, is_up: bool, restarts: int) -> None:
-        self._series.put("temper_backend_up", (service,), int(is_up))
+    def report_backend(self, service: str, are_up: Mapping[str, bool], *, restarts: int) -> None:
+        """Report each server of a model by its name; the model is up if one of them is."""
+        self._series.put("temper_backend_up", (service,), int(any(are_up.values())))
+        for server, is_up in are_up.items():
+            self._series.put("temper_backend_server_up", (service, server), int(is_up))
         self._series.put("temper_backend_restarts", (service,), restarts)
 
     def report_tool_servers(self, are_up: Mapping[str, bool]) -> None:
@@ -301,8 +305,9 @@ class ServiceLoad:
     _series: _OwnSeries | _SharedSeries
     _labels: Labels
 
-    def wait(self, by: int) -> None:
+    def wait(self, by: int, priority: str = "normal") -> None:
         self._series.add("temper_requests_waiting", self._labels, by)
+        self._series.add("temper_requests_waiting_by_priority", (*self._labels, priority), by)
 
     def run(self, by: int, share: float) -> None:
         self._series.add("temper_requests_running", self._labels, by)

@@ -126,6 +126,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     number: int = 0
     client: str | None = None
     refusal: str = ""
+    priority: str = "normal"
 
     @property
     def overhead(self) -> float:
@@ -163,8 +164,8 @@ class Sink(Protocol):
 class Load(Protocol):
     """Follows how many requests one service has at the moment."""
 
-    def wait(self, by: int) -> None:
-        """Add to the number of requests that wait for a slot."""
+    def wait(self, by: int, priority: str = "normal") -> None:
+        """Add to the number of requests of a `priority` that wait for a slot."""
 
     def run(self, by: int, share: float) -> None:
         """Add to the number that have one; `share` is their share of all slots' tokens."""

@@ -64,6 +64,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     service: str | None
     client: str
+    priority: str
     stream: bool | None
     phase: str
     progress: float | None = None
@@ -99,6 +100,7 @@ def row_of(
         model=_cut(record.model),
         service=record.service,
         client=cut(record.client or ""),
+        priority=record.priority,
         stream=record.stream,
         phase=phase,
         progress=progress,

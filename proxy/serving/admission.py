@@ -10,10 +10,21 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
 
 from proxy.errors import QueueFull
 
 MOST_WAITING = 256
+MOST_PASSED_OVER = 8
+
+
+class Priority(Enum):
+    """Who is served first, the highest first."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
 
 
 @dataclass(eq=False, slots=True)
@@ -21,35 +32,42 @@ class SlotRequest:
     """A request in the line; `is_served` says that it is its turn."""
 
     key: str
+    priority: Priority = Priority.NORMAL
     is_served: bool = False
+
+
+_Turns: TypeAlias = OrderedDict[str, deque[SlotRequest]]  # by the key of those who wait
 
 
 class WaitingLine:
     """The order of turns, without clocks or tasks.
 
-    At most `capacity` places are served at once (None: all), and at most `most_waiting` wait.
-    Places of one key are served in order, and keys take turns.
+    At most `capacity` places are served at once (None: all), and at most `most_waiting` of the same
+    or a higher priority wait. The highest priority is served first, but one that was passed over
+    `MOST_PASSED_OVER` times in a row is next, so that nobody waits for ever. Within a priority
+    places of one key are served in order, and keys take turns.
     """
 
     def __init__(self, most_waiting: int = MOST_WAITING, capacity: int | None = None) -> None:
         self._most_waiting = most_waiting
         self._capacity = capacity
         self.served = 0
-        self._waiting: OrderedDict[str, deque[SlotRequest]] = OrderedDict()
+        self._lines: dict[Priority, _Turns] = {one: OrderedDict() for one in Priority}
+        self._passed_over = dict.fromkeys(Priority, 0)
 
     @property
     def waiting(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return self._waiting_before(Priority.LOW)
 
-    def join(self, key: str) -> SlotRequest | None:
+    def join(self, key: str, priority: Priority = Priority.NORMAL) -> SlotRequest | None:
         """Take a place at the end of the line of `key`; None if the line is full."""
-        place = SlotRequest(key)
-        if self._is_open and not self._waiting:
+        place = SlotRequest(key, priority)
+        if self._is_open and not any(self._lines.values()):
             self._serve(place)
-        elif self.waiting >= self._most_waiting:
+        elif self._waiting_before(priority) >= self._most_waiting:
             return None
         else:
-            self._waiting.setdefault(key, deque()).append(place)
+            self._lines[priority].setdefault(key, deque()).append(place)
         return place
 
     def leave(self, place: SlotRequest) -> list[SlotRequest]:
@@ -57,10 +75,10 @@ class WaitingLine:
         if place.is_served:
             self.served -= 1
         else:
-            line = self._waiting[place.key]
+            line = self._lines[place.priority][place.key]
             line.remove(place)
             if not line:
-                del self._waiting[place.key]
+                del self._lines[place.priority][place.key]
         return self._advance()
 
     def resize(self, capacity: int | None) -> list[SlotRequest]:
@@ -74,13 +92,32 @@ class WaitingLine:
 
     def _advance(self) -> list[SlotRequest]:
         called: list[SlotRequest] = []
-        while self._waiting and self._is_open:
-            key, line = self._waiting.popitem(last=False)
+        while self._is_open and (priority := self._next_priority()) is not None:
+            turns = self._lines[priority]
+            key, line = turns.popitem(last=False)
             called.append(line.popleft())
             self._serve(called[-1])
             if line:
-                self._waiting[key] = line
+                turns[key] = line
         return called
+
+    def _waiting_before(self, priority: Priority) -> int:
+        """Count those of the same or a higher priority."""
+        counts = [sum(map(len, turns.values())) for turns in self._lines.values()]
+        return sum(counts[: [*Priority].index(priority) + 1])
+
+    def _next_priority(self) -> Priority | None:
+        """Choose whose turn it is, and count how often the lower ones were passed over."""
+        waiting = [priority for priority, turns in self._lines.items() if turns]
+        if not waiting:
+            return None
+        passed_over = self._passed_over
+        late = [one for one in waiting[1:] if passed_over[one] >= MOST_PASSED_OVER]
+        chosen = late[-1] if late else waiting[0]
+        for priority in Priority:
+            is_passed_over = priority in waiting[1:] and priority is not chosen
+            passed_over[priority] = passed_over[priority] + 1 if is_passed_over else 0
+        return chosen
 
     def _serve(self, place: SlotRequest) -> None:
         place.is_served = True
@@ -99,13 +136,13 @@ class Admission:
     def resize(self, capacity: int | None) -> None:
         self._call(self.line.resize(capacity))
 
-    def slot(self, key: str) -> "Slot":
+    def slot(self, key: str, priority: Priority = Priority.NORMAL) -> "Slot":
         """Wait for a slot and hold it while the block runs; raises `QueueFull`."""
-        return Slot(self, key)
+        return Slot(self, key, priority)
 
-    async def enter(self, key: str) -> SlotRequest:
+    async def enter(self, key: str, priority: Priority = Priority.NORMAL) -> SlotRequest:
         """Wait for a slot; raises `QueueFull`."""
-        place = self.line.join(key)
+        place = self.line.join(key, priority)
         if place is None:
             rounds = self.line.waiting / max(1, self.line.served)  # until the queue has room again
             seconds = max(1, math.ceil(rounds * self._usual_seconds))
@@ -135,14 +172,14 @@ class Admission:
 class Slot:
     """A slot while a block runs; `contextlib` would cost more than the rest of an admission."""
 
-    def __init__(self, admission: Admission, key: str) -> None:
+    def __init__(self, admission: Admission, key: str, priority: Priority) -> None:
         self._admission = admission
-        self._key = key
+        self._key, self._priority = key, priority
         self._place: SlotRequest | None = None
         self._begun = 0.0
 
     async def __aenter__(self) -> None:
-        self._place = await self._admission.enter(self._key)
+        self._place = await self._admission.enter(self._key, self._priority)
         self._begun = self._admission.clock()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:

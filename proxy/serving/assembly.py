@@ -83,10 +83,7 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
-    """Return what tuned settings change of the policy, except what the operator has set.
-
-    Raises ValueError for unknown settings.
-    """
+    """Return what tuned settings change of what the operator left open; raises ValueError."""
     own = settings.guardrails.model_dump(exclude_unset=True)
     merged = Guardrails.model_validate({**tuned, **own})
     policy = policy_of(settings.model_copy(update={"guardrails": merged}))

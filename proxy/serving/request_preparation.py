@@ -26,6 +26,7 @@ from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.preparation import Policy, RequestPlan, begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
+from proxy.serving.admission import Priority
 from proxy.serving.context_fitting import FittingMode
 from proxy.serving.services import Service, Services
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
+_PRIORITY = "x-temper-priority"
 
 Choice = TypeVar("Choice", bound=Enum)
 Made = TypeVar("Made")
@@ -75,6 +77,19 @@ class RequestPreparation:
     services: Services
     policy: Policy
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
+    priorities: Mapping[str, Priority] = field(default_factory=dict)
+
+    def priority_of(self, sender: Sender) -> Priority:
+        """Return what a client wishes, but no more than its key may have; raises `InvalidRequest`.
+
+        `priorities` are the highest ones by the owners of keys, and what those get who wish none.
+        """
+        highest = self.priorities.get(sender.owner)
+        if not (wished := sender.headers.get(_PRIORITY)):
+            return highest or Priority.NORMAL
+        chosen, order = _chosen(Priority, wished, _PRIORITY), [*Priority]
+        is_too_high = highest is not None and order.index(chosen) < order.index(highest)
+        return highest if highest is not None and is_too_high else chosen
 
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Return a request with its service; raises `UnknownModel`."""

@@ -38,8 +38,9 @@ def describe_tuned(tuned: Tuned) -> str:
 def guardrails_digest() -> str:
     """Return a digest of the code that judges replies and asks again."""
     package = Path(__file__).parent.parent
-    files = (one for part in ("guardrails", "inference") for one in (package / part).rglob("*.py"))
-    return digest("".join(file.read_text("utf-8") for file in sorted(files)))
+    found = (one for part in ("guardrails", "inference") for one in (package / part).rglob("*.*"))
+    files = sorted(one for one in found if one.suffix in (".py", ".toml"))
+    return digest("".join(file.read_text("utf-8") for file in files))
 
 
 def read_tuned(folder: Path | None) -> Iterator[tuple[Path, dict[str, Tuned]]]:

@@ -68,6 +68,9 @@ class Server(Section):
         1, "processes that serve; one is enough for most machines", ge=1, le=64
     )
     max_waiting: Count = setting(256, "requests that may wait for a slot; more get a 429", ge=1)
+    priorities: dict[str, Literal["high", "normal", "low"]] = setting(
+        {}, "highest priority of requests by the name of their key; low ones wait behind others"
+    )
     grace_seconds: Patience = setting(
         10, "how long running requests may take to finish at shutdown, in seconds"
     )
@@ -223,10 +226,7 @@ class Responses(Section):
 
 
 class State(Section):
-    """What replicas share, in a Valkey or Redis: idempotency keys and responses.
-
-    Needs the extra `state`.
-    """
+    """What replicas share in a Valkey or Redis (extra `state`): idempotency keys and responses."""
 
     url: StateUrl = setting(
         None,

@@ -25,10 +25,7 @@ class _StoredEntry(msgspec.Struct):
 
 @dataclass(eq=False)
 class MemoryStore(ResponseStore):
-    """Keeps responses in this process; `now` is a time in seconds.
-
-    Threads use it too, because large requests are decoded in threads.
-    """
+    """Keeps responses in this process, for several threads; `now` is a time in seconds."""
 
     _now: Callable[[], float]
     _bounds: Bounds = field(default_factory=Bounds)

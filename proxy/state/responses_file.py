@@ -186,10 +186,7 @@ class ResponsesFile(ResponseStore):
         return self._read(lambda: self._table.item(owner, item_id))
 
     def forget(self, owner: str, response_id: str) -> bool:
-        """Delete a response; return whether it existed.
-
-        Raises `StateUnavailable` if that fails: nothing may seem deleted that still exists.
-        """
+        """Delete a response; return whether it existed. Raises `StateUnavailable` if that fails."""
         return self._ask(lambda: self._table.forget(owner, response_id))
 
     def _write(self, owner: str, response: StoredResponse) -> None:

@@ -67,10 +67,7 @@ def address_of(url: str) -> StateAddress:
 async def open_valkey(
     url: str, patience: float, listener: StateListener
 ) -> AsyncGenerator["ValkeyStore", None]:
-    """Use a server on this event loop while the block runs; never raises.
-
-    Nothing waits longer for it than `patience` in seconds.
-    """
+    """Use a server on this loop while the block runs, with `patience` in seconds; never raises."""
     address = address_of(url)
     has_tls = urlsplit(url).scheme in {"valkeys", "rediss"}
     checked = {"ssl_check_hostname": True} if has_tls else {}
@@ -87,8 +84,9 @@ async def open_valkey(
     try:
         yield store
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        while not watching.done():  # `wait_for`, as the client uses it, may lose a cancellation
+            watching.cancel()
+            await asyncio.wait({watching}, timeout=patience)
         await client.aclose()
 
 

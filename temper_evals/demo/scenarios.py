@@ -129,8 +129,9 @@ TOOLS: list[JsonObject] = [
 
 
 SCRIPTED = Demonstration(
-    "A real llama-server runs a hand-written model, which is not a language model: this shows\n"
-    "what Temper does with such answers, not how often a real model gives them.\n",
+    "A real llama-server runs a hand-written model, which is not a language model:\n"
+    "this shows what Temper does with such answers, not how often a real model gives\n"
+    "them.\n",
     "hand-written, not a language model",
     "what goes wrong",
     SCENARIOS,

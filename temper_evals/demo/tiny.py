@@ -34,10 +34,10 @@ def demonstration() -> Demonstration:
     parameters, minutes = facts["parameters"], facts["cpu_minutes"]
     model = f"a language model of {parameters:,} parameters, trained for {minutes} minutes"
     introduction = (
-        f"A real llama-server runs {model} on one core.\n"
+        f"A real llama-server runs\n{model} on one core.\n"
         "It knows two dozen tools and nothing else, and says nothing about larger models.\n"
-        "The server was given a template without calls, so that it cannot read them. The words\n"
-        "are the model's own: a usable call may still be a wrong one.\n"
+        "The server was given a template without calls, so that it cannot read them.\n"
+        "The words are the model's own: a usable call may still be a wrong one.\n"
     )
     return Demonstration(
         introduction,

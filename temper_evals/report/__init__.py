@@ -1,4 +1,5 @@
-"""Shows results: `table` in words, `plots` as pictures, `page` as one file of HTML, `comparison`.
+"""Shows results: `table` in words, `terminal` where somebody reads them, `plots` as pictures, `page` as
+one file of HTML, `comparison` of two evaluations.
 
 Help, harm, cost and ceiling always stand together.
 """

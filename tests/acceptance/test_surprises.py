@@ -1,5 +1,7 @@
 """What users trip over on default settings, as they meet it, in every language of clients."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,15 +11,18 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.offer import Mode
 from proxy.inference.preparation import Policy
+from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
+from proxy.serving.admission import Priority
 from temper import Agent, InvalidConfiguration, Model, local_server
 from tests.fakes.command import running_temper
 from tests.fakes.front import CHAT, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask
-from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
 from tests.fakes.spoken import START, end, says, text
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -136,3 +141,41 @@ async def test_a_stop_sequence_is_named_where_the_engine_tells_it() -> None:
 def test_a_port_of_a_local_server_is_refused_and_not_ignored() -> None:
     with pytest.raises(InvalidConfiguration, match=r"server.port: cannot be chosen for local_serv"):
         local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})
+
+
+async def wait_until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not is_so():  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.01)
+
+
+async def test_background_requests_wait_behind_people_and_are_counted_apart() -> None:
+    go = asyncio.Event()
+    meter = Metrics()
+    scripts: list[Script | bytes] = [Script((START, go, text("Hi."), end()))]
+    scripts += [says("Hi.")] * 3
+    serving = ServerOptions(parallel=1, priorities={"batch": Priority.LOW})
+    async with temper(*scripts, serving=serving, observers=Observers((), meter)) as front:
+        body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+
+        def waiting(priority: str) -> bool:
+            line = f'temper_requests_waiting_by_priority{{model="default",priority="{priority}"}} 1'
+            return line in meter.exposition("")[0].decode()
+
+        async def ask_as(name: str, priority: str) -> None:
+            headers = {"x-temper-priority": priority}
+            said: JsonObject = {**body, "user": name}
+            await front.client.post(CHAT, json=said, headers=headers)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ask_as("first", "normal"))
+            await wait_until(lambda: bool(front.backend.questions))
+            for priority in ("low", "normal", "high"):
+                group.create_task(ask_as(priority, priority))
+                await wait_until(lambda: waiting(priority))  # noqa: B023 - it is awaited here
+            go.set()
+        asked = [one.fields["user"] for one in front.backend.questions]
+        unknown = await front.client.post(CHAT, json=body, headers={"x-temper-priority": "now"})
+    assert asked == ["first", "high", "normal", "low"]
+    assert unknown.status_code == 400
+    assert "use one of: high, normal, low" in unknown.text

@@ -17,6 +17,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.facts import Fact
 from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.preparation import Policy
 from tests.corpus.spellings import Call
 from tests.fakes.playbook import Playbook
@@ -104,7 +105,12 @@ def outcome(case: Case, pieces: Iterable[str]) -> Outcome:
     turn = Playbook.of(case.request, policy).ask().turn
     events: list[ReplyEvent] = [ReasoningDelta(case.reasoning)] if case.reasoning else []
     events += [*map(TextDelta, pieces), ReplyFinished(case.reason)]
-    shown = [one for event in events for one in turn.receive(event)]
+    shown: list[ReplyEvent] = []
+    try:
+        for event in events:
+            shown += turn.receive(event)
+    except EnoughHeardError:
+        shown += turn.receive(ReplyFinished("stop"))
     calls = [one.call for one in shown if isinstance(one, ToolCalled)]
     text = "".join(one.text for one in shown if isinstance(one, TextDelta))
     return Outcome(tuple(map(_read, calls)), text, turn.facts)

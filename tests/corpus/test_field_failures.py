@@ -272,6 +272,15 @@ def test_a_header_behind_another_call_belongs_to_the_next() -> None:
     ]
 
 
+def test_a_header_in_place_of_the_end_of_a_tag_ends_it() -> None:
+    """As Muse Glimmer wrote it for Ollama's parser."""
+    torn = INVOKED.replace('_script">', "_script<|message|>", 1)
+    for one in (torn, f" {HEADER}{torn}<|eot|>", torn.replace('"script">', '"script<|message|>')):
+        assert calls_of(one) == [("ha_config_set_script", {"script": "x"})]
+    assert played(torn.replace('name="ha', "name=ha")).calls == ()
+    assert played(torn.replace("<|message|>", "<|message|> is", 1)).calls == ()
+
+
 PIPED = (
     '<|message|><atem:invoke name="Bash"><atem:parameter name="command">ls</atem:parameter>'
     "</atem:invoke>"
@@ -536,6 +545,37 @@ def test_what_is_quoted_of_them_is_text(reply: str) -> None:
     assert played(reply).calls == ()
 
 
+SKILL = "<tool_call>get_weather\n"
+WHOLE = '{"location": "Beijing"}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls"),
+    [
+        (f"{SKILL}{WHOLE[:-12]}\n{SKILL}{WHOLE}", [BEIJING]),  # Laguna, ollama
+        (f"{SKILL}{WHOLE[:-12]}\n{SKILL}{WHOLE[:-12]}\n{SKILL}{WHOLE}", [BEIJING]),
+        (
+            '<tool_call>{"name": "get_weather", "arguments": {"location": "Beijing"}}\n'
+            '<tool_call>{"name": "get_weather", "arguments": {"location": "Beijing"}}</tool_call>',
+            [BEIJING],
+        ),
+        (f"{SKILL}{WHOLE}\n{SKILL}{WHOLE}", [BEIJING, BEIJING]),
+        (f'{SKILL}{WHOLE[:-12]}\n{SKILL}{{"location": "Paris"}}</tool_call>', [BEIJING, RAIN]),
+    ],
+)
+def test_a_call_left_open_and_written_again_is_one(reply: str, calls: list[Call]) -> None:
+    assert calls_of(reply) == calls
+
+
+def test_a_reply_that_is_indented_as_a_whole_shows_no_code() -> None:
+    call = '    [TOOL_CALLS] [{"name": "get_weather", "arguments": {"location": "Beijing"}}]\n'
+    assert played(f"\n    See this.\n{call}").calls == (BEIJING,)
+    assert played(f"\nSee this.\n{call}").calls == ()
+    assert played(f"\n  See this.\n{call}").calls == ()
+    again = '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"location": "Paris"}}]\n'
+    assert played(f"{again}{call}").calls == (RAIN,)
+
+
 OBJECT: JsonObject = {"type": "json_object"}
 DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'  # Granite
 
@@ -600,3 +640,32 @@ def test_the_question_beside_a_call_of_empty_strings_is_the_answer() -> None:
         found = outcome(case, pieces)
         assert (found.calls, found.text) == ((), words)
         assert Dropped("placeholders") in found.facts
+
+
+LISBON: JsonObject = {"name": "get_weather", "arguments": {"location": "Lisbon"}}
+ASKED = f"<tool_call>{json.dump_text(LISBON)}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        # as Hermes-2-Pro and Hermes-2-Theta write them
+        f"{ASKED}\nI found a forecast. Would you like to see it? If so, please specify the day.",
+        f"{ASKED}\nI will need to know the city. Please provide me with its name.",
+        f"Please provide the city.\n\nOnce you have, I can look it up.\n\n{ASKED}",
+    ],
+)
+def test_a_call_beside_a_question_to_the_user_is_asked_about(reply: str) -> None:
+    assert is_asked_again(reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"What is the weather in Lisbon?\n{ASKED}",
+        f"Could you wait a moment? Let me check the weather.\n{ASKED}",
+        f"{ASKED}\nThe weather is on its way.",
+    ],
+)
+def test_a_call_beside_other_words_is_read(reply: str) -> None:
+    assert played(reply).calls == (("get_weather", {"location": "Lisbon"}),)

@@ -4,12 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
+from proxy.conversation import json
+from proxy.conversation.replies import ToolCalled
 from proxy.facts import RejectedReply
 from proxy.guardrails.offer import TextPolicy
-from tests.corpus.cases import Case, after_user, ask, outcome, outcomes
+from proxy.inference.preparation import Policy
+from proxy.inference.turn import TurnState
+from tests.corpus.cases import PARIS, Case, after_user, ask, outcome, outcomes
 from tests.corpus.quotations import quotations, traps
 from tests.examples import PROFILE
+from tests.fakes.playbook import Playbook, call, write
 
 ALL = PROFILE != "quick"
 STAY = Path(__file__).with_name("must_stay") / "answers.txt"
@@ -28,6 +34,26 @@ def test_no_quotation_is_promoted() -> None:
 def test_no_call_of_a_tools_result_is_promoted() -> None:
     found = [case.reply for case in traps(2_000 if ALL else 150, seed=29) if promoted(case)]
     assert found == []
+
+
+def test_a_trap_is_not_repeated_by_the_question_nor_made_by_the_reply_to_it() -> None:
+    asked = 0
+    for case in traps(2_000 if ALL else 60, seed=29):
+        for streams in (False, True):
+            request = replace_struct(case.request, stream=streams)
+            book = Playbook.of(request, Policy(text_policy=TextPolicy.AUTO)).ask()
+            write(book, case.reply)
+            book.shown.clear()
+            if book.turn.state is not TurnState.ASKING:
+                continue
+            book.ask()
+            asked += 1
+            assert book.question is not None
+            told = book.question.messages[len(request.messages) :]
+            assert not any("Paris" in one.text for one in told), case.reply
+            call(book, PARIS[0], json.dump_text(PARIS[1]))
+            assert not any(isinstance(one, ToolCalled) for one in book.shown), case.reply
+    assert asked > 0
 
 
 def test_quotations_and_traps_are_judged_the_same_however_they_arrive() -> None:

@@ -9,30 +9,30 @@ from tests.faults.rows import ROWS, Row
 
 _HEADING = """# Faults, and what happens to them
 
-Every row is shown by tests that carry its id (`@pytest.mark.fault`). Those in `tests/faults` run
-Temper on real sockets, before backends that are played byte by byte: llama-server's language and
-Ollama's, cut anywhere, reset, closed by half, silent, endless. Those in `tests/acceptance` run it
-with a real llama-server, and those in `tests/hosts` on hosts of their own. The table is written by
+Tests with a row's id show it (`@pytest.mark.fault`). Those in `tests/faults` run Temper on real
+sockets, in front of backends that are simulated byte by byte: llama-server's language and
+Ollama's, cut anywhere, reset, half-closed, silent, endless. Those in `tests/acceptance` run it
+with a real llama-server, those in `tests/hosts` on hosts of their own. This command writes the table:
 
     pytest tests/faults tests/acceptance tests/unit/processes tests/unit/mcp tests/hosts -m fault \\
         --fault-table docs/faults.md
 
-and a number is that of the tests that passed; a test that fails is named so.
+A number is the count of tests that passed; failing tests are shown as such.
 
-The peer is forge-guardrails 0.10.0 before a server that it does not manage, with the tool for prose
-that Temper gives a model as well (`--inject-respond-tool`), and else as it runs by default
-(`python -m benchmarks peers` installs it). Its column is written by
+The peer is forge-guardrails 0.10.0 in front of a server that it does not manage. It has the tool
+for prose that Temper also gives a model (`--inject-respond-tool`), and otherwise its defaults
+(`python -m benchmarks peers` installs it). This command writes its column:
 
     pytest tests/faults -m fault --fault-table docs/faults.md --fault-subject forge
 
-It is asked only what can be seen from outside, in plain requests, and what it answers is read for
-its substance: any 5xx or error event is a failure told, any 4xx a request refused, `[DONE]` behind
-an error does not matter, and it may ask the backend as it likes, streaming or not. Before a silent
+It is tested only with plain requests and what can be seen from outside, and its answers are read
+generously: any 5xx or error event counts as a reported failure, any 4xx as a refused request.
+`[DONE]` after an error does not matter, and it may stream from the backend or not. With a silent
 backend it has the same deadline as Temper.
 
-An empty place is no verdict. The row is about something that forge's proxy does not set out to do
-(keys of clients, models that load, compaction, workflows, Idempotency-Key), about the stream of a
-backend, where forge asks for whole answers, or about what only tests of Temper can see or set."""
+An empty cell is no verdict. The row is about something that forge's proxy does not try to do (keys
+of clients, loading models, compaction, workflows, Idempotency-Key), about a backend's stream, where
+forge asks for whole answers, or about something that only tests of Temper can see or set."""
 _LINE = re.compile(r"^\| (F\d\d) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 

@@ -3,6 +3,7 @@
 `python -m tests.fuzz` looks for more, for as long as one likes.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.fuzz import __main__ as command
 from tests.fuzz import campaign, watch
 from tests.fuzz.campaign import CORPUS, Judging, corpus_of, folder_of, search
 from tests.fuzz.catalogue import targets
-from tests.fuzz.targets import Target, close
+from tests.fuzz.targets import Target, close, run
 from tests.fuzz.tool_servers import GOOD_SCRIPT, judge_http, judge_pipe
 from tests.patience import PATIENCE_SECONDS
 
@@ -95,6 +96,15 @@ def test_a_step_that_takes_too_long_is_found(
     judging = Judging(Target("planted", st.binary(), spins), tmp_path)
     assert (judging.judge(b"a") or "").startswith("Stalled")
     assert judging.tally.cost.seconds > 0.001
+
+
+def test_who_waits_for_ever_is_told_and_the_input_is_kept(tmp_path: Path) -> None:
+    def waits(_: bytes) -> None:
+        run(asyncio.Event().wait())
+
+    judging = Judging(Target("planted", st.binary(), waits), tmp_path, slowness=0.002)
+    assert (judging.judge(b"a") or "").startswith("Stalled")
+    assert [file.read_bytes() for file in (tmp_path / "planted").iterdir()] == [b"a"]
 
 
 def test_the_smallest_input_is_kept_of_each_kind(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ MOST_SECONDS = 1.0  # of processor time, for one input
 MOST_BYTES = 64 * MEGABYTE  # beyond what there was before
 COPIES = 8  # of an input that may be there at once, decoded ones included
 _HOPELESS = 10  # times the most seconds, after which an input is given up
+_IDLE_SECONDS = 60.0  # of any time, after which an input that only waits is given up
 _FROZEN_SECONDS = 600.0  # of any time, after which the process is
 
 _STANDARD_ERROR = 2
@@ -29,7 +30,7 @@ _SIZES = re.compile(r"Vm(HWM|RSS):\s+(\d+) kB")
 
 
 class Stalled(AssertionError):
-    """An input took too much processor time."""
+    """An input took too much processor time, or waited for ever."""
 
 
 class Swelled(AssertionError):
@@ -57,7 +58,7 @@ def watching(cost: Cost, size: int, *, slowness: float = 1.0) -> Iterator[None]:
     most = MOST_SECONDS * slowness
     before, began = _begin_peak(), time.process_time()
     try:
-        with _given_up_after(most * _HOPELESS):
+        with _given_up_after(most * _HOPELESS), _given_up_when_idle(_IDLE_SECONDS * slowness):
             yield
     finally:
         cost.seconds = time.process_time() - began
@@ -82,6 +83,23 @@ def _given_up_after(seconds: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, previous)
+
+
+@contextlib.contextmanager
+def _given_up_when_idle(seconds: float) -> Iterator[None]:
+    def give_up(_number: int, _frame: FrameType | None) -> None:
+        raise Stalled(f"waited for more than {seconds:g} s")
+
+    if signal.getsignal(signal.SIGALRM) is None:  # Atheris has the signal for itself
+        yield
+        return
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def _begin_peak() -> int:

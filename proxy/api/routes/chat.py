@@ -29,6 +29,7 @@ from proxy.inference.retry_budget import RetryBudget, RetryTicket
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
+from proxy.serving.admission import Priority
 from proxy.serving.request_preparation import (
     ParsedRequest,
     PreparedRequest,
@@ -110,6 +111,7 @@ class Chat:
         if self.tools is not None:
             context.owned = self.tools.tools_for(decoded, sender.owner)
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
+        context.live.priority = self.preparation.priority_of(sender).value
         with service.lease() as claim:
             if claim is not None:
                 with context.live.wait_for_model(self.observers.load(service.title)):
@@ -146,7 +148,8 @@ class Chat:
             turn = await turns.begin_with(prepared)
         finally:
             live.prefix_broken = turns.prefix_broken
-        slot = partial(service.admission.slot, client_key(context.sender, context.connection.scope))
+        key = client_key(context.sender, context.connection.scope)
+        slot = partial(service.admission.slot, key, Priority(live.priority))
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
         terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter)

@@ -74,12 +74,13 @@ def metrics_router(
     router = APIRouter(tags=["metrics"])
 
     async def look_at(service: Service) -> None:
-        felt = Health.UNREACHABLE
+        felt: dict[str, Health] = {}
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                felt = await service.backend.health()
+                felt = await service.healths()
+        are_up = {name: state is Health.READY for name, state in felt.items()}
         restarts = service.backend.restarts if isinstance(service.backend, Managed) else 0
-        meter.report_backend(service.title, is_up=felt is Health.READY, restarts=restarts)
+        meter.report_backend(service.title, are_up, restarts=restarts)
 
     @router.get(METRICS_PATH, response_class=Response, responses=_EXPOSITION)
     async def read(request: Request) -> Response:

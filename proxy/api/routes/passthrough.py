@@ -118,7 +118,10 @@ class Relay:
         """Stream the answer as soon as the model is loaded and has a slot."""
         load = self.observers.load(service.title)
         scope = connection.scope
-        upstream, key = self.reader.upstream_headers(scope), client_key(sender_of(scope), scope)
+        sender = sender_of(scope)
+        upstream, key = self.reader.upstream_headers(scope), client_key(sender, scope)
+        priority = self.preparation.priority_of(sender)
+        live.priority = priority.value
         with service.lease() as claim:
             if claim is not None:
                 with live.wait_for_model(load):
@@ -126,7 +129,7 @@ class Relay:
                         await claim.wait_until_granted()
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
-            async with service.admission.slot(key):
+            async with service.admission.slot(key, priority):
                 live.admit(0.0)
                 with live.attempt(upstream) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:

@@ -126,10 +126,7 @@ async def _file(request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """The endpoints of the page; with `operators`, only their keys are accepted.
-
-    `siblings` ask the boards of the other workers.
-    """
+    """The page's endpoints, for keys of `operators` only; `siblings` ask other workers' boards."""
 
     watching: Watching
     recording: Recording | None = None

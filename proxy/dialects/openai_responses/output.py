@@ -181,10 +181,7 @@ class OpenCall(OpenItem):
 
 
 class OutputItems:
-    """Turns the events of one answer into those of its items; `token` makes ids.
-
-    `done` holds the items that are complete, as JSON.
-    """
+    """Turns events into those of items, with ids by `token`; `done` has complete items as JSON."""
 
     def __init__(self, terms: AnswerTerms, token: Callable[[], str]) -> None:
         self.done: list[bytes] = []

@@ -46,10 +46,7 @@ class ResponseStore(Protocol):
         """Keep a response, once, at the expense of those that were not used for longest."""
 
     def chain(self, owner: str, response_id: str) -> Sequence[StoredResponse]:
-        """Return a response and those before it, the latest first, as far as they are known.
-
-        This counts as a use of them all.
-        """
+        """Return a response and all known ones before it, latest first, and mark them as used."""
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
         """Return a response, and count that as a use of it and of all before it."""

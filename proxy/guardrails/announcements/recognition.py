@@ -154,6 +154,14 @@ def shows_last(words: str) -> bool:
     return any(_shows(one, may_report=True) for one in sentences)
 
 
+def asks_user(text: str) -> bool:
+    """Return whether one of the last sentences asks the user for something; no act follows it."""
+    last = split_sentences(text[-_TAIL:])[-_MOST_SENTENCES:]
+    sentences = map(normalise, last)
+    asked = any(each.is_request(one) for one in sentences for each in matchers_for(one.text))
+    return asked and not announces(last[-1])
+
+
 def _shows(written: str, *, may_report: bool) -> bool:
     sentence = normalise(written)
     found = matchers_for(sentence.text)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property, partial
 from itertools import islice, takewhile
 
 from proxy.conversation import json
@@ -19,34 +19,54 @@ _MOST_TEXT = 500_000  # more than fits into any window
 _NEAR = 100
 
 
-def find_origin(
-    source: str, calls: Sequence[WrittenCall], spoken: Sequence[str], results: Sequence[str]
-) -> Origin:
-    """Return who wrote a call before: the user in what was `spoken`, or a tool in `results`."""
-    every = (*spoken, *results)
-    quoted = [is_quoted(source, (one,)) for one in every]
-    texts = [
-        one
-        for one, is_copied in zip(every, quoted, strict=True)
-        if is_copied or are_repeated(calls, (one,))
-    ]
-    if not texts:
-        return Origin.MODEL
-    if any(_is_forbidden(call.name, one) for call in calls for one in texts):
-        return Origin.FORBIDDEN
-    if any(quoted[: len(spoken)]):
-        return Origin.USER
-    is_from_result = any(one in results for one in texts)
-    return Origin.RESULT if is_from_result and not _are_held(calls, spoken) else Origin.MODEL
+class EarlierTexts:
+    """What the model had been given to read: what users have `spoken`, and `results` of tools.
 
+    What it takes to look for a call is made once of each text, however many calls there are.
+    """
 
-def _are_held(calls: Sequence[WrittenCall], spoken: Sequence[str]) -> bool:
-    said = " ".join(" ".join(spoken).casefold().split())
-    return all(
-        " ".join(value.casefold().split()) in said
-        for call in calls
-        for value in _leaves(call.arguments)
-    ) and any(True for call in calls for _ in _leaves(call.arguments))
+    def __init__(self, spoken: Sequence[str], results: Sequence[str]) -> None:
+        self._spoken, self._results = spoken, results
+        self._without_space = cache(_without_space)
+        self._is_forbidden = cache(_is_forbidden)
+        self._search = cache(_Searched)
+
+    def find_origin(self, source: str, calls: Sequence[WrittenCall]) -> Origin:
+        """Return who wrote a call before: the user, or a tool."""
+        wanted = _without_space(source)
+        by_user = [self._is_copied(wanted, one) for one in self._spoken]
+        found = [
+            one
+            for one, is_copied in zip(self._spoken, by_user, strict=True)
+            if is_copied or self._are_repeated(calls, one)
+        ]
+        of_tools = [
+            one
+            for one in self._results
+            if self._is_copied(wanted, one) or self._are_repeated(calls, one)
+        ]
+        if any(self._is_forbidden(call.name, one) for call in calls for one in found + of_tools):
+            return Origin.FORBIDDEN
+        if any(by_user):
+            return Origin.USER
+        return Origin.RESULT if of_tools and not self._are_held(calls) else Origin.MODEL
+
+    def _is_copied(self, wanted: str, text: str) -> bool:
+        return bool(wanted) and wanted[0] in text and wanted in self._without_space(text)
+
+    def _are_repeated(self, calls: Sequence[WrittenCall], text: str) -> bool:
+        return bool(calls) and all(map(self._search(text).has, calls))
+
+    @cached_property
+    def _said(self) -> str:
+        return " ".join(" ".join(self._spoken).casefold().split())
+
+    def _are_held(self, calls: Sequence[WrittenCall]) -> bool:
+        """Return whether the user has named every value of some calls."""
+        values = [value for call in calls for value in _leaves(call.arguments)]
+        return bool(values) and all(
+            " ".join(one.casefold().split()) in self._said for one in values
+        )
 
 
 def is_same(one: WrittenCall, other: WrittenCall) -> bool:
@@ -69,17 +89,26 @@ def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
     Its name, members and values are together there, with only marks in between. Calls without
     arguments never count: their name alone is in many texts.
     """
-    return bool(calls) and all(_is_repeated(call, texts) for call in calls)
+    searched = [_Searched(text) for text in texts]
+    return bool(calls) and all(any(one.has(call) for one in searched) for call in calls)
 
 
-def _is_repeated(call: WrittenCall, texts: Sequence[str]) -> bool:
-    words = [*_words(call.arguments)]
-    known, wanted = {*words, *words_around_calls().labels}, {*words[:_MOST_WORDS]}
-    return bool(words) and any(
-        wanted <= _words_around(known, text, name)
-        for text in texts
-        for name in islice(re.finditer(re.escape(call.name), text[:_MOST_TEXT]), _MOST_PLACES)
-    )
+class _Searched:
+    """A text in which calls are looked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text[:_MOST_TEXT]
+        self._holds = cache(self._text.__contains__)
+        self._find = cache(partial(_find_places, self._text))
+
+    def has(self, call: WrittenCall) -> bool:
+        words = [*_words(call.arguments)]
+        wanted = {*words[:_MOST_WORDS]}
+        if not words or not self._holds(call.name) or not all(map(self._holds, wanted)):
+            return False
+        known = {*words, *words_around_calls().labels}
+        places = self._find(call.name)
+        return any(wanted <= _words_around(known, self._text, name) for name in places)
 
 
 def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set[str]:
@@ -90,13 +119,17 @@ def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set
     return {word for side in sides for word in takewhile(known.__contains__, side)}
 
 
+def _find_places(text: str, name: str) -> Sequence[re.Match[str]]:
+    return [*islice(re.finditer(re.escape(name), text), _MOST_PLACES)]
+
+
 @cache
 def _forbids() -> re.Pattern[str]:
     return re.compile(words_around_calls().forbids, re.IGNORECASE | re.VERBOSE)
 
 
 def _is_forbidden(name: str, text: str) -> bool:
-    places = islice(re.finditer(re.escape(name), text[:_MOST_TEXT]), _MOST_PLACES)
+    places = _find_places(text[:_MOST_TEXT], name)
     around = (text[max(one.start() - _NEAR, 0) : one.end() + _NEAR] for one in places)
     return any(map(_forbids().search, around))
 

@@ -94,6 +94,8 @@ TABLE = (
     Row(Verdict.ASKED, before=(Words.NONE,), behind=(Words.SHOWING,)),
     Row(Verdict.TEXT, behind=(Words.SHOWING,)),
     Row(Verdict.ASKED, around=(Around.LAYOUT,)),
+    Row(Verdict.ASKED, before=(Words.ASKING,)),
+    Row(Verdict.ASKED, behind=(Words.ASKING,), content=(Content.MARKED,)),
     Row(Verdict.READ, content=(Content.MARKED,)),
     Row(Verdict.READ, behind=(Words.NONE,)),
     Row(Verdict.TEXT, behind=(Words.ASKING,)),

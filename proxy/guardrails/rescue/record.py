@@ -164,10 +164,7 @@ class Record:
             self.refuse_call(reason, one.found, one.gap)
 
     def refuse_call(self, reason: Reason | None, found: FoundCalls, gap: str = "") -> None:
-        """Treat a call as prose; those after it will not count alone.
-
-        An unmarked one is not even reported.
-        """
+        """Treat a call as prose, silently if unmarked; those after it will not count alone."""
         self.refuse(reason if found.is_marked else None, found.source + gap)
         self.siblings.refuse(reason, found)
 

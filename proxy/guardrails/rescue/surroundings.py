@@ -128,7 +128,7 @@ _TILDE = "~"
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
 _QUOTED_LINES = (">", "+", "#", "//", "|")  # of a block quote, a diff, a comment, a table
-_CODE_LINE = re.compile(r"\n(?: {4}|[ ]{0,3}\t)[ \t]*\Z")
+_CODE_LINE = re.compile(r"\n((?: {4}|[ ]{0,3}\t)[ \t]*)\Z")
 _FENCE_LENGTH = 3
 _QUOTES = frozenset("\"'“«")
 CLOSING_QUOTES = frozenset("\"'”»`")
@@ -158,6 +158,7 @@ class Surroundings:
         self._fresh: list[str] = []  # not examined yet
         self._markup = Markup()
         self._is_line_start = True
+        self._first_indent: str | None = None  # None before the first words
         self._last_words = ""
         self._marks = _Marks()
         self._blocks = 0  # open code fences, one inside the other
@@ -205,9 +206,13 @@ class Surroundings:
         return self.last_words[-1:].isspace()
 
     def find_layout(self, opening: str) -> tuple[str, ...]:
-        """Return the marks that would close the elements around; "" stands for indented code."""
+        """Return the marks that would close the elements around; "" stands for indented code.
+
+        What is indented no further than the words with which the reply begins is no code.
+        """
         line = self.last_words + opening[: len(opening) - len(opening.lstrip())]
-        is_indented = _CODE_LINE.search(line) is not None
+        indent = _CODE_LINE.search(line)
+        is_indented = indent is not None and indent[1] != self._first_indent
         return (*self._markup.layout, "") if is_indented else self._markup.layout
 
     def pass_prose(self, text: str) -> None:
@@ -234,6 +239,9 @@ class Surroundings:
             self._pass_in_document("\n")
             self._pass_within_line(line)
         if text:
+            if self._first_indent is None and (words := text.lstrip()):
+                lead = self._last_words + text[: len(text) - len(words)]
+                self._first_indent = lead.rpartition("\n")[2]
             self._is_behind_quote = text[-1] in _QUOTES
             self._last_words = (self._last_words + text[-SIGHT:])[-SIGHT:]
         if words := text.rstrip():
@@ -255,6 +263,7 @@ class Surroundings:
 
     def pass_call(self) -> None:
         self._look()
+        self._first_indent = self._first_indent or ""
         self._is_line_start = False
         self._marks = _Marks()
         self._is_behind_quote = False

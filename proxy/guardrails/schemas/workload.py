@@ -130,10 +130,7 @@ class _Walk:
     def _places(
         self, value: JsonValue, start: JsonValue
     ) -> Iterator[tuple[JsonValue, _Checks, int]]:
-        """Yield each place within a value, what checks it, and its depth.
-
-        It is lazy, so callers can stop early.
-        """
+        """Yield lazily each place within a value, what checks it, and its depth."""
         top = self._checks({self._graph.number_of(start): 1}, 0)
         yield value, top, 0
         rest = [(top, _parts(value))]

@@ -433,6 +433,7 @@ WRONG = [
     ("Agent(OTHER, workflow='x')", "Agent.workflow is a Workflow, not 'x'"),
     ("Agent(OTHER, limits=3)", "Agent.limits is a Limits, not 3"),
     ("Agent(OTHER, parameters=['x'])", "Agent.parameters is a dictionary"),
+    ("Agent(OTHER, priority='urgent')", "Agent.priority is one of high, normal, low, not"),
     ("Workflow(required_steps='look')", r"write required_steps=\('look',\)"),
     ("Workflow(terminal_tools=(get_weather,))", "is a tuple of names of tools, not"),
     ("Toolset(get_weather)", r"write Toolset\(\[function\]\)"),

@@ -54,7 +54,8 @@ def test_a_conversation_is_documented_with_its_schema_and_its_headers(
     assert schema == {"$ref": "#/components/schemas/ChatCompletionRequest"}
     parameters = cast("list[JsonObject]", at(operation, "parameters"))
     assert {one["name"] for one in parameters} == {
-        *("x-temper-text-policy", "x-temper-guardrails", "x-temper-compaction")
+        *("x-temper-text-policy", "x-temper-guardrails", "x-temper-compaction"),
+        "x-temper-priority",
     }
 
 

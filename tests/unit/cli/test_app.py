@@ -19,9 +19,10 @@ URL = "http://127.0.0.1:9"
 
 
 def test_the_version_is_told_in_words_and_as_json() -> None:
-    told = document(temper("version", "--json"))["temper"]
-    assert temper("version").stdout == f"temper {told}\n"
-    assert temper("--version").stdout == f"temper {told}\n"
+    told = document(temper("version", "--json"))
+    said = "temper {temper} (commit {commit}, Python {python}, {engine})\n".format_map(told)
+    assert temper("version").stdout == said
+    assert temper("--version").stdout == said
 
 
 def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:

@@ -10,6 +10,7 @@ from proxy.doctor.checks import (
     examine,
     judge_descriptors,
     judge_memory,
+    judge_package_name,
     judge_tool_servers,
     memory,
     reachability,
@@ -42,6 +43,14 @@ def test_the_limit_is_that_of_this_process() -> None:
     many = Settings.model_validate({"server": {"max_waiting": 10**9}})
     assert descriptors(one).status == "ok"
     assert descriptors(many).status == "warn"
+
+
+def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None:
+    assert judge_package_name(["temper-proxy"]).status == "ok"
+    found = judge_package_name(["temper-proxy", "proxy.py"])
+    assert found.status == "warn"
+    assert found.said.startswith("proxy.py has a package `proxy` as well")
+    assert "pipx install temper-proxy" in found.remedy
 
 
 def test_the_memory_of_this_machine_and_its_devices_is_told() -> None:

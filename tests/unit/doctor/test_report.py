@@ -5,6 +5,7 @@ from typing import cast
 
 import httpx
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from proxy.conversation import json
@@ -153,6 +154,17 @@ async def test_what_was_measured_is_put_together() -> None:
         "writes_per_second": 35.26,
     }
     assert tried.tried_at.endswith("+00:00")
+
+
+async def test_at_80_columns_every_heading_is_whole_and_a_row_has_few_lines() -> None:
+    long = structs.replace(
+        await made(), name="Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", failed=("overflow", "calls")
+    )
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(build_tried_table([long]))
+    head, *rows = shown.getvalue().splitlines()
+    assert head.split()[-5:] == ["calls", "window", "reads/s", "writes/s", "failed"]
+    assert len(rows) <= 4
 
 
 async def test_a_table_shows_what_matters_for_a_choice_and_the_document_everything() -> None:

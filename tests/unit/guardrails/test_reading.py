@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, EndedThoughts, Refused, Rescued
+from proxy.guardrails.formats.react import REACT_CONTRACT
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import (
     BrokenCall,
@@ -24,6 +27,7 @@ from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import make_respond_tool
+from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import CLOCK, WEATHER
 
 OFFER = OfferedTools(
@@ -181,6 +185,42 @@ def test_who_repeats_itself_is_not_listened_to() -> None:
     with pytest.raises(EnoughHeardError):
         reader.read(TextDelta(CALL))
     assert len(reader.finish("stop")[1].calls) == 1
+
+
+ACTED = "Action: get_time\nAction Input: {}\n"
+REACT = replace(OFFER, syntaxes=(REACT_CONTRACT, *order_syntaxes(())), respond=None)
+TOLD = "<|start|>assistant<|channel|>commentary to=functions.get_time<|message|>{}<|call|>"
+ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>It is noon.<|end|>"
+
+
+def read_until_enough(pieces: list[str], offer: OfferedTools) -> tuple[list[Heard], ReadReply]:
+    reader = ReplyReader(offer)
+    heard: list[Heard] = []
+    with suppress(EnoughHeardError):
+        for piece in pieces:
+            heard += reader.read(TextDelta(piece))
+    rest, reply = reader.finish("stop")
+    return merge(heard + rest), reply
+
+
+@pytest.mark.parametrize(
+    ("offer", "said", "behind"),
+    [
+        (OFFER, f"{CALL}\n", "That was an example."),
+        (OFFER, TOLD, ANALYSIS),
+        (OFFER, f"So.\n{CALL}\n", CALL),
+        (REACT, f"{CALL}\n", "Thought: It is noon.\n"),
+        (REACT, ACTED, ""),
+    ],
+)
+def test_nothing_behind_one_call_too_many_counts_however_it_arrives(
+    offer: OfferedTools, said: str, behind: str
+) -> None:
+    whole, *others = (read_until_enough(pieces, offer) for pieces in chunkings(said * 5 + behind))
+    assert whole[1].calls == (WrittenCall("get_time", {}),)
+    assert "noon" not in text_of(whole[0])
+    assert not any(isinstance(one, ReasoningDelta) for one in whole[0])
+    assert all(one == whole for one in others)
 
 
 def test_a_malformed_respond_call_is_salvaged() -> None:

@@ -34,7 +34,7 @@ class Crowd:
     share: float = 0.0
     seen: list[tuple[int, int, float]] = field(default_factory=list)
 
-    def wait(self, by: int) -> None:
+    def wait(self, by: int, priority: str = "normal") -> None:
         self.waiting += by
         self.seen.append((self.waiting, self.running, self.share))
 

@@ -141,11 +141,14 @@ def test_the_load_is_there_from_the_start_and_goes_up_and_down() -> None:
         return [read.value(f"temper_{name}", model="a") for name in names]
 
     assert seen() == [0, 0, 0]
-    metrics.load("a").wait(1)
+    metrics.load("a").wait(1, "low")
     metrics.load("a").run(1, 0.25)
     metrics.load("b").run(1, 0.5)
     assert seen() == [1, 1, 0.25]
-    metrics.load("a").wait(-1)
+    read = Exposition.read(metrics.exposition("")[0].decode())
+    waiting = "temper_requests_waiting_by_priority"
+    assert read.value(waiting, model="a", priority="low") == 1
+    metrics.load("a").wait(-1, "low")
     metrics.load("a").run(-1, -0.25)
     assert seen() == [0, 0, 0]
 
@@ -154,9 +157,11 @@ def test_a_backend_is_up_or_not() -> None:
     metrics = Metrics()
     metrics.follow(["a"])
     for is_up in (True, False):
-        metrics.report_backend("a", is_up=is_up, restarts=2)
+        metrics.report_backend("a", {"one": False, "two": is_up}, restarts=2)
         seen = Exposition.read(metrics.exposition("")[0].decode())
         assert seen.value("temper_backend_up", model="a") == is_up
+        assert seen.value("temper_backend_server_up", model="a", server="one") == 0
+        assert seen.value("temper_backend_server_up", model="a", server="two") == is_up
         assert seen.value("temper_backend_restarts", model="a") == 2
 
 
@@ -246,6 +251,7 @@ BOUNDED = {
     "client",
     "dialect",
     "operation",
+    "priority",
     "status",
     "syntax",
     "tier",

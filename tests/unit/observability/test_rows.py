@@ -59,7 +59,7 @@ def test_a_row_tells_what_the_record_knows() -> None:
         1.0,
         "prose",
         None,
-        "Asked as the client did.",
+        "Asked as the client asked.",
         "The model answered in prose although tools were on offer.",
     )
     assert row.tools == (

@@ -55,11 +55,11 @@ def test_whatever_is_written_can_be_seen_and_read_back(value: JsonValue) -> None
 
 TOLD: tuple[tuple[Fact, str], ...] = (
     (facts.Rescued("hermes", "look"), "A call written as text (hermes) became a call of look."),
-    (facts.Repaired("look"), "Broken JSON in a call of look was read as what it plainly meant."),
+    (facts.Repaired("look"), "Broken JSON in a call of look was read as it was obviously meant."),
     (facts.Coerced("look", "/days"), "/days of look was converted to the right type."),
     (facts.Coerced("look", ""), "A value of look was converted to the right type."),
     (facts.Renamed("Look", "look"), "Look is not a tool and was taken for look."),
-    (facts.Dropped("code_fence"), "The code fence around the answer was taken off."),
+    (facts.Dropped("code_fence"), "The code fence around the answer was removed."),
     (facts.Dropped("new"), "A part of the reply was left out (new)."),
     (facts.RejectedReply("empty"), "The reply was empty."),
     (facts.RejectedReply("new"), "The reply was not good enough (new)."),
@@ -70,7 +70,7 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     ),
     (
         facts.EndedThoughts(),
-        "The reply ended thoughts that it had not begun; in later ones they are split off.",
+        "The reply ended thoughts that it had not begun; later replies are split there.",
     ),
     (facts.Unchecked("look", "no schema"), "look could not be checked: no schema."),
     (
@@ -87,15 +87,16 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     (facts.Withheld(), "It was not asked again: too many others were being asked again."),
     (
         facts.ClosedOut("failed_result", "called"),
-        "Behind a failed call it was asked whether something was left to do: calls were added.",
+        "After a failed call the model was asked whether something was left to do: "
+        "calls were added.",
     ),
     (
         facts.BrokeOff("look"),
-        "A call of look broke off after the client had seen its beginning.",
+        "A call of look broke off after the client had seen the beginning.",
     ),
     (
         facts.LadderEnded("empty"),
-        "No further attempt was allowed: the client got what could be used of the replies.",
+        "No further attempt was allowed: the client got the usable part of the replies.",
     ),
     (facts.WindowFilled(256), "The answer ended because the window of 256 tokens was full."),
     (
@@ -133,7 +134,7 @@ def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
         ((facts.FailuresNoticed(3),), "3 rounds of failing tools noticed"),
         ((facts.RoundsExceeded(50),), "an answer asked for after 50 rounds of tools"),
         ((facts.Withheld(),), "no retry, as too many run already"),
-        ((facts.ClosedOut("always", "done"),), "asked what is left behind the answer: nothing was"),
+        ((facts.ClosedOut("always", "done"),), "asked what is left after the answer: nothing was"),
         ((facts.BrokeOff("f"),), "a call of f broke off"),
         ((facts.LadderEnded("prose"),), "no further attempt allowed"),
         ((facts.WindowFilled(512),), "the window is full"),
@@ -182,7 +183,7 @@ def test_every_rung_defect_and_error_has_its_words() -> None:
 
 def test_what_happened_twice_is_told_once_and_nothing_is_told_of_no_news() -> None:
     told = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
-    assert told == ("Broken JSON in a call of a was read as what it plainly meant.",)
+    assert told == ("Broken JSON in a call of a was read as it was obviously meant.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40
 
 

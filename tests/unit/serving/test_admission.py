@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import QueueFull
-from proxy.serving.admission import Admission, SlotRequest, WaitingLine
+from proxy.serving.admission import (
+    MOST_PASSED_OVER,
+    Admission,
+    Priority,
+    SlotRequest,
+    WaitingLine,
+)
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -191,3 +197,86 @@ def test_a_full_line_tells_when_there_may_be_room(seconds: float, advice: int) -
             waiting.cancel()
 
     run(scene())
+
+
+HIGH, NORMAL, LOW = Priority
+
+
+def drained(line: WaitingLine, first: SlotRequest) -> list[SlotRequest]:
+    """Let each place end at once; returns all behind the first in their order."""
+    served: list[SlotRequest] = []
+    following = line.leave(first)
+    while following:
+        served += following
+        following = line.leave(following[0])
+    return served
+
+
+def test_background_work_waits_behind_people_whoever_came_first() -> None:
+    line = WaitingLine(capacity=1)
+    (first,) = joined(line, "a")
+    came = [("b", LOW), ("c", LOW), ("d", NORMAL), ("e", HIGH), ("d", NORMAL), ("f", NORMAL)]
+    places = [line.join(key, priority) for key, priority in came]
+    b, c, d1, e, d2, f = places
+    assert drained(line, first) == [e, d1, f, d2, b, c]
+
+
+def test_who_was_passed_over_too_often_is_next() -> None:
+    line = WaitingLine(capacity=1)
+    (first,) = joined(line, "a")
+    low = [line.join("background", LOW) for _ in range(2)]
+    people = [line.join(f"person {n}") for n in range(MOST_PASSED_OVER + 3)]
+    order = drained(line, first)
+    assert order == [*people[:8], low[0], *people[8:], low[1]]
+    assert MOST_PASSED_OVER == 8
+
+
+def test_the_lowest_of_those_that_were_passed_over_goes_first() -> None:
+    line = WaitingLine(capacity=1)
+    (first,) = joined(line, "a")
+    low, normal = line.join("c", LOW), line.join("b", NORMAL)
+    high = [line.join(f"{n}", HIGH) for n in range(12)]
+    assert drained(line, first) == [*high[:8], low, normal, *high[8:]]
+
+
+def test_background_work_takes_no_place_in_the_line_from_people() -> None:
+    line = WaitingLine(most_waiting=2, capacity=1)
+    joined(line, "a")
+    assert [line.join("b", LOW) is None for _ in range(3)] == [False, False, True]
+    assert [line.join("c", NORMAL) is None for _ in range(3)] == [False, False, True]
+    assert line.join("b", LOW) is None
+    assert line.waiting == 4
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Priority)), max_size=60))
+def test_nobody_waits_for_ever_and_each_key_keeps_its_order(
+    came: list[tuple[str, Priority]],
+) -> None:
+    line = WaitingLine(capacity=1)
+    (first,) = joined(line, "first")
+    places = [place for key, priority in came if (place := line.join(key, priority))]
+    order = drained(line, first)
+    assert sorted(map(id, order)) == sorted(map(id, places))
+    for key in "abc":
+        for priority in Priority:
+            own = [one for one in places if (one.key, one.priority) == (key, priority)]
+            assert [one for one in order if one in own] == own
+
+
+async def serve_in_order(admission: Admission) -> list[str]:
+    served: list[str] = []
+
+    async def work(name: str, priority: Priority) -> None:
+        async with admission.slot(name, priority):
+            served.append(name)
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+        for name, priority in (("a", LOW), ("b", LOW), ("c", NORMAL), ("d", HIGH)):
+            group.create_task(work(name, priority))
+    return served
+
+
+def test_slots_are_given_by_priority() -> None:
+    admission = Admission(WaitingLine(capacity=1))
+    assert asyncio.run(serve_in_order(admission)) == ["a", "d", "c", "b"]

@@ -23,6 +23,7 @@ from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
 from proxy.profiles.known_model import KnownModel, Overrides
+from proxy.serving.admission import Priority
 from proxy.serving.assembly import tuned_changes
 from proxy.serving.context_fitting import FittingMode
 from proxy.serving.request_preparation import PreparedRequest, RequestPreparation, RunTurns
@@ -378,3 +379,27 @@ def test_a_prompt_of_which_nothing_can_go_stays() -> None:
         assert turns.turns == [turn]
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("owner", "wished", "given"),
+    [
+        ("ann", "", "normal"),
+        ("ann", "high", "high"),
+        ("ann", " LOW ", "low"),
+        ("batch", "", "low"),
+        ("batch", "high", "low"),
+        ("boss", "", "high"),
+        ("boss", "normal", "normal"),
+    ],
+)
+def test_a_client_has_the_priority_it_wishes_up_to_that_of_its_key(
+    owner: str, wished: str, given: str
+) -> None:
+    limits = {"batch": Priority.LOW, "boss": Priority.HIGH}
+    services = ServiceOptions().alone(ScriptedBackend())
+    preparing = RequestPreparation(services, Policy(), priorities=limits)
+    headers = {"x-temper-priority": wished} if wished else {}
+    assert preparing.priority_of(Sender(owner=owner, headers=headers)).value == given
+    with pytest.raises(InvalidRequest, match="use one of: high, normal, low"):
+        preparing.priority_of(Sender(headers={"x-temper-priority": "now"}))

@@ -117,3 +117,19 @@ async def test_it_is_opened_without_waiting_for_anybody() -> None:
     async with open_valkey(NOWHERE, 0.05, heard) as store:
         assert store.is_usable
     assert heard.states in ([], [("127.0.0.1:1", True)])
+
+
+async def test_it_is_closed_although_a_cancellation_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in `asyncio.wait_for` of Python 3.11, which the client sends with."""
+
+    async def watch(_: ValkeyStore) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ValkeyStore, "watch", watch)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async with open_valkey(NOWHERE, 0.01, Heard()):
+            await asyncio.sleep(0)

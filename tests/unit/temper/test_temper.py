@@ -1,6 +1,7 @@
 """The names by which programs use Temper."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,3 +65,14 @@ def test_type_checkers_know_what_a_run_gives() -> None:
 
     assert program.__annotations__["agent"] is program.__annotations__["same"]
     assert get_origin(get_type_hints(temper.Agent.run)["return"]) is temper.RunResult
+
+
+def test_the_command_says_so_where_the_package_is_another_distributions(tmp_path: Path) -> None:
+    (tmp_path / "proxy").mkdir()
+    (tmp_path / "proxy/__init__.py").touch()
+    shutil.copytree(Path(temper.__file__).parent, tmp_path / "temper")
+    command = [sys.executable, "-m", "temper", "--version"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("temper: the package `proxy` here is that of another distribution")
+    assert len(ran.stderr.splitlines()) == 1

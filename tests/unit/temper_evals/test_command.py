@@ -23,9 +23,23 @@ def evaluate(*arguments: str) -> Result:
 def test_a_table_comes_of_it_with_help_harm_cost_and_ceiling() -> None:
     done = evaluate(*SMALL, "--output", "out")
     assert done.exit_code == 0
-    for word in ("direct", "ceiling", "helped", "harmed", "gen./request", "100.0"):
+    for word in ("direct", "ceiling", "helped", "harmed", "gen.", "100.0"):
         assert word in done.stdout
     assert len(Path("out/runs.jsonl").read_bytes().splitlines()) == 12
+
+
+def test_help_lists_arms_and_profiles() -> None:
+    text = " ".join(evaluate("--help").stdout.split())
+    for word in ("Arms: direct,", "temper-without-X", "temper-tuned", "Profiles: healthy,"):
+        assert word in text
+
+
+def test_families_and_failures_are_shown_on_request() -> None:
+    evaluate(*SMALL, "--output", "out")
+    assert "by family" not in evaluate("report", "out").stdout
+    told = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
+    assert "right runs by family" in told
+    assert "wrong runs by how they ended" in told
 
 
 def test_a_temporary_folder_does_where_none_is_named() -> None:

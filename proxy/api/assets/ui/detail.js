@@ -174,6 +174,7 @@ function facts(row, seconds) {
     ["Model", row.model],
     ["Backend", row.backend],
     ["Client", row.client],
+    ["Priority", row.priority === "normal" ? null : row.priority],
     ["Path", row.path],
     ["Asked at", html`<time title=${utc(row.at)}>${clock(row.at)}</time>`],
     ["Prompt", tokens.prompt === null ? null : `${count(tokens.prompt)} tokens`],
@@ -220,29 +221,35 @@ function shownExchange(exchange) {
   const last = generations.at(-1);
   const [before, after] = diff(last ? asText(last) : "", got);
   return html`
-    ${generations.map((one, at) => {
-      const isLast = at === generations.length - 1;
-      return html`
-        <div class="said">
-          <h4>The model wrote</h4>
-          ${one.thoughts
-            ? html`<details><summary>Thoughts</summary><pre>${cut(one.thoughts)}</pre></details>`
-            : nothing}
-          <pre>${isLast ? marked(before) : cut(asText(one)) || empty()}</pre>
-        </div>
-        ${one.nudge.map(
-          ({ role, text }) => html`<div class="said nudge">
-            <h4>${addedBy(role)}</h4>
-            <pre>${cut(text)}</pre>
-          </div>`,
-        )}
-      `;
-    })}
-    <div class="said got">
-      <h4>The client got</h4>
-      <pre>${got ? marked(after) : empty()}</pre>
+    ${generations.slice(0, -1).map(
+      (one) => html`${wrote(one, cut(asText(one)) || empty())} ${one.nudge.map(added)}`,
+    )}
+    <div class="sides">
+      ${last ? wrote(last, marked(before)) : nothing}
+      <div class="said got">
+        <h4>The client got</h4>
+        <pre>${got ? marked(after) : empty()}</pre>
+      </div>
     </div>
+    ${last ? last.nudge.map(added) : nothing}
   `;
+}
+
+function wrote(one, text) {
+  return html`<div class="said">
+    <h4>The model wrote</h4>
+    ${one.thoughts
+      ? html`<details><summary>Thoughts</summary><pre>${cut(one.thoughts)}</pre></details>`
+      : nothing}
+    <pre>${text}</pre>
+  </div>`;
+}
+
+function added({ role, text }) {
+  return html`<div class="said nudge">
+    <h4>${addedBy(role)}</h4>
+    <pre>${cut(text)}</pre>
+  </div>`;
 }
 
 function addedBy(role) {

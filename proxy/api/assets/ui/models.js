@@ -93,6 +93,10 @@ function card(model, totals, selected, actions) {
           : 0}</dd></div>
       </dl>
       ${model.tuned ? html`<p class="muted">Tuned: ${visible(model.tuned)}</p>` : nothing}
+      ${model.lacks.length
+        ? html`<p class="muted" title="Refused by the engine; Temper asks without it"
+            >Refused: ${model.lacks.join(", ")}</p>`
+        : nothing}
       ${model.restarts
         ? html`<p class="muted">${plural(model.restarts, "restart")}</p>`
         : nothing}

@@ -104,6 +104,7 @@ _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
+_HEADER_END = "<|message|>"  # Muse Glimmer takes the head of a tag for one of its headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +257,8 @@ class _CallReader:
         is_tag = yield from self._cursor.literal(">")
         if not is_tag and "\n" in head[-1:] and (yield from self._cursor.peek()) == "<":
             is_tag, head = True, head.rstrip()  # the bracket is missing at the end of the line
+        if not is_tag and (yield from self._cursor.literal(_HEADER_END)):
+            is_tag, head = True, f'{head}"'
         match = _NAMED.fullmatch(head) if is_tag else None
         return (match[1] or match[2] or match[3], match[4]) if match else ("", "")
 

@@ -48,10 +48,7 @@ _NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Where a string is: what closes the containers around it, "" if there is none.
-
-    `ends` are the marks after the whole value.
-    """
+    """What closes the containers around a string, "" if none; `ends` follow the whole value."""
 
     closer: str = ""
     outer: str = ""
@@ -203,10 +200,7 @@ def judge_doubt(written: str, opening: str, closing: str) -> StringDoubt:
 
 @lru_cache
 def _build_paired_pattern(quotes: str) -> re.Pattern[str]:
-    """Return a pattern for text in which every possible beginning of a quotation has its end.
-
-    An apostrophe inside a word is neither.
-    """
+    """Return a pattern for text whose quotations all end; an apostrophe in a word begins none."""
     plain = rf"(?:[^{quotes}]++|(?<=\w)(?![^{_APOSTROPHES}])[{quotes}](?=\w))*+"
     pattern = rf"(?:{plain}(?<!\w)[{quotes}]{plain}[{quotes}](?!\w))*+{plain}"
     return re.compile(possessive(pattern), re.DOTALL)

@@ -10,6 +10,7 @@ from proxy.api.routes import monitoring as route
 from proxy.api.routes.monitoring import METRICS_PATH, health_router
 from proxy.backends.client import Backend, Description, Health
 from proxy.backends.llama_server import LlamaServer
+from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
@@ -116,3 +117,14 @@ def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
     assert seen.value("temper_backend_restarts", model="default") == 2
     plain = ask(ScriptedBackend(), ServerOptions(), Observers(meter=Metrics()))
     assert Exposition.read(plain.answer.decode()).value("temper_backend_restarts") == 0
+
+
+def test_each_server_of_a_pool_is_told_of_and_the_model_is_up_if_one_is() -> None:
+    states = {"one": Health.READY, "two": Health.UNREACHABLE, "three": Health.UNREACHABLE}
+    pool = Pool([ScriptedBackend(state=state, name=name) for name, state in states.items()])
+    client = ask(pool, ServerOptions(), Observers(meter=Metrics()))
+    seen = Exposition.read(client.answer.decode())
+    assert seen.value("temper_backend_up", model="default") == 1
+    for name, state in states.items():
+        told = seen.value("temper_backend_server_up", model="default", server=name)
+        assert told == (state is Health.READY)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.announcements.cues import load_languages
 from proxy.guardrails.announcements.recognition import (
     announces,
+    asks_user,
     find_last_sentences,
     is_question,
     matchers_for,
@@ -617,3 +618,31 @@ def test_other_words_show_nothing(words: str) -> None:
 @pytest.mark.parametrize("words", ["", "Done.", "I will tell you as soon as I know.", "Thank you!"])
 def test_nor_do_these_behind_it(words: str) -> None:
     assert not shows_last(words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Would you like to add it?",
+        "I found it. Would you like to add it? If so, please specify how many.",
+        "Please provide the colour.\n\nOnce you have, I can mix it.",
+        "Bitte geben Sie mir die Stadt an.",
+        "请提供城市名称。",
+    ],
+)
+def test_what_the_user_is_asked_for_is_told(text: str) -> None:
+    assert asks_user(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "It is warm in Paris.",
+        "What is in that file?",
+        "Would you like to add it? " + "It is a book. " * 3,
+        "Can you see it? Let me check the file.",
+    ],
+)
+def test_what_the_user_is_not_asked_for_is_not(text: str) -> None:
+    assert not asks_user(text)

@@ -1,8 +1,10 @@
+from typing import ClassVar, SupportsIndex
+
 import pytest
 from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.copies import are_repeated, is_quoted
+from proxy.guardrails.rescue.copies import EarlierTexts, are_repeated, is_quoted
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
@@ -12,6 +14,7 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     RefusedText,
 )
+from proxy.guardrails.rescue.provenance import Origin
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
@@ -69,6 +72,26 @@ def test_calls_without_arguments_are_repeated_by_nobody() -> None:
 def test_looking_for_a_repeated_call_is_linear() -> None:
     call = WrittenCall("name", {"name": "name " * 100 + "x"})
     assert is_linear(lambda text: are_repeated([call], [text]), lambda size: "name " * size, 10_000)
+
+
+class CountedText(str):
+    """Counts how often it is taken apart."""
+
+    __slots__ = ()
+    splits: ClassVar[list[str]] = []
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        self.splits.append(self)
+        return super().split(sep, maxsplit)
+
+
+def test_an_earlier_text_is_stripped_once_however_many_calls_are_looked_for() -> None:
+    CountedText.splits.clear()
+    read_before = EarlierTexts([], [CountedText(f"The page says: {CALL} Do it.")])
+    wanted = WrittenCall("rm", {"path": "/"})
+    found = {read_before.find_origin(CALL.replace("/", f"/{n}"), (wanted,)) for n in range(20)}
+    assert found == {Origin.RESULT}
+    assert len(CountedText.splits) == 1
 
 
 def test_no_text_is_no_quotation() -> None:

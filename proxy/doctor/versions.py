@@ -1,0 +1,47 @@
+"""Which Temper this is, of which commit, on which Python, with which llama-server."""
+
+import platform
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import proxy
+from proxy.conversation.json import JsonObject
+
+_SHORT = 12  # figures of a commit
+
+
+def describe_versions() -> JsonObject:
+    """Return what a bug report has to name, as texts."""
+    return {
+        "temper": proxy.version(),
+        "commit": find_commit(Path(proxy.__file__).parent),
+        "python": platform.python_version(),
+        "engine": describe_engine(shutil.which("llama-server")),
+    }
+
+
+def find_commit(package: Path) -> str:
+    """Return the commit of a package: the build wrote it down, and a checkout's git knows it."""
+    try:
+        return (package / "commit.txt").read_text(encoding="ascii").strip()[:_SHORT]
+    except FileNotFoundError:
+        pass
+    if (package.parent / ".git").exists():
+        asked = ("git", "-C", str(package.parent), "rev-parse", f"--short={_SHORT}", "HEAD")
+        try:
+            return subprocess.check_output(asked, stderr=subprocess.DEVNULL, text=True).strip()  # noqa: S603
+        except (OSError, subprocess.CalledProcessError):
+            pass
+    return "unknown"
+
+
+def describe_engine(on_path: str | None) -> str:
+    """Name the llama-server that would be started: the one on PATH comes first."""
+    if on_path is not None:
+        return f"llama-server at {on_path}"
+    try:
+        return f"embedded llama-server of xllamacpp {version('xllamacpp')}"
+    except PackageNotFoundError:
+        return "no llama-server"

@@ -1,0 +1,184 @@
+"""The results for a terminal: a verdict first, then a table of each bed that fits its width."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+
+from temper_evals.arms import CEILING, TEMPER
+from temper_evals.loop import Ending
+from temper_evals.records import RunRecord
+from temper_evals.report.table import percent, points
+from temper_evals.results import ArmResult, Ceilings, ceilings_of
+from temper_evals.sequential import Decision, SequentialTest
+
+GROUPS = ("family", "failure")
+_ENDLESS = 1_000
+_NAME, _CELL = 14, 9  # characters of a column of names, and of one of an arm
+
+_Column = tuple[str, Callable[[ArmResult], str]]
+_COLUMNS: tuple[_Column, ...] = (
+    ("arm", lambda one: _fold(one.arm)),
+    ("right %", lambda one: percent(one.success.estimate)),
+    ("lift (95 %)", lambda one: "" if one.against is None else points(one.against.lift)),
+    ("helped", lambda one: "" if one.against is None else str(one.against.helped)),
+    ("harmed", lambda one: "" if one.against is None else str(one.against.harmed)),
+    ("gen.", lambda one: f"{one.cost.generations_per_request:.2f}"),
+    ("tokens", lambda one: f"{one.cost.prompt + one.cost.generated:.0f}"),
+)
+_WIDE_COLUMNS: tuple[_Column, ...] = (
+    ("harm <", lambda one: "" if one.against is None else percent(one.against.harm_bound)),
+    ("gap %", lambda one: "" if one.gap is None else percent(one.gap.estimate, 0)),
+    ("damage", lambda one: str(one.damage)),
+    ("s", lambda one: f"{one.cost.model_seconds or one.cost.seconds:.1f}"),
+)
+_LONG_NAME = 18
+_LEGEND = (
+    "lift: points over direct; helped and harmed: wrong became right, right became wrong; "
+    "gen.: generations a request; tokens: a run"
+)
+_CLASSES = (
+    ("it never came to", "a call is missing"),
+    ("nobody asked for", "a call that nobody asked for"),
+    ("it called", "a call where none was due"),
+    ("its answer", "a wrong answer"),
+    ("it gave no answer", "no answer"),
+)
+
+
+def show(console: Console, results: Sequence[ArmResult], runs: Sequence[RunRecord]) -> None:
+    """Print the verdicts, and the table of each bed."""
+    for line in verdicts(results, runs):
+        console.print(line)
+    for bed in dict.fromkeys(one.bed for one in results):
+        own = [one for one in results if one.bed == bed]
+        console.print(f"\n{_title(bed, own, runs)}")
+        console.print(_bed_table(own, console))
+    console.print(_LEGEND, style="dim")
+
+
+def verdicts(results: Iterable[ArmResult], runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Say in a line for each bed whether Temper helps, or how many more runs that takes."""
+    for one in results:
+        if one.against is not None and one.arm == TEMPER:
+            seeds = len({run.seed for run in runs if (run.bed, run.arm) == (one.bed, one.arm)})
+            yield _verdict(one, seeds)
+
+
+def _verdict(one: ArmResult, seeds: int) -> str:
+    against = one.against
+    assert against is not None  # noqa: S101 - the caller has looked
+    test = SequentialTest(against.pairs, against.helped, against.harmed)
+    counted = f"{test.helped} helped, {test.harmed} harmed of {test.pairs} runs"
+    cost = f"{one.cost.generations_per_request:.2f} generations a request"
+    match test.decision:
+        case Decision.ON:
+            return f"{one.bed}: Temper helps: {counted}; {cost}."
+        case Decision.OFF if test.is_rare:
+            return f"{one.bed}: Temper changes next to nothing: {counted}; {cost}."
+        case Decision.OFF:
+            return f"{one.bed}: Temper does not help: {counted}; {cost}."
+        case _:
+            wanted = math.ceil(max(1, seeds) * (test.pairs + test.missing) / max(1, test.pairs))
+            more = f"about {test.missing} more runs needed (--seeds {wanted})"
+            return f"{one.bed}: not decided: {counted}; {more}."
+
+
+def _title(bed: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]) -> str:
+    counts = {one.runs for one in results}
+    count = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}"
+    return f"{bed}, {count} runs an arm; {_ceiling_words(ceilings_of(bed, runs))}"
+
+
+def _bed_table(results: Sequence[ArmResult], console: Console) -> Table:
+    """Make the table of a bed; what is left out of a narrow one stands in the page and in JSON."""
+    wide = range(len(_WIDE_COLUMNS), -1, -1)
+    tables = [_make_table(results, _COLUMNS + _WIDE_COLUMNS[:one]) for one in wide]
+    return next((one for one in tables if _fits(one, console)), tables[-1])
+
+
+def _make_table(results: Sequence[ArmResult], columns: Sequence[_Column]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name, _ in columns:
+        table.add_column(name, justify="left" if name == "arm" else "right", no_wrap=True)
+    for one in results:
+        table.add_row(*(write(one) for _, write in columns))
+    return table
+
+
+def _fold(name: str) -> str:
+    """Write a long name in two lines."""
+    head, _, tail = name.rpartition("-")
+    return f"{head}-\n{tail}" if len(name) > _LONG_NAME and head else name
+
+
+def _fits(table: Table, console: Console) -> bool:
+    endless = console.options.update(width=_ENDLESS)
+    return Measurement.get(console, endless, table).maximum <= console.width
+
+
+def _ceiling_words(found: Ceilings) -> str:
+    perfect = f"ceiling {_share(found.perfect)}"
+    if found.perfect is None:
+        perfect = "ceiling unknown (only a simulated model can be asked without its errors)"
+    if found.detectable is None:
+        return f"{perfect}; detectable unknown without the arm temper-observe"
+    return f"{perfect}; detectable {_share(found.detectable)}"
+
+
+def _share(found: float | None) -> str:
+    return "" if found is None else percent(found)
+
+
+def show_by(
+    console: Console, group: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]
+) -> None:
+    """Print the runs by family, or the wrong ones by how they ended: arms beside each other."""
+    for bed in dict.fromkeys(one.bed for one in results):
+        own = [one for one in results if one.bed == bed and one.arm != CEILING]
+        if group == "family":
+            cells = {
+                one.arm: {name: f"{a}/{b}" for name, (a, b) in one.families.items()} for one in own
+            }
+        else:
+            cells = {one.arm: _count_failures(bed, one.arm, runs) for one in own}
+        what = "right runs by family" if group == "family" else "wrong runs by how they ended"
+        console.print(f"{bed}: {what}")
+        for table in _side_by_side(cells, console.width):
+            console.print(table)
+
+
+def _count_failures(bed: str, arm: str, runs: Iterable[RunRecord]) -> dict[str, str]:
+    wrong = (run for run in runs if (run.bed, run.arm) == (bed, arm) and not run.right)
+    return {name: str(count) for name, count in Counter(map(failure_class, wrong)).most_common()}
+
+
+def failure_class(run: RunRecord) -> str:
+    """Name the kind of a wrong end."""
+    if run.ending == Ending.FAILED.value:
+        return "the request failed"
+    if run.ending != Ending.ANSWERED.value:
+        return "no end within the limit" if run.ending == Ending.LIMIT.value else "cut off"
+    found = (name for start, name in _CLASSES if run.why.startswith(start))
+    return next(found, "something else")
+
+
+def _side_by_side(cells: Mapping[str, Mapping[str, str]], width: int) -> Iterator[RenderableType]:
+    """Make as many tables as it takes to have all arms within a width."""
+    names = list(dict.fromkeys(name for column in cells.values() for name in column))
+    longest = max((len(one) for one in names), default=0)
+    at_once = max(1, (width - max(longest, _NAME)) // (_CELL + 3))
+    arms = list(cells)
+    for start in range(0, len(arms), at_once):
+        shown = arms[start : start + at_once]
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("", no_wrap=True)
+        for arm in shown:
+            table.add_column(arm.replace("-", "-\n"), justify="right", no_wrap=True)
+        for name in names:
+            table.add_row(name, *(cells[arm].get(name, "") for arm in shown))
+        yield table

@@ -1,0 +1,271 @@
+"""What `temper tune` does: try each setting that has to be earned, on the same cases as without it.
+
+Candidates are tried one after another, each beside what was earned before it, until the sequential
+test has decided or its share of the time is over. Cases are those of one half of the suite; the
+other half is never looked at here, so that what is reported later was not tuned on.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count, islice
+from typing import Protocol, TypeAlias
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from temper_evals.loop import AgentLoop, Ending, ModelTarget
+from temper_evals.model_setups import ModelSetup
+from temper_evals.records import Records, RunRecord
+from temper_evals.runs import AT_ONCE, CaseRunner, make_client
+from temper_evals.scenarios.scenario import Scenario
+from temper_evals.sequential import Decision, SequentialTest
+from temper_evals.temper_server import temper_in_front
+
+_FIRST_FAILURES = 6  # in a row, before anything was measured
+
+# Settings by section and name, as they stand in temper.toml.
+Values = Mapping[str, Mapping[str, JsonValue]]
+# The first seed; whoever reports on tuned settings takes others.
+FIRST_SEED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting that has to be earned; it is not tried where `unless` one has done harm."""
+
+    name: str
+    values: Values
+    unless: str = ""
+
+
+_ALWAYS: Mapping[str, JsonValue] = {"close_out": "always"}
+CANDIDATES = (
+    Candidate("close_out always", {"guardrails": _ALWAYS}),
+    Candidate(
+        "close_out always, two tries",
+        {"guardrails": {**_ALWAYS, "close_out_tries": 2}},
+        unless="close_out always",
+    ),
+    Candidate("respond", {"guardrails": {"text_policy": "respond"}}),
+)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a comparison has come to; `was_tried` is False where there was no time or no reason.
+
+    Once it `is_over` nothing is added to it.
+    """
+
+    candidate: Candidate
+    test: SequentialTest = field(default_factory=SequentialTest)
+    was_tried: bool = True
+    is_over: bool = False
+
+    @property
+    def is_on(self) -> bool:
+        return self.test.decision is Decision.ON
+
+    @property
+    def is_harmful(self) -> bool:
+        """Whether it was decided against, and not only because it changes next to nothing."""
+        return self.test.decision is Decision.OFF and not self.test.is_rare
+
+    def sentence(self) -> str:
+        """Say it in one line."""
+        name, test = self.candidate.name, self.test
+        if not self.was_tried:
+            return f"{name}: not tried: off"
+        counted = f"{name}: {test.helped} helped, {test.harmed} harmed of {test.pairs}"
+        match test.decision:
+            case Decision.ON:
+                return f"{counted}: on"
+            case Decision.OFF:
+                return f"{counted}: off" + (" (it changes next to nothing)" * test.is_rare)
+            case _:
+                return f"{counted}: undecided, off: about {test.missing} more cases"
+
+    def document(self) -> JsonObject:
+        """Return it for programs."""
+        test = self.test
+        return {
+            "name": self.candidate.name,
+            "decision": test.decision.value if self.was_tried else "not tried",
+            "cases": test.pairs,
+            "helped": test.helped,
+            "harmed": test.harmed,
+            "missing": test.missing if test.decision is Decision.UNDECIDED else 0,
+        }
+
+
+class Runner(Protocol):
+    """Runs cases with certain settings."""
+
+    async def run(self, scenario: Scenario, seed: int) -> RunRecord:
+        """Run a case, unless a record tells what came of it."""
+
+
+# Opens the way to a model with some settings; the runner ends with the block.
+OpenRunner: TypeAlias = Callable[[Values], AbstractAsyncContextManager[Runner]]
+
+
+@dataclass(frozen=True, slots=True)
+class TemperRunners:
+    """Starts a Temper for each group of settings, in front of the same model."""
+
+    target: ModelTarget
+    bed: ModelSetup
+    records: Records
+
+    @asynccontextmanager
+    async def open(self, values: Values) -> AsyncGenerator[Runner, None]:
+        async with (
+            temper_in_front(self.target, environment_of(values)) as temper,
+            make_client() as client,
+        ):
+            loop = AgentLoop(client, temper)
+            yield KeptRuns(CaseRunner(self.records, self.bed, describe(values), loop))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRuns:
+    """Makes those of the runs that no record tells of."""
+
+    own: CaseRunner
+
+    async def run(self, scenario: Scenario, seed: int) -> RunRecord:
+        key = self.own.bed.name, self.own.arm, scenario.name, seed
+        found = self.own.records.find(key)
+        return found or await self.own.run(scenario, seed)
+
+
+@dataclass(slots=True)
+class Tuning:
+    """Tries candidates on a model; what is decided stands in `verdicts` at any moment.
+
+    `base` is what the operator has set, and what of it a candidate would change is not tried.
+    """
+
+    open_runner: OpenRunner
+    scenarios: Sequence[Scenario]
+    seconds: float
+    base: Values = field(default_factory=dict)
+    most_seeds: int | None = None
+    candidates: Sequence[Candidate] = CANDIDATES
+    on_progress: Callable[[Verdict], None] = field(default=lambda _verdict: None)
+    clock: Callable[[], float] = time.monotonic
+    verdicts: list[Verdict] = field(default_factory=list)
+    _failed: int = 0
+
+    async def run(self) -> None:
+        """Try every candidate; cancelled at any time, it leaves what is decided."""
+        end = self.clock() + self.seconds
+        waiting = [one for one in self.candidates if not _overlap(one.values, self.base)]
+        for place, candidate in enumerate(waiting):
+            verdict = Verdict(candidate)
+            self.verdicts.append(verdict)
+            harmful = {one.candidate.name for one in self.verdicts if one.is_harmful}
+            left = end - self.clock()
+            verdict.was_tried = left > 0 and candidate.unless not in harmful
+            if verdict.was_tried:
+                share = left / (len(waiting) - place)
+                await self._compare(verdict, self.clock() + share)
+            verdict.is_over = True
+            self.on_progress(verdict)
+
+    async def _compare(self, verdict: Verdict, deadline: float) -> None:
+        before = merged(self.base, earned_by(self.verdicts))
+        after = merged(before, verdict.candidate.values)
+        async with self.open_runner(before) as first, self.open_runner(after) as second:
+            for batch in _batches(self._cases(), AT_ONCE):
+                old, new = await _run_all(first, batch), await _run_all(second, batch)
+                for pair in zip(old, new, strict=True):
+                    self._count(verdict.test, *pair)
+                    if verdict.test.decision is not Decision.UNDECIDED:
+                        return
+                self.on_progress(verdict)
+                if self.clock() > deadline:
+                    return
+
+    def _cases(self) -> Iterator[tuple[Scenario, int]]:
+        seeds = count() if self.most_seeds is None else range(self.most_seeds)
+        for seed in seeds:
+            for scenario in self.scenarios:
+                yield scenario, FIRST_SEED + seed
+
+    def _count(self, test: SequentialTest, before: RunRecord, after: RunRecord) -> None:
+        """Count a pair in which both were asked; raises InvalidConfiguration where nothing is."""
+        failed = [one for one in (before, after) if one.ending == Ending.FAILED.value]
+        if not failed:
+            test.add(before=before.right, after=after.right)
+            return
+        self._failed += 1
+        if not test.pairs and self._failed >= _FIRST_FAILURES:
+            raise InvalidConfiguration("temper tune", f"every request fails: {failed[0].why}")
+
+
+async def _run_all(runner: Runner, batch: Sequence[tuple[Scenario, int]]) -> list[RunRecord]:
+    return [*await asyncio.gather(*(runner.run(*case) for case in batch))]
+
+
+def earned_by(verdicts: Iterable[Verdict]) -> dict[str, dict[str, JsonValue]]:
+    """Return the settings that are on so far."""
+    return merged(*(one.candidate.values for one in verdicts if one.is_on))
+
+
+def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario]]:
+    """Return what is tuned on, and what is reported on: even and odd numbers of every family.
+
+    Families take turns, so that the first cases are of all kinds.
+    """
+    ordered = sorted(scenarios, key=lambda one: (_number(one), one.family))
+    return (
+        [one for one in ordered if _number(one) % 2 == 0],
+        [one for one in ordered if _number(one) % 2],
+    )
+
+
+def merged(*layers: Values) -> dict[str, dict[str, JsonValue]]:
+    """Return settings of which the later ones count."""
+    found: dict[str, dict[str, JsonValue]] = {}
+    for one in layers:
+        _merge_into(found, one)
+    return found
+
+
+def environment_of(values: Values) -> dict[str, str]:
+    """Write settings as the variables that `temper serve` reads."""
+    return {
+        f"TEMPER_{section}__{name}".upper(): one if isinstance(one, str) else json.dump_text(one)
+        for section, settings in values.items()
+        for name, one in settings.items()
+    }
+
+
+def describe(values: Values) -> str:
+    """Name settings in one word, for records; `defaults` where there are none."""
+    written = (f"{name}={one}" for found in values.values() for name, one in found.items())
+    return ",".join(written) or "defaults"
+
+
+def _merge_into(found: dict[str, dict[str, JsonValue]], values: Values) -> None:
+    for section, settings in values.items():
+        found.setdefault(section, {}).update(settings)
+
+
+def _overlap(one: Values, other: Values) -> bool:
+    return any(settings.keys() & other.get(name, {}).keys() for name, settings in one.items())
+
+
+def _batches(
+    cases: Iterator[tuple[Scenario, int]], size: int
+) -> Iterator[list[tuple[Scenario, int]]]:
+    while batch := [*islice(cases, size)]:
+        yield batch
+
+
+def _number(scenario: Scenario) -> int:
+    return int(scenario.name.rpartition("-")[2])

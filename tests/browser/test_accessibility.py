@@ -1,0 +1,61 @@
+"""What axe-core, the common checker of accessibility, finds on each view of the dashboard."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import Open, Stage
+from tests.browser.test_page import RECORD, answered, show
+
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="needs the extra `browser`"
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+SEVERE = ("serious", "critical")
+
+
+def problems(page: "Page") -> list[str]:
+    """Return what is severe, with where it stands."""
+    found = axe.Axe().run(page).response
+    assert len(found["passes"]) > 10  # it has looked
+    return [
+        f"{one['id']}: {one['help']} at {node['target']}: {node['failureSummary']}"
+        for one in found["violations"]
+        if one["impact"] in SEVERE
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
+)
+def test_no_view_has_a_severe_problem(
+    *, width: int, scheme: str, stage: Stage, open_page: Open
+) -> None:
+    page = open_page(stage.url, width=width, scheme=scheme).page
+    page.locator(".headline", has_text="No requests").wait_for()
+    assert problems(page) == []
+    show(stage, "what was written")
+    answered(stage, RECORD)
+    page.locator("tbody tr").nth(1).wait_for()
+    page.locator(".model-card", has_text="ready").wait_for()
+    assert problems(page) == []
+    page.locator("tbody tr", has_text="what was written").click()
+    page.locator(".said.got").wait_for()
+    assert problems(page) == []
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    page.locator(".keys").wait_for()
+    assert problems(page) == []
+
+
+def test_a_problem_would_be_found(stage: Stage, open_page: Open) -> None:
+    page = open_page(stage.url).page
+    page.locator(".headline", has_text="No requests").wait_for()
+    page.evaluate("document.querySelector('.switch').append(document.createElement('button'))")
+    assert [one.partition(":")[0] for one in problems(page)] == ["button-name"]

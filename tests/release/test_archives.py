@@ -1,0 +1,48 @@
+"""The wheel and the sdist as they would be published."""
+
+import hashlib
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.release.conftest import MISSING, VERSION, Build, run
+
+PACKAGES = ("proxy", "temper", "temper_evals")
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in folder.iterdir()}
+
+
+def test_two_builds_are_equal_byte_for_byte(build_archives: Build) -> None:
+    first = digests(build_archives("first"))
+    assert len(first) == 2
+    assert first == digests(build_archives("second"))
+
+
+def test_what_a_package_index_shows_is_sound(build_archives: Build) -> None:
+    pytest.importorskip("twine", reason=MISSING.format("twine"))
+    archives = sorted(build_archives("first").iterdir())
+    assert run(sys.executable, "-m", "twine", "check", "--strict", *archives).count("PASSED") == 2
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
+    tracked = run("git", "ls-files", "-co", "--exclude-standard", *PACKAGES, "config").split()
+    with zipfile.ZipFile(wheel) as archive:
+        held = [name for name in archive.namelist() if ".dist-info/" not in name]
+    assert {name.partition("/")[0] for name in held} == {*PACKAGES}
+    assert "proxy/commit.txt" in held
+    assert len(held) == len([*tracked, "proxy/commit.txt"])
+    assert not [name for name in held if "/tests/" in name or "/benchmarks/" in name]
+
+
+def test_the_sdist_can_be_tested_and_says_its_commit(build_archives: Build) -> None:
+    (sdist,) = build_archives("first").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"proxy/commit.txt", "LICENSE", "README.md", "CHANGELOG.md", "hatch_build.py"} <= held
+    assert {one.partition("/")[0] for one in held} >= {*PACKAGES, "tests", "docs", "config"}
+    assert sdist.name == f"temper_proxy-{VERSION}.tar.gz"

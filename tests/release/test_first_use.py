@@ -1,0 +1,161 @@
+"""The first minutes of somebody who has the wheel, or the one file, and no checkout."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from temper_evals.tiny_model.shipped import MODEL_FILE
+from tests.patience import PATIENCE_SECONDS
+from tests.release.conftest import REPOSITORY, VERSION, Installed
+
+SERVED = ("--model", str(MODEL_FILE), "--context-tokens", "2048", "--port", "0", "--json")
+GUIDE = (REPOSITORY / "docs/guides/agent-library.md").read_text(encoding="utf-8")
+
+
+def ask(user: Installed, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        user.command(*arguments),
+        cwd=user.folder,
+        env={**user.surroundings, **more},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+@contextmanager
+def serving(user: Installed, *flags: str) -> Iterator[httpx.Client]:
+    """Serve until the block ends; a server that was started is gone then, too."""
+    command = user.command("serve", *flags)
+    with subprocess.Popen(
+        command, cwd=user.folder, env=user.surroundings, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            url = str(json.loads(process.stdout.readline())["url"])
+            with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
+                yield client
+        finally:
+            process.terminate()
+            assert process.wait(PATIENCE_SECONDS) == 0
+
+
+@pytest.fixture(scope="module")
+def served(installed: Installed) -> Iterator[httpx.Client]:
+    with serving(installed, *SERVED) as client:
+        yield client
+
+
+def test_it_says_which_it_is(installed: Installed) -> None:
+    told = ask(installed, "--version").stdout
+    version = re.escape(VERSION)
+    commit, python, engine = "commit [0-9a-f]{12}", r"Python 3\.\d+\.\d+", r"embedded .+ [\d.]+"
+    assert re.fullmatch(rf"temper {version} \({commit}, {python}, {engine}\)\n", told)
+
+
+def test_the_demonstration_shows_what_temper_is_for(installed: Installed) -> None:
+    shown = ask(installed, "demo", "--once", COLUMNS="80")
+    assert "0 of 6 without Temper, 6 of 6 with Temper" in shown.stdout, shown.stderr
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_a_model_is_served_with_calls(served: httpx.Client) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": schema}}
+    answer = served.post(
+        "/v1/chat/completions",
+        json={
+            "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
+            "tools": [tool],
+            "tool_choice": "required",
+            "max_tokens": 200,
+        },
+    )
+    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "get_weather"
+
+
+def test_the_dashboard_is_there(served: httpx.Client) -> None:
+    page = served.get("/ui")
+    assert page.status_code == 200
+    sources = re.findall(r'(?:src|href)="(?!data:|#)([^"]+)"', page.text)
+    assert sources
+    for source in sources:
+        assert served.get(str(page.url.join(source))).status_code == 200, source
+
+
+def test_the_doctor_finds_nothing_to_fail(installed: Installed, served: httpx.Client) -> None:
+    bundle = installed.folder / "report.zip"
+    found = ask(installed, "doctor", "--backend-url", str(served.base_url), "--bundle", str(bundle))
+    assert "the package `proxy` is Temper's alone" in found.stdout, found.stderr
+    assert " 0 fail" in found.stdout or "All is well" in found.stdout
+    assert bundle.exists()
+
+
+def test_the_evaluation_runs(installed: Installed) -> None:
+    told = ask(installed, "eval", "--suite", "quick", "--family", "single", "--pace", "0")
+    assert told.returncode == 0, told.stderr
+    assert re.search(r"6/6 right", told.stderr)
+    assert "ceiling" in told.stdout
+
+
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)  # a program is no library
+def test_the_first_example_of_the_library_runs(installed: Installed, served: httpx.Client) -> None:
+    tools, agent = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)[:2]
+    program = tools + agent.replace("http://127.0.0.1:8080", str(served.base_url).rstrip("/"))
+    ran = subprocess.run(
+        [str(installed.python), "-c", program],
+        cwd=installed.folder,
+        env=installed.surroundings,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_completion_knows_the_commands(installed: Installed) -> None:
+    asked = {"_TEMPER_COMPLETE": "bash_complete", "COMP_WORDS": "temper ser", "COMP_CWORD": "1"}
+    assert ask(installed, **asked).stdout.split() == ["plain,serve"]
+
+
+def test_a_second_one_says_that_the_port_is_taken(
+    installed: Installed, served: httpx.Client
+) -> None:
+    taken = ("--port", str(served.base_url.port), "--backend-url", str(served.base_url))
+    told = ask(installed, "serve", *taken)
+    assert told.returncode == 1
+    assert "cannot listen on" in told.stderr
+    assert "--port" in told.stderr
+    assert len(told.stderr.strip().splitlines()) == 1
+
+
+def test_with_nothing_to_serve_it_says_what_there_is_to_do(installed: Installed) -> None:
+    told = ask(installed, "serve", "--port", "0", "--look-at", "http://127.0.0.1:9")
+    assert told.returncode == 1
+    assert "Traceback" not in told.stderr
+    assert "--backend-url" in told.stderr
+
+
+def test_a_proxy_of_the_surroundings_has_no_say(installed: Installed, served: httpx.Client) -> None:
+    address = str(served.base_url)
+    nowhere = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
+    told = ask(installed, "models", "--backend-url", address, **nowhere)
+    assert told.returncode == 0, told.stderr
+    assert "tiny" in told.stdout
+
+
+def test_a_home_that_cannot_be_written_is_no_error(
+    installed: Installed, served: httpx.Client
+) -> None:
+    home = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc/none"}  # not even root writes there
+    told = ask(installed, "doctor", "--backend-url", str(served.base_url), **home)
+    assert "Traceback" not in told.stderr
+    assert "checks" in told.stdout, told.stderr

@@ -1,0 +1,37 @@
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from proxy.doctor.versions import describe_engine, describe_versions, find_commit
+
+
+def test_a_bug_report_names_version_commit_python_and_engine() -> None:
+    told = describe_versions()
+    assert [*told] == ["temper", "commit", "python", "engine"]
+    assert all(isinstance(one, str) and one for one in told.values())
+
+
+def test_the_commit_is_the_one_that_the_build_wrote_down(tmp_path: Path) -> None:
+    (tmp_path / "commit.txt").write_text("0123456789abcdef0123\n", encoding="ascii")
+    assert find_commit(tmp_path) == "0123456789ab"
+
+
+def test_the_commit_of_a_checkout_is_asked_of_git(tmp_path: Path) -> None:
+    package = tmp_path / "proxy"
+    package.mkdir()
+    assert find_commit(package) == "unknown"
+
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org")
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    assert find_commit(package) == "unknown"  # nothing is committed
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message", "one"], check=True)
+    head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True)
+    assert find_commit(package) == head[:12]
+
+
+def test_a_llama_server_on_the_path_is_named_before_the_embedded_one() -> None:
+    assert describe_engine("/usr/bin/llama-server") == "llama-server at /usr/bin/llama-server"
+    pytest.importorskip("xllamacpp", reason="the extra `embedded` brings it")
+    assert describe_engine(None).endswith(f"xllamacpp {version('xllamacpp')}")

@@ -1,0 +1,115 @@
+import io
+
+import pytest
+from msgspec import structs
+from rich.console import Console
+
+from temper_evals.records import RunRecord
+from temper_evals.report.terminal import failure_class, show, show_by, verdicts
+from temper_evals.results import ceilings_of, results_of
+from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, RUN, arm
+
+LONG = "temper-without-constrained"
+HELPED = "-" * 10 + "+" * 30
+EVERY = [
+    *DIRECT,
+    *arm("temper", HELPED),
+    *arm(LONG, HELPED),
+    *arm("forge-respond", ALL),
+    *arm("ceiling", ALL),
+]
+
+
+def printed(runs: list[RunRecord], width: int, *groups: str) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    results = results_of(runs, 200)
+    show(console, results, runs)
+    for one in groups:
+        show_by(console, one, results, runs)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def verdict(*runs: RunRecord) -> str:
+    (line,) = verdicts(results_of(runs, 200), runs)
+    return line
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_nothing_is_cut_off_at_the_width_of_a_terminal(width: int) -> None:
+    lines = printed(EVERY, width, "family", "failure")
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert "…" not in text
+    for word in (
+        "direct",
+        "temper-without-",
+        "constrained",
+        "lift (95 %)",
+        "helped",
+        "harmed",
+        "gen.",
+        "ceiling 100.0",
+    ):
+        assert word in text
+    assert ("damage" in text) is (width == 200)
+
+
+def test_the_verdict_is_the_first_line() -> None:
+    first, *_ = printed(EVERY, 100)
+    assert first.startswith("p-small: Temper helps: 10 helped, 0 harmed of 40 runs; 1.00")
+
+
+def test_a_verdict_says_how_many_more_runs_it_takes() -> None:
+    few = verdict(*DIRECT, *arm("temper", "-" * 18 + "+" * 22))
+    assert few.startswith("p-small: not decided: 2 helped, 0 harmed of 40 runs; about ")
+    assert "more runs needed (--seeds " in few
+
+
+def test_harm_and_nothing_are_verdicts_too() -> None:
+    worse = verdict(*DIRECT, *arm("temper", "-" * 30 + "+" * 10))
+    assert "Temper does not help: 0 helped, 10 harmed" in worse
+    many = arm("direct", "+" * 200), arm("temper", "+" * 200)
+    assert "changes next to nothing" in verdict(*many[0], *many[1])
+
+
+def test_arms_that_do_not_fit_beside_each_other_stand_below_each_other() -> None:
+    runs = [*DIRECT, *(run for n in range(12) for run in arm(f"temper-{n:08}", ALL))]
+    lines = printed(runs, 80, "family")
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith(" chain") for line in lines) > 1
+    assert all(any(f"{n:08}" in line for line in lines) for n in range(12))
+
+
+def test_a_real_model_has_no_ceiling_that_anybody_knows() -> None:
+    found = ceilings_of("p-small", DIRECT)
+    assert (found.perfect, found.detectable) == (None, None)
+    assert "ceiling unknown (only a simulated" in "\n".join(printed(DIRECT, 100))
+
+
+def test_the_detectable_ceiling_is_what_labels_or_the_observer_saw() -> None:
+    seen = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean", "rejected"])
+    observed = ceilings_of("p-small", [*DIRECT, *seen])
+    assert observed.detectable == 1.0
+    clean = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean"])
+    assert ceilings_of("p-small", [*DIRECT, *clean]).detectable == 0.5
+    labelled = [structs.replace(one, flaws=["foreign"]) for one in DIRECT[:10]]
+    unseen = [structs.replace(one, flaws=["wrong_value"]) for one in DIRECT[10:]]
+    assert ceilings_of("p-small", [*labelled, *unseen, *clean]).detectable == 0.75
+
+
+@pytest.mark.parametrize(
+    ("ending", "why", "kind"),
+    [
+        ("answered", "it never came to book {}", "a call is missing"),
+        ("answered", "nobody asked for book {}", "a call that nobody asked for"),
+        ("answered", "it called book, and nothing was to be called", "a call where none was due"),
+        ("answered", "its answer lacks '3'", "a wrong answer"),
+        ("answered", "no argument city", "something else"),
+        ("limit", "limit", "no end within the limit"),
+        ("cut_off", "length", "cut off"),
+        ("failed", "500", "the request failed"),
+    ],
+)
+def test_wrong_ends_have_classes(ending: str, why: str, kind: str) -> None:
+    assert failure_class(structs.replace(RUN, right=False, ending=ending, why=why)) == kind

@@ -1,0 +1,149 @@
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec import structs
+
+from proxy.errors import InvalidConfiguration
+from temper_evals.records import RunRecord
+from temper_evals.scenarios.scenario import Scenario
+from temper_evals.scenarios.suite import suite
+from temper_evals.tuning import (
+    Candidate,
+    Tuning,
+    Values,
+    Verdict,
+    describe,
+    earned_by,
+    environment_of,
+    halves,
+)
+from tests.benchmarks.evals.test_thresholds import RUN
+
+pytestmark = pytest.mark.anyio
+
+CASES, OTHERS = halves(suite("quick", ("single", "chain")))
+HELPS = Candidate("helps", {"guardrails": {"a": 1}})
+MORE = Candidate("more", {"guardrails": {"b": "two"}}, unless="helps")
+Rights = Callable[[str, int], bool]
+
+
+@dataclass
+class FakeModel:
+    """Whether a run is right is told by the settings and how many runs came before it."""
+
+    is_right: Rights
+    ending: str = "answered"
+    asked: list[tuple[str, str, int]] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def open(self, values: Values) -> AsyncGenerator["FakeRunner", None]:
+        yield FakeRunner(self, describe(values))
+
+
+@dataclass
+class FakeRunner:
+    model: FakeModel
+    settings: str
+    count: int = 0
+
+    async def run(self, scenario: Scenario, seed: int) -> RunRecord:
+        self.count += 1
+        self.model.asked.append((self.settings, scenario.name, seed))
+        is_right = self.model.is_right(self.settings, self.count)
+        return structs.replace(RUN, right=is_right, ending=self.model.ending)
+
+
+async def verdicts(
+    is_right: Rights, *candidates: Candidate, base: Values | None = None, seconds: float = 60.0
+) -> list[Verdict]:
+    seen: list[Verdict] = []
+    model = FakeModel(is_right)
+    tuning = Tuning(
+        model.open,
+        CASES,
+        seconds,
+        base or {},
+        30,
+        candidates or (HELPS, MORE),
+        on_progress=seen.append,
+        clock=lambda: 0.0,
+    )
+    await tuning.run()
+    assert all(one.is_over for one in tuning.verdicts)
+    assert {id(one) for one in tuning.verdicts} == {id(one) for one in seen}
+    return tuning.verdicts
+
+
+def helped_by(*settings: str) -> Rights:
+    """Every second case is right only with all of these settings."""
+    return lambda found, count: count % 2 == 0 or all(one in found for one in settings)
+
+
+async def test_what_helps_is_on_and_what_comes_later_is_measured_with_it() -> None:
+    first, second = await verdicts(helped_by("a=1"), HELPS, MORE)
+    assert (first.is_on, second.is_on) == (True, False)
+    assert first.sentence() == "helps: 7 helped, 0 harmed of 13: on"
+    assert second.sentence().endswith("off (it changes next to nothing)")
+    assert earned_by([first, second]) == {"guardrails": {"a": 1}}
+
+
+async def test_what_harms_is_off_and_what_depends_on_it_is_not_tried() -> None:
+    first, second = await verdicts(lambda found, _: "a=1" not in found)
+    assert first.sentence() == "helps: 0 helped, 3 harmed of 3: off"
+    assert second.sentence() == "more: not tried: off"
+    assert second.document()["decision"] == "not tried"
+    assert earned_by([first, second]) == {}
+
+
+async def test_what_is_not_decided_is_off_and_says_how_much_is_missing() -> None:
+    (only,) = await verdicts(lambda found, count: (count % 9 == 0) is ("a=1" in found), HELPS)
+    assert not only.is_on or only.test.helped > only.test.harmed
+    few = Verdict(HELPS)
+    for _ in range(20):
+        few.test.add(before=True, after=True)
+    few.test.add(before=False, after=True)
+    assert "undecided, off: about" in few.sentence()
+    assert few.document()["missing"] == few.test.missing
+
+
+async def test_what_the_operator_has_set_is_not_tried_and_holds_for_both() -> None:
+    assert await verdicts(helped_by(), HELPS, base={"guardrails": {"a": 3}}) == []
+    model = FakeModel(helped_by("b=two"))
+    await Tuning(model.open, CASES, 60.0, {"guardrails": {"a": 3}}, 9, (MORE,)).run()
+    assert {settings for settings, *_ in model.asked} == {"a=3", "a=3,b=two"}
+
+
+async def test_without_time_nothing_is_tried() -> None:
+    assert [one.was_tried for one in await verdicts(helped_by("a=1"), seconds=0)] == [False, False]
+
+
+async def test_both_are_asked_the_same_cases_with_the_same_seeds() -> None:
+    model = FakeModel(lambda _found, _count: True)
+    await Tuning(model.open, CASES, 60.0, {}, 2, (HELPS,)).run()
+    without = [one[1:] for one in model.asked if one[0] == "defaults"]
+    assert without == [one[1:] for one in model.asked if one[0] == "a=1"]
+    assert len(without) == len({*without}) == 2 * len(CASES)
+
+
+async def test_where_every_request_fails_it_says_why() -> None:
+    model = FakeModel(lambda _found, _count: False, ending="failed")
+    with pytest.raises(InvalidConfiguration, match="every request fails"):
+        await Tuning(model.open, CASES, 60.0).run()
+
+
+def test_the_halves_have_nothing_in_common_and_every_family() -> None:
+    names = [{one.name for one in half} for half in (CASES, OTHERS)]
+    assert names[0].isdisjoint(names[1])
+    assert {one.family for one in CASES} == {one.family for one in OTHERS} == {"single", "chain"}
+    assert [one.family for one in CASES[:2]] == ["chain", "single"]
+
+
+def test_settings_become_what_serve_reads() -> None:
+    values: Values = {"guardrails": {"close_out": "always", "close_out_tries": 2}}
+    assert environment_of(values) == {
+        "TEMPER_GUARDRAILS__CLOSE_OUT": "always",
+        "TEMPER_GUARDRAILS__CLOSE_OUT_TRIES": "2",
+    }
+    assert describe({}) == "defaults"
