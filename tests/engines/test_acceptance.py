@@ -162,10 +162,10 @@ def test_what_is_too_long_is_refused_with_both_numbers(
 
 
 def test_a_conversation_that_fits_is_not_cut(
-    server: Server, direct: Server, running: Running, row: Row, *, stream: bool
+    server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
 ) -> None:
     """Neither after something odd, from which an estimate would learn what is wrong here."""
-    window = window_of(server, running, row, "counting")
+    window = window_of(server, running, judge.row, "counting")
     server.post([said("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
     line = "Tell me what the weather is in Paris and in Rome today."
     sizes = [counted(direct, conversation(line, turns)) for turns in (2, 4)]
@@ -176,9 +176,11 @@ def test_a_conversation_that_fits_is_not_cut(
     answer = read_answer(server.post(messages, stream=stream, max_tokens=8, **usage_if(stream)))
     counts = cast("JsonObject", answer.usage or {})
     is_whole = counts.get("prompt_tokens") == expected
-    row.note("counting", is_good=is_whole)
-    assert "folded=0" in answer.report.get("context", "folded=0")
-    assert is_whole
+    judge.row.note("counting", is_good=is_whole)
+    assert answer.error is None
+    if judge.engine.counts:
+        assert "folded=0" in answer.report.get("context", "folded=0")
+        assert is_whole
 
 
 def test_a_client_that_hangs_up_ends_the_generation(

@@ -36,6 +36,12 @@ SETTINGS = {
     "TEMPER_BACKEND__IDLE_SECONDS": str(NEVER),
 }
 _FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed is gone at once
+_PROBED = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2),
+]
 _LOOK = 0.02
 
 
@@ -177,8 +183,10 @@ class Asked:
 def client_on(host: Host, url: str) -> Iterator[Client]:
     """Ask from a host."""
     key = {"authorization": f"Bearer {KEY}"}
+    # at the end it has to hear that those who went without a word have gone
+    transport = httpx.HTTPTransport(socket_options=_PROBED)
     with httpx.Client(
-        base_url=url, headers=key, timeout=PATIENCE_SECONDS, trust_env=False
+        base_url=url, headers=key, timeout=PATIENCE_SECONDS, transport=transport
     ) as client:
         yield Client(host, client)
         host.restore()
