@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sse_starlette.sse import AppStatus
@@ -59,6 +60,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if config.args_source is pytest.Config.ArgsSource.ARGS:
         return 0
     return min((os.cpu_count() or 1) + WAITING_PROCESSES, MOST_PROCESSES)
+
+
+# real engines, and hosts of their own: what they need takes minutes to install, or root
+_BY_NAME = tuple(Path(__file__).parent / name for name in ("engines", "hosts"))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a folder out that is only run where it is named."""
+    if collection_path not in _BY_NAME:
+        return None
+    named = (Path(argument.partition("::")[0]).resolve() for argument in config.args)
+    return None if any(one.is_relative_to(collection_path) for one in named) else True
 
 
 _SURROUNDINGS = (

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, limit_connections
 from proxy.api.hosted import open_app, warm_up
 from proxy.api.reloading import ReadSettings, on_hangup
+from proxy.backends.connection_pool import acknowledged_within, probe_quiet_peer
 from proxy.errors import InvalidConfiguration
 from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.managed import Supervised
@@ -148,6 +149,16 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+def give_up_lost_clients(listening: socket.socket, seconds: float) -> None:
+    """End connections whose client's host has gone, which is silent: accepted sockets inherit it.
+
+    The kernel probes a client that only waits, and repeats what it was sent for `seconds`.
+    """
+    probe_quiet_peer(listening, seconds)
+    for option in acknowledged_within(seconds):
+        listening.setsockopt(*option)
+
+
 def url_of(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -179,6 +190,7 @@ async def serving(
         timeout_graceful_shutdown=max(1, round(grace)),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
+    give_up_lost_clients(listening, limits.stall_seconds)
     server = _UvicornServer(config)
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(server.serve(sockets=[listening, *also]))

@@ -19,12 +19,16 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 # llama-server closes idle connections after 5 s; one that is given up earlier never breaks.
 KEEP_ALIVE = 4.0
+LOST_SECONDS = 15.0
 
 _HEAD_START = 0.25  # seconds before the next address is tried in parallel
 # bytes buffered for a slow reader before the socket is paused
 _MOST_WAITING = 256 * 1024
 _LONGEST_HEAD = 64 * 1024
 _LINE_MARKS = 4  # bytes of a header's line beside its name and value
+# of Linux's tcp_info: how often the kernel has repeated itself, and milliseconds since the last
+# acknowledgement. `acknowledged_within` would also end a server that only reads late.
+_RETRANSMITS, _LAST_ACK, _TCP_INFO_BYTES = 2, 56, 60
 
 
 class ConnectionPoolError(Exception):
@@ -48,6 +52,10 @@ class BrokenOff(ConnectionPoolError):
         super().__init__("the connection ended")
 
 
+class PeerLost(ConnectionPoolError):
+    """The server's host has gone from the network: it acknowledges nothing any more."""
+
+
 class NotHttp(ConnectionPoolError):
     """The server did not answer in HTTP/1; `sample` is the last data."""
 
@@ -66,11 +74,17 @@ class Endpoint:
 
 
 class ConnectionPool:
-    """The connections to one server; idle ones are kept for a moment."""
+    """The connections to one server; idle ones are kept for a moment.
 
-    def __init__(self, place: Endpoint, connect_seconds: float) -> None:
+    A server whose host acknowledges nothing for `lost_seconds` is given up.
+    """
+
+    def __init__(
+        self, place: Endpoint, connect_seconds: float, lost_seconds: float = LOST_SECONDS
+    ) -> None:
         self._place = place
         self._connect_seconds = connect_seconds
+        self._lost_seconds = lost_seconds
         self._idle: deque[Connection] = deque()
         self._is_closed = False
 
@@ -132,7 +146,11 @@ class ConnectionPool:
         loop, place = asyncio.get_running_loop(), self._place
         name = place.host if place.security is not None else None
         _, connection = await loop.create_connection(
-            lambda: Connection(loop), address, place.port, ssl=place.security, server_hostname=name
+            lambda: Connection(loop, self._lost_seconds),
+            address,
+            place.port,
+            ssl=place.security,
+            server_hostname=name,
         )
         return connection
 
@@ -144,8 +162,9 @@ class Connection(asyncio.Protocol):
     has come, though some may still be there to be received.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, lost_seconds: float = LOST_SECONDS) -> None:
         self._loop = loop
+        self._lost_seconds = lost_seconds
         self._transport: asyncio.Transport | None = None
         self._parser = HttpResponseParser(self)
         self._is_used = False
@@ -243,24 +262,38 @@ class Connection(asyncio.Protocol):
         self._deadline = deadline
         if self._timer is None or deadline < self._due:
             self._stop_timer()
-            self._due = deadline
-            self._timer = self._loop.call_at(deadline, self._check_deadline)
+            self._set_timer()
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
 
+    def _set_timer(self) -> None:
+        """Look at the deadline when it is due, and at the peer in between."""
+        self._due = min(self._deadline, self._loop.time() + self._lost_seconds)
+        self._timer = self._loop.call_at(self._due, self._check_deadline)
+
     def _check_deadline(self) -> None:
         """End the waiting that takes too long; a deadline that was put off costs nothing before."""
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
-        if self._loop.time() < self._deadline:
-            self._due = self._deadline
-            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-        else:
+        if self._loop.time() >= self._deadline:
             self._waiter.set_exception(TimeoutError())
+        elif self._is_unheard():
+            self._fail(PeerLost())
+        else:
+            self._set_timer()
+
+    def _is_unheard(self) -> bool:
+        """Whether what was sent is not acknowledged, though the kernel repeats it."""
+        if sys.platform != "linux" or self._transport is None:
+            return False
+        connection: socket.socket = self._transport.get_extra_info("socket")
+        told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        quiet = int.from_bytes(told[_LAST_ACK:_TCP_INFO_BYTES], sys.byteorder) / 1000
+        return told[_RETRANSMITS] > 0 and quiet >= self._lost_seconds
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -279,6 +312,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have these methods without being of this class
         self._transport = cast("asyncio.Transport", transport)
+        probe_quiet_peer(transport.get_extra_info("socket"), self._lost_seconds)
 
     def data_received(self, data: bytes) -> None:
         if self.is_over:  # nothing was asked
@@ -317,6 +351,8 @@ class Connection(asyncio.Protocol):
         if self.is_over or is_end:
             self.is_over = True
             self._wake()
+        elif isinstance(exc, TimeoutError):  # nobody has answered the kernel's probes
+            self._fail(PeerLost())
         else:
             is_reset = isinstance(exc, ConnectionError)
             is_stale = self._is_used and not self._has_heard
@@ -353,6 +389,34 @@ class Connection(asyncio.Protocol):
             self._keeps_alive = self._parser.should_keep_alive()
         else:
             self._headers.clear()
+
+
+def probe_quiet_peer(connection: socket.socket | None, seconds: float) -> None:
+    """Have the kernel ask whether a quiet peer is there, and end the connection if it is not.
+
+    That takes about `seconds`, and no more. It holds for what a listening socket accepts, too.
+    """
+    if connection is None or not hasattr(socket, "TCP_KEEPIDLE"):  # as on macOS
+        return
+    idle, pause = max(1, int(seconds / 2)), max(1, int(seconds / 6))
+    count = max(1, int((seconds - idle) / pause))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, idle),
+        (socket.TCP_KEEPINTVL, pause),
+        (socket.TCP_KEEPCNT, count),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def acknowledged_within(seconds: float) -> list[tuple[int, int, int]]:
+    """Return socket options under which unacknowledged data ends a connection (Linux).
+
+    So does data for which the peer has no room, even if it is well.
+    """
+    if not hasattr(socket, "TCP_USER_TIMEOUT"):
+        return []
+    return [(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))]
 
 
 Connected = TypeVar("Connected")

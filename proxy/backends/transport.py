@@ -55,13 +55,15 @@ class Timeouts:
     """How long a backend may be silent, in seconds.
 
     `connect` is for the connection, `first_byte` for the whole time until the first byte of a
-    body, `idle` for the time between bytes, and `lookup` for a whole small document.
+    body, `idle` for the time between bytes, and `lookup` for a whole small document. `lost` is for
+    its host, which acknowledges what is sent to it, and the kernel's probes.
     """
 
     connect: float = 5.0
     first_byte: float = 600.0
     idle: float = 120.0
     lookup: float = 10.0
+    lost: float = connection_pool.LOST_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,9 @@ def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> errors.Backe
             said = str(error).encode("utf-8", "replace")
             return errors.BackendSpokeNonsense(backend, "sent a body that cannot be decoded", said)
         case _:
-            return errors.BackendUnavailable(backend, "broke off the connection")
+            is_lost = isinstance(error, connection_pool.PeerLost)
+            problem = "has gone from the network" if is_lost else "broke off the connection"
+            return errors.BackendUnavailable(backend, problem)
 
 
 class _HttpxExchange:
@@ -271,15 +275,13 @@ class BackendClient:
         own = {name.lower(): value for name, value in (headers or {}).items()}
         self._standing = {**_OWN_HEADERS, **own}
         connect = self._timeouts.connect
-        limits = httpx.Limits(keepalive_expiry=connection_pool.KEEP_ALIVE)
         self._client = httpx.AsyncClient(
             headers=self._standing,
             # Everything behind the connect has deadlines of its own, see `BackendResponse`.
             timeout=httpx.Timeout(None, connect=connect),
             follow_redirects=False,
             trust_env=False,  # the environment's proxies are not for backends
-            transport=transport
-            or httpx.AsyncHTTPTransport(verify=security or _INSECURE, limits=limits),
+            transport=transport or _transport(security, self._timeouts.lost),
         )
         address = httpx.URL(self.name)
         self._target = address.raw_path.rstrip(b"/").decode()
@@ -289,7 +291,7 @@ class BackendClient:
             port = address.port or (80 if security is None else 443)
             host = address.raw_host.decode().strip("[]")
             endpoint = connection_pool.Endpoint(host, port, security)
-            self._pool = connection_pool.ConnectionPool(endpoint, connect)
+            self._pool = connection_pool.ConnectionPool(endpoint, connect, self._timeouts.lost)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -377,6 +379,14 @@ class BackendClient:
                 except (httpx.RemoteProtocolError, httpx.ReadError):
                     # a kept connection that the backend had closed meanwhile
                     return await self._client.send(written, stream=True)
+
+
+def _transport(security: ssl.SSLContext | None, lost: float) -> httpx.AsyncHTTPTransport:
+    return httpx.AsyncHTTPTransport(
+        verify=security or _INSECURE,
+        limits=httpx.Limits(keepalive_expiry=connection_pool.KEEP_ALIVE),
+        socket_options=connection_pool.acknowledged_within(lost),
+    )
 
 
 def root_of(url: str) -> str:

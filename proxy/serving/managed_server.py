@@ -126,6 +126,7 @@ def connection_to(
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
         idle=settings.idle_seconds,
+        lost=settings.lost_seconds,
     )
     own = {name.lower(): value.get_secret_value() for name, value in settings.headers.items()}
     return BackendClient(

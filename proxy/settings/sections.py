@@ -113,6 +113,9 @@ class Backend(Address):
     connect_seconds: Seconds = setting(5, "limit for opening a connection, in seconds")
     first_byte_seconds: Seconds = setting(600, "limit for the first sign of a reply, in seconds")
     idle_seconds: Seconds = setting(120, "longest silence inside a reply, in seconds")
+    lost_seconds: Seconds = setting(
+        15, "how long its host may acknowledge nothing before it counts as gone, in seconds"
+    )
     load_wait_seconds: Patience = setting(
         60, "how long requests wait for a model that is being loaded, in seconds"
     )

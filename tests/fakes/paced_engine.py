@@ -24,8 +24,12 @@ MODELS: JsonValue = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 
 @dataclass
 class PacedEngine:
-    """The server; counts what it sends, and keeps the headers of every question."""
+    """The server; counts what it sends, and keeps the headers of every question.
 
+    While it `is_silent` nothing is answered.
+    """
+
+    is_silent: bool = False
     asked: list[Headers] = field(default_factory=list)
     sent: int = 0
     left: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -51,7 +55,7 @@ class PacedEngine:
             await asyncio.gather(speaking, leaving, return_exceptions=True)
 
     async def _speak(self, body: bytes, send: Send) -> None:
-        if _SILENCE in body:
+        if self.is_silent or _SILENCE in body:
             await asyncio.Event().wait()
         found = _MARK.findall(body)
         tokens, pause, size = (int(part or 0) for part in found[-1]) if found else (3, 0, 0)

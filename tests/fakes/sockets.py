@@ -64,8 +64,10 @@ class Listening:
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, host: str = "127.0.0.1") -> AsyncGenerator[Listening, None]:
-    """Serve `app` on a free port; at the end every request must have come to its own end.
+async def listening(
+    app: ASGIApp, host: str = "127.0.0.1", port: int = 0
+) -> AsyncGenerator[Listening, None]:
+    """Serve `app`; at the end every request must have come to its own end. Port 0 takes a free one.
 
     A server that is asked when it has ended needs an address of its own, see `loopback`.
     """
@@ -73,7 +75,7 @@ async def listening(app: ASGIApp, host: str = "127.0.0.1") -> AsyncGenerator[Lis
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
-    with listen(host, 0) as listener:
+    with listen(host, port) as listener:
         await server.startup(sockets=[listener])
         running = Listening(url_of(listener), server.server_state)
         try:

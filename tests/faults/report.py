@@ -12,9 +12,10 @@ _HEADING = """# Faults, and what happens to them
 Tests with a row's id show it (`@pytest.mark.fault`). Those in `tests/faults` run Temper on real
 sockets, in front of backends that are simulated byte by byte: llama-server's language and
 Ollama's, cut anywhere, reset, half-closed, silent, endless. Those in `tests/acceptance` run it
-with a real llama-server. This command writes the table:
+with a real llama-server, those in `tests/hosts` on hosts of their own. This command writes the
+table:
 
-    pytest tests/faults tests/acceptance tests/unit/processes tests/unit/mcp -m fault \\
+    pytest tests/faults tests/acceptance tests/unit/processes tests/unit/mcp tests/hosts -m fault \\
         --fault-table docs/faults.md
 
 A number is the count of tests that passed; failing tests are shown as such.

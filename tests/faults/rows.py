@@ -180,4 +180,58 @@ ROWS = (
         ("F72", "request with an address, a header or a key", "400; nothing is called"),
         ("F73", "a stranger's key", "403 where a server is named, else nothing is offered"),
     ),
+    *_rows(
+        "Hosts of their own, and what is between them",
+        (
+            "F85",
+            "engine's host gone before a question",
+            "the next engine is asked, else 502, within `backend.connect_seconds`",
+        ),
+        (
+            "F86",
+            "the same, with a connection that was kept; heard in one direction only",
+            "the same, within `backend.lost_seconds`",
+        ),
+        (
+            "F87",
+            "the same, while the first byte is waited for",
+            "the same, however long `backend.first_byte_seconds` is",
+        ),
+        (
+            "F88",
+            "the same, in the middle of a stream",
+            "error event within `backend.lost_seconds`; nobody else is asked",
+        ),
+        (
+            "F89",
+            "engine's host that comes back under its address",
+            "what was asked before is an error, what is asked now is answered, once",
+        ),
+        (
+            "F90",
+            "link down for less than that, in the middle of a stream",
+            "all of it arrives, in order and once",
+        ),
+        (
+            "F91",
+            "path that swallows large packets (MTU)",
+            "502 for large questions within `backend.lost_seconds`, others are answered; "
+            "a deadline where answers are large",
+        ),
+        (
+            "F92",
+            "client's host gone while it waits or reads, or keeps a connection",
+            "generation and connection end within `server.stall_seconds`",
+        ),
+        (
+            "F93",
+            "a Temper's host gone, behind the balancer",
+            "its streams break off; whatever else is asked goes to the other one",
+        ),
+        (
+            "F94",
+            "the store's host gone, and back",
+            "answers go on, marked `alone`; one generation for a key as soon as it is back",
+        ),
+    ),
 )

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.edge import Edge
-from proxy.api.server import KEEP_ALIVE_SECONDS, listen, run, serving, url_of
+from proxy.api.server import KEEP_ALIVE_SECONDS, give_up_lost_clients, listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
 from tests.fakes.backend import ScriptedBackend
@@ -44,6 +44,19 @@ def test_an_address_of_the_newer_kind_is_written_in_brackets() -> None:
         return
     with contextlib.closing(listen("[::1]", 0)) as listening:
         assert url_of(listening).startswith("http://[::1]:")
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone has it")
+def test_connections_that_are_accepted_inherit_how_lost_clients_are_given_up() -> None:
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        give_up_lost_clients(listening, 60)
+        with socket.create_connection(listening.getsockname()) as client:
+            accepted, _ = listening.accept()
+            with accepted:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                lasting = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                assert lasting == 60_000
+                assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
 
 
 def test_a_taken_port_is_an_error_with_a_remedy() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -336,8 +337,8 @@ def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
 class Noting(asyncio.Transport):
     """A transport to nowhere, which notes whether its reading is paused and whether it ended."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        super().__init__({"socket": connection})
         self.is_paused = False
         self.is_over = False
 
@@ -372,6 +373,77 @@ def test_a_line_with_something_unread_is_not_used_again() -> None:
 
     asyncio.run(scene())
     assert transport.is_over
+
+
+class Heard(socket.socket):
+    """A socket of which the kernel says how it was heard."""
+
+    retransmits, quiet_ms = 0, 0
+
+    def getsockopt(  # type: ignore[override]
+        self, level: int, option: int, length: int = 0
+    ) -> bytes:
+        del level, option
+        told = bytearray(length)
+        told[2] = self.retransmits
+        told[56:60] = self.quiet_ms.to_bytes(4, sys.byteorder)
+        return bytes(told)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is not acknowledged")
+@pytest.mark.parametrize(
+    ("retransmits", "quiet_ms", "error"),
+    [
+        (3, 20_000, pool.PeerLost),
+        (3, 1_000, TimeoutError),  # it has acknowledged something just now
+        (0, 60_000, TimeoutError),  # all is acknowledged, and it thinks
+    ],
+)
+def test_a_host_that_acknowledges_nothing_is_given_up_before_the_deadline(
+    retransmits: int, quiet_ms: int, error: type[Exception]
+) -> None:
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        with Heard() as heard:
+            heard.retransmits, heard.quiet_ms = retransmits, quiet_ms
+            transport = Noting(heard)
+            line = Connection(loop, lost_seconds=10)
+            line.connection_made(transport)
+            asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
+            for _ in range(3):
+                await loop.skip(11)
+            assert asking.done() is (error is pool.PeerLost)
+            await loop.skip(600)
+            with pytest.raises(error):
+                await asking
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(scene())
+
+
+def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
+    async def scene() -> None:
+        line = Connection(asyncio.get_running_loop())
+        line.connection_made(Noting())
+        asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
+        await asyncio.sleep(0)
+        line.connection_lost(TimeoutError(errno.ETIMEDOUT, "timed out"))
+        with pytest.raises(pool.PeerLost):
+            await asking
+
+    asyncio.run(scene())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other names for it")
+@pytest.mark.parametrize("seconds", [0.5, 2, 15, 60])
+def test_a_quiet_peer_is_probed_within_what_is_allowed(seconds: float) -> None:
+    with socket.socket() as one:
+        pool.probe_quiet_peer(one, seconds)
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        idle, pause, count = (one.getsockopt(socket.IPPROTO_TCP, name) for name in names)
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert idle + pause * count <= max(seconds, 2)
 
 
 class TwoAddresses(asyncio.SelectorEventLoop):

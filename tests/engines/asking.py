@@ -1,0 +1,161 @@
+"""What the suite asks of an engine, through Temper and past it, and how it reads the answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import httpx
+import jsonschema
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.answers import Answer, read_answer
+
+CHAT = "/v1/chat/completions"
+LONGEST = 80  # tokens of an answer: the tiny model's are shorter, and others need no more
+MARKUP = ("<tool_call>", "</tool_call>", "<|im_", '"arguments"', "[TOOL_CALLS]", "<function=")
+SMALL_TALK = ("Hello!", "Good morning!", "Thank you.", "Thanks a lot!")
+
+
+def tool(name: str, text: str, /, **properties: JsonValue) -> JsonObject:
+    """Write a tool all of whose parameters are required."""
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    described: JsonObject = {"name": name, "description": text, "parameters": parameters}
+    return {"type": "function", "function": described}
+
+
+_TEXT: JsonObject = {"type": "string"}
+WEATHER = tool("get_weather", "The weather in a city.", city=_TEXT)
+TIME = tool("get_time", "The time in a city.", city=_TEXT)
+PHONE = tool("find_phone", "The phone of a person.", name=_TEXT)
+TOOLS = (WEATHER, TIME, PHONE)
+# the model would write "low", "normal" or "high"
+LEVELS: JsonObject = {"type": "string", "enum": ["P1", "P2", "P3"]}
+TICKET = tool("open_ticket", "Opens a ticket.", title=_TEXT, priority=LEVELS)
+
+WISHES = (
+    ("What is the weather in Paris?", "get_weather"),
+    ("Will it rain in Oslo?", "get_weather"),
+    ("Weather in Rome, please.", "get_weather"),
+    ("What is the weather in Tokyo?", "get_weather"),
+    ("What time is it in Berlin?", "get_time"),
+    ("Tell me the time in Lima.", "get_time"),
+    ("What time is it in Vienna?", "get_time"),
+    ("Tell me the time in Cairo.", "get_time"),
+    ("What is the phone of Anna?", "find_phone"),
+    ("Find the phone of Otto.", "find_phone"),
+    ("What is the phone of Clara?", "find_phone"),
+    ("Find the phone of Max.", "find_phone"),
+)
+TICKETS = (
+    "Report lamp with high priority.",
+    "Open a ticket badge with low priority.",
+    "Report cable with normal priority.",
+    "Open a ticket desk with high priority.",
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that speaks chat completions, and its model."""
+
+    client: httpx.Client
+    model: str
+
+    def ask(
+        self,
+        text: str,
+        tools: Sequence[JsonObject] = (),
+        /,
+        *,
+        stream: bool = False,
+        **more: JsonValue,
+    ) -> Answer:
+        """Ask Temper with one message."""
+        return read_answer(self.post([said("user", text)], tools, stream=stream, **more))
+
+    def post(
+        self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] = (), /, **more: JsonValue
+    ) -> httpx.Response:
+        """Ask with a conversation."""
+        offered: JsonObject = {"tools": list(tools)} if tools else {}
+        plain: JsonObject = {"model": self.model, "messages": list(messages), "temperature": 0}
+        body: JsonObject = {**plain, "max_tokens": LONGEST, **offered, **more}
+        return self.client.post(CHAT, json=body)
+
+    def calls(self, text: str, tools: Sequence[JsonObject], **more: JsonValue) -> "Called":
+        """Ask an engine past Temper, and return the calls of its answer as they are."""
+        return called(document_of(self.post([said("user", text)], tools, **more)))
+
+
+def said(role: str, text: str) -> JsonObject:
+    return {"role": role, "content": text}
+
+
+def document_of(response: httpx.Response) -> JsonObject:
+    """Return a JSON body, {} where it is none."""
+    try:
+        found = json.parse(response.content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True)
+class Called:
+    """What an answer says and which calls it makes."""
+
+    text: str = ""
+    calls: Sequence[tuple[str, str]] = field(default=())
+
+    @property
+    def leaks(self) -> bool:
+        """Whether the markup of a call stands in the text."""
+        return any(mark in self.text for mark in MARKUP)
+
+    def is_one_of(self, tools: Sequence[JsonObject], name: str = "") -> bool:
+        """Whether there is a call, all are of these tools and valid, and the first has a name."""
+        if not self.calls or not all(_is_valid(one, tools) for one in self.calls):
+            return False
+        return name in {"", self.calls[0][0]}
+
+
+def called(document: JsonObject) -> Called:
+    """Read what any engine answers with; nothing where it is no completion."""
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not choices:
+        return Called()
+    message = cast("JsonObject", cast("JsonObject", choices[0])["message"])
+    found = cast("list[JsonObject]", message.get("tool_calls") or [])
+    functions = [cast("JsonObject", one["function"]) for one in found]
+    return Called(
+        str(message.get("content") or ""),
+        [(str(one["name"]), str(one["arguments"])) for one in functions],
+    )
+
+
+def through_temper(answer: Answer) -> Called:
+    """Return the same of an answer of Temper's."""
+    functions = [cast("JsonObject", one["function"]) for one in answer.calls]
+    calls = [(str(one["name"]), str(one["arguments"])) for one in functions]
+    return Called(answer.text or "", calls)
+
+
+def _is_valid(call: tuple[str, str], tools: Sequence[JsonObject]) -> bool:
+    name, arguments = call
+    for one in tools:
+        function = cast("JsonObject", one["function"])
+        if function["name"] == name:
+            try:
+                jsonschema.validate(
+                    json.parse(arguments), cast("JsonObject", function["parameters"])
+                )
+            except (ValueError, jsonschema.ValidationError):
+                return False
+            return True
+    return False

@@ -1,0 +1,269 @@
+"""The engines that the suite knows, and how each is started with the tiny model.
+
+An engine from PyPI lives in a virtual environment of its own, whose Python a variable names:
+`ENGINES_TRANSFORMERS`, `ENGINES_VLLM`, `ENGINES_ROUTER` and `ENGINES_LITELLM`.
+`docs/contributing.md` says how they are made.
+"""
+
+import importlib.metadata
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from benchmarks.load.processes import free_port
+from proxy.processes.launch import LaunchPlan, embedded_program
+from temper_evals.tiny_model.shipped import FLAGS, MODEL_FILE, WINDOW
+from tests.engines.tiny_folder import write
+from tests.fakes.llama import serving
+
+KEY = "sk-of-the-suite"
+_LOOK = 0.2
+_START_SECONDS = 600  # vLLM takes two minutes on a machine that does something else
+_PYTHON = "-c", "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
+
+
+@dataclass(frozen=True)
+class Running:
+    """An engine that runs; `settings` are those of Temper before it, as environment variables.
+
+    `window` is that of the model, 0 where it has to be asked for. `generated` counts the tokens
+    that it has generated since it started, where that can be seen.
+    """
+
+    url: str
+    model: str
+    version: str
+    api_key: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    generated: Callable[[], int] | None = None
+    window: int = WINDOW
+
+
+@dataclass(frozen=True)
+class RealEngine:
+    """An engine that can be started.
+
+    `needs` names variables with its programs. It `constrains` if a call can be forced into its
+    schema, `counts` if it says how long a prompt is before it works on it, and `keeps_its_window`
+    if what is too long is refused. Of the twelve wishes, `least_calls` have to become calls.
+    """
+
+    name: str
+    start: Callable[["Workplace"], AbstractContextManager[Running]]
+    needs: tuple[str, ...] = ()
+    constrains: bool = True
+    counts: bool = True
+    keeps_its_window: bool = True
+    least_calls: int = 10
+
+    @property
+    def id(self) -> str:
+        return self.name.replace(",", "").replace(" ", "-")
+
+    @property
+    def missing(self) -> str:
+        """What has to be said where it cannot be started."""
+        absent = [name for name in self.needs if not os.environ.get(name)]
+        return f"{', '.join(absent)} names no Python with it" if absent else ""
+
+
+@dataclass
+class Workplace:
+    """A folder for what engines need and write, and those that run already."""
+
+    folder: Path
+    stack: ExitStack = field(default_factory=ExitStack)
+    _running: dict[str, Running] = field(default_factory=dict)
+    _model: Path | None = None
+
+    @property
+    def model(self) -> Path:
+        """The tiny model as a folder of Hugging Face."""
+        if self._model is None:
+            self._model = write(self.folder / "tiny")
+        return self._model
+
+    def running(self, engine: RealEngine) -> Running:
+        """Return an engine that is started when it is first asked for."""
+        if engine.name not in self._running:
+            self._running[engine.name] = self.stack.enter_context(engine.start(self))
+        return self._running[engine.name]
+
+    @contextmanager
+    def process(
+        self, command: Sequence[str], health: str, **environment: str
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a server while the block does, from when it is healthy."""
+        log = self.folder / f"{Path(command[0]).parents[1].name}-{free_port()}.log"
+        surroundings = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment}
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, env=surroundings)
+            try:
+                _until_healthy(process, health, log)
+                yield process
+            finally:
+                process.terminate()
+                try:
+                    process.wait(timeout=30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def _until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    until = time.monotonic() + _START_SECONDS
+    with httpx.Client(trust_env=False, timeout=5) as client:
+        while time.monotonic() < until and process.poll() is None:
+            try:
+                if client.get(url).status_code == httpx.codes.OK:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(_LOOK)
+    raise AssertionError(f"it does not start: {log.read_text(errors='replace')[-3000:]}")
+
+
+def metric(url: str, name: str, headers: Mapping[str, str] | None = None) -> Callable[[], int]:
+    """Return what reads the sum of a counter's series."""
+
+    def read() -> int:
+        text = httpx.get(f"{url}/metrics", headers=headers, trust_env=False).text
+        found = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+        return round(sum(float(line.rpartition(" ")[2]) for line in found))
+
+    return read
+
+
+def version_of(python: str, package: str) -> str:
+    """Return the version of a package in another environment."""
+    asked = subprocess.run([python, *_PYTHON, package], check=True, capture_output=True, text=True)
+    return asked.stdout.strip()
+
+
+@contextmanager
+def _llama_server(_: Workplace) -> Iterator[Running]:
+    extra = (*FLAGS, "--metrics")
+    plan = LaunchPlan(embedded_program(), MODEL_FILE, WINDOW, slots=2, alias="tiny", extra=extra)
+    with serving(plan) as server:
+        key = {"authorization": f"Bearer {server.api_key}"}
+        generated = metric(server.base_url, "llamacpp:tokens_predicted_total", key)
+        version = f"xllamacpp {importlib.metadata.version('xllamacpp')}"
+        yield Running(server.base_url, "tiny", version, server.api_key, generated=generated)
+
+
+# it neither says nor enforces one
+_KNOWN_WINDOW = {"TEMPER_CONTEXT__BUDGET": "manual", "TEMPER_CONTEXT__WINDOW_TOKENS": str(WINDOW)}
+
+
+@contextmanager
+def _transformers(place: Workplace) -> Iterator[Running]:
+    python, port, home = os.environ["ENGINES_TRANSFORMERS"], free_port(), place.folder / "home"
+    (home / "hub").mkdir(parents=True, exist_ok=True)  # else its list of models is an error
+    program = str(Path(python).with_name("transformers"))
+    model = str(place.model)
+    where = ("--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32")
+    url = f"http://127.0.0.1:{port}"
+    with place.process([program, "serve", model, *where], f"{url}/health", HF_HOME=str(home)):
+        yield Running(url, model, version_of(python, "transformers"), settings=_KNOWN_WINDOW)
+
+
+def _vllm(*flags: str) -> Callable[[Workplace], AbstractContextManager[Running]]:
+    @contextmanager
+    def start(place: Workplace) -> Iterator[Running]:
+        python, port = os.environ["ENGINES_VLLM"], free_port()
+        server = (python, "-m", "vllm.entrypoints.openai.api_server")
+        model = ("--model", str(place.model), "--served-model-name", "tiny", "--dtype", "float32")
+        small = ("--max-model-len", str(WINDOW), "--max-num-seqs", "8", "--enforce-eager")
+        where = ("--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details")
+        url = f"http://127.0.0.1:{port}"
+        with place.process(
+            [*server, *model, *small, *where, *flags],
+            f"{url}/health",
+            VLLM_CPU_KVCACHE_SPACE="1",
+            VLLM_CPU_OMP_THREADS_BIND="nobind",
+        ):
+            generated = metric(url, "vllm:generation_tokens_total")
+            yield Running(url, "tiny", version_of(python, "vllm-cpu"), generated=generated)
+
+    return start
+
+
+def _parser(name: str) -> tuple[str, ...]:
+    return "--enable-auto-tool-choice", "--tool-call-parser", name
+
+
+VLLM = RealEngine("vLLM, its hermes parser", _vllm(*_parser("hermes")), ("ENGINES_VLLM",))
+
+
+@contextmanager
+def _router(place: Workplace) -> Iterator[Running]:
+    behind = place.running(VLLM)
+    python, port, other = os.environ["ENGINES_ROUTER"], free_port(), free_port()
+    program = str(Path(python).with_name("vllm-router"))
+    where = ("--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(other))
+    url = f"http://127.0.0.1:{port}"
+    with place.process([program, "--worker-urls", behind.url, *where], f"{url}/health"):
+        version = version_of(python, "vllm-router")
+        yield Running(url, "tiny", version, generated=behind.generated)
+
+
+_LITELLM = """
+model_list:
+  - model_name: tiny
+    litellm_params: {{model: hosted_vllm/tiny, api_base: "{url}/v1", api_key: none}}
+    model_info: {{max_input_tokens: {window}}}
+litellm_settings: {{drop_params: false, num_retries: 0}}
+general_settings: {{master_key: {key}}}
+"""
+
+
+@contextmanager
+def _litellm(place: Workplace) -> Iterator[Running]:
+    behind = place.running(VLLM)
+    python, port = os.environ["ENGINES_LITELLM"], free_port()
+    program = str(Path(python).with_name("litellm"))
+    file = place.folder / "litellm.yaml"
+    file.write_text(_LITELLM.format(url=behind.url, window=WINDOW, key=KEY), encoding="utf-8")
+    command = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
+    url = f"http://127.0.0.1:{port}"
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
+    with place.process(
+        command, f"{url}/health/liveliness", LITELLM_LOCAL_MODEL_COST_MAP="True", PATH=path
+    ):
+        version = version_of(python, "litellm")
+        yield Running(url, "tiny", version, KEY, generated=behind.generated)
+
+
+def anybodys(url: str) -> RealEngine:
+    """Return somebody's server; its key is in the variable `ENGINE_API_KEY`."""
+
+    @contextmanager
+    def found(_: Workplace) -> Iterator[Running]:
+        yield Running(url, "", "", os.environ.get("ENGINE_API_KEY", ""), window=0)
+
+    return RealEngine(
+        url, found, constrains=False, counts=False, keeps_its_window=False, least_calls=0
+    )
+
+
+ENGINES = (
+    RealEngine("llama-server", _llama_server),
+    RealEngine(
+        "transformers serve",
+        _transformers,
+        ("ENGINES_TRANSFORMERS",),
+        constrains=False,
+        counts=False,
+    ),
+    VLLM,
+    RealEngine("vllm-router before it", _router, ("ENGINES_VLLM", "ENGINES_ROUTER")),
+    RealEngine("LiteLLM before it", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM")),
+    RealEngine("vLLM, no parser", _vllm(), ("ENGINES_VLLM",)),
+    RealEngine("vLLM, wrong parser", _vllm(*_parser("pythonic")), ("ENGINES_VLLM",)),
+)

@@ -1,0 +1,82 @@
+"""The table of engines: one row for each, in the words of docs/guides/engines.md."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+# what was tried, by the names of the tests, and how it stands in the table's head
+COLUMNS = {
+    "chat": "chat",
+    "tools": "tools",
+    "markup": "no markup shown",
+    "required": "`required`",
+    "named": "a named tool",
+    "none": "`none`",
+    "constrained": "an enum",
+    "counting": "counts",
+    "overflow": "too long",
+    "cancel": "hang-up",
+    "usage": "usage",
+    "logprobs": "logprobs",
+    "cache": "cached tokens",
+    "errors": "errors",
+}
+
+
+@dataclass
+class Tally:
+    """How often something was good."""
+
+    good: int = 0
+    tries: int = 0
+
+    def add(self, *, is_good: bool) -> None:
+        self.good += is_good
+        self.tries += 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.good == self.tries
+
+    def __str__(self) -> str:
+        if self.tries <= 2:  # whole and streamed: a fact rather than a rate
+            return {0: "no", self.tries: "yes"}.get(self.good, "partly")
+        return f"{self.good}/{self.tries}"
+
+
+@dataclass
+class Row:
+    """What was seen of one engine: through Temper, and of the engine by itself."""
+
+    engine: str
+    version: str
+    temper: dict[str, Tally] = field(default_factory=dict)
+    direct: dict[str, Tally] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
+
+    def note(self, what: str, *, is_good: bool) -> None:
+        """Note what came of something through Temper."""
+        self.temper.setdefault(what, Tally()).add(is_good=is_good)
+
+    def note_direct(self, what: str, *, is_good: bool) -> None:
+        """Note what came of it without Temper."""
+        self.direct.setdefault(what, Tally()).add(is_good=is_good)
+
+    def cell(self, what: str) -> str:
+        if what in self.remarks:
+            return self.remarks[what]
+        seen = self.temper.get(what)
+        if seen is None:
+            return "-"
+        alone = self.direct.get(what)
+        is_same = alone is None or str(alone) == str(seen) or (seen.is_full and alone.is_full)
+        return str(seen) if is_same else f"{alone} → {seen}"
+
+    def __str__(self) -> str:
+        return " | ".join((f"| {self.engine}", self.version, *map(self.cell, COLUMNS), ""))
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Write rows as Markdown."""
+    head = ("engine", "version", *COLUMNS.values())
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *map(str, rows)]
+    return "\n".join(line.rstrip() for line in lines)

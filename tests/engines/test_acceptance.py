@@ -1,0 +1,301 @@
+"""What clients may expect of any engine behind Temper, asked of real ones, streamed and whole.
+
+Some of it no proxy can give where an engine has no grammar, no count or no log probabilities. Then
+the row says so, and what holds all the same is tested: no broken call, no markup, no 5xx.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.engines.asking import (
+    CHAT,
+    SMALL_TALK,
+    TICKET,
+    TICKETS,
+    TOOLS,
+    WEATHER,
+    WISHES,
+    Server,
+    document_of,
+    said,
+    through_temper,
+)
+from tests.engines.engines import RealEngine, Running
+from tests.engines.table import Row
+from tests.fakes.answers import Answer, read_answer
+from tests.patience import PATIENCE_SECONDS
+
+LARGEST_WINDOW = 16_384  # that is filled here: a large model would take minutes
+FULL = 0.75  # of the window: a conversation of that size is not shortened
+A_PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
+    "WjR9awAAAABJRU5ErkJggg=="
+)
+NAMED: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
+USAGE: JsonObject = {"stream_options": {"include_usage": True}}
+ENDLESS: JsonObject = {"max_tokens": 1800, "ignore_eos": True}
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Checks what holds for every answer, and notes how often markup was shown."""
+
+    engine: RealEngine
+    row: Row
+
+    def calls(
+        self,
+        answer: Answer,
+        tools: Sequence[JsonObject],
+        name: str = "",
+        *,
+        is_silent: bool = False,
+    ) -> bool:
+        """Return whether the calls are those that were wanted.
+
+        Where calls are forbidden (`is_silent`) what the model writes is text, whatever it looks
+        like. Where nothing binds a model, broken markup of its own may be all that it has to say.
+        """
+        got = through_temper(answer)
+        assert answer.error is None, answer.error
+        assert not got.calls or got.is_one_of(tools), got.calls
+        assert (answer.reason == "tool_calls") == bool(got.calls)
+        if not is_silent:
+            self.row.note("markup", is_good=not got.leaks)
+            assert not got.leaks or not self.engine.constrains, got.text
+        return got.is_one_of(tools, name)
+
+
+@pytest.fixture
+def judge(engine: RealEngine, row: Row) -> Judge:
+    return Judge(engine, row)
+
+
+def test_small_talk_is_answered_in_words(
+    server: Server, row: Row, judge: Judge, *, stream: bool
+) -> None:
+    for words in SMALL_TALK:
+        answer = server.ask(words, TOOLS, stream=stream)
+        assert answer.error is None
+        assert not judge.calls(answer, TOOLS)
+        is_good = bool(answer.text) and answer.reason == "stop"
+        row.note("chat", is_good=is_good)
+        assert is_good
+        assert not stream or len(answer.pieces) > 1
+
+
+def test_a_wish_becomes_a_valid_call(
+    server: Server, direct: Server, row: Row, judge: Judge, *, stream: bool
+) -> None:
+    good = []
+    for wish, name in WISHES:
+        good.append(judge.calls(server.ask(wish, TOOLS, stream=stream), TOOLS, name))
+        row.note("tools", is_good=good[-1])
+        if not stream:
+            alone = direct.calls(wish, TOOLS)
+            row.note_direct("tools", is_good=alone.is_one_of(TOOLS, name) and not alone.leaks)
+            row.note_direct("markup", is_good=not alone.leaks)
+    assert sum(good) >= judge.engine.least_calls
+
+
+@pytest.mark.parametrize("choice", ["required", "named", "none"])
+def test_the_choice_of_a_tool_is_kept(
+    server: Server, direct: Server, row: Row, judge: Judge, choice: str, *, stream: bool
+) -> None:
+    chosen: JsonValue = NAMED if choice == "named" else choice
+    asked = [wish for wish, _ in WISHES[::3]] if choice == "none" else SMALL_TALK
+    name = "get_weather" if choice == "named" else ""
+    good = []
+    for words in asked:
+        answer = server.ask(words, TOOLS, stream=stream, tool_choice=chosen)
+        is_called = judge.calls(answer, TOOLS, name, is_silent=choice == "none")
+        good.append(is_called != (choice == "none"))
+        row.note(choice, is_good=good[-1])
+        if not stream:
+            alone = direct.calls(words, TOOLS, tool_choice=chosen)
+            kept = not alone.calls if choice == "none" else alone.is_one_of(TOOLS, name)
+            row.note_direct(choice, is_good=kept)
+    if judge.engine.constrains or choice == "none":
+        assert all(good)
+
+
+@pytest.mark.parametrize("way", ["ladder", "required", "named"])
+def test_a_call_is_forced_into_its_schema(
+    server: Server, direct: Server, row: Row, judge: Judge, way: str, *, stream: bool
+) -> None:
+    """Three ways to an enum that the model would not write by itself."""
+    ticket: JsonObject = {"type": "function", "function": {"name": "open_ticket"}}
+    choices: dict[str, JsonObject] = {"ladder": {}, "required": {"tool_choice": "required"}}
+    more = choices.get(way, {"tool_choice": ticket})
+    tools = (TICKET, WEATHER)
+    good = []
+    for wish in TICKETS:
+        answer = server.ask(wish, tools, stream=stream, **more)
+        good.append(judge.calls(answer, tools, "open_ticket"))
+        row.note("constrained", is_good=good[-1])
+        if not stream:
+            alone = direct.calls(wish, tools, **more).is_one_of(tools, "open_ticket")
+            row.note_direct("constrained", is_good=alone)
+    if judge.engine.constrains:
+        assert all(good)
+
+
+def test_what_is_too_long_is_refused_with_both_numbers(
+    server: Server, running: Running, row: Row, engine: RealEngine, *, stream: bool
+) -> None:
+    window = window_of(server, running, row, "overflow")
+    response = server.post([said("user", "word " * (3 * window))], stream=stream)
+    error = cast("JsonObject", document_of(response).get("error") or {})
+    is_refused = (response.status_code, error.get("code")) == (400, "context_length_exceeded")
+    row.note("overflow", is_good=is_refused)
+    assert response.status_code < 500
+    if engine.keeps_its_window:
+        assert is_refused
+        assert str(window) in str(error["message"])
+
+
+def test_a_conversation_that_fits_is_not_cut(
+    server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
+) -> None:
+    """Neither after something odd, from which an estimate would learn what is wrong here."""
+    window = window_of(server, running, judge.row, "counting")
+    server.post([said("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
+    line = "Tell me what the weather is in Paris and in Rome today."
+    sizes = [counted(direct, conversation(line, turns)) for turns in (2, 4)]
+    turns = int((window * FULL - sizes[0]) / ((sizes[1] - sizes[0]) / 2)) + 2
+    messages = conversation(line, turns)
+    expected = counted(direct, messages)
+    assert expected < window
+    answer = read_answer(server.post(messages, stream=stream, max_tokens=8, **usage_if(stream)))
+    counts = cast("JsonObject", answer.usage or {})
+    is_whole = counts.get("prompt_tokens") == expected
+    judge.row.note("counting", is_good=is_whole)
+    assert answer.error is None
+    if judge.engine.counts:
+        assert "folded=0" in answer.report.get("context", "folded=0")
+        assert is_whole
+
+
+def test_a_client_that_hangs_up_ends_the_generation(
+    server: Server, running: Running, row: Row
+) -> None:
+    if running.generated is None:
+        row.remarks["cancel"] = "not seen"
+        pytest.skip("the engine does not say what it generates; that is no matter of extras")
+    before = running.generated()
+    body: JsonObject = {"model": server.model, "messages": [said("user", "Hello!")], **ENDLESS}
+    with server.client.stream("POST", CHAT, json={**body, "stream": True}) as answer:
+        next(line for line in answer.iter_lines() if '"content"' in line)
+    generated = settled(running) - before
+    row.note("cancel", is_good=generated < cast("int", ENDLESS["max_tokens"]))
+    assert generated < cast("int", ENDLESS["max_tokens"])
+
+
+def test_usage_is_reported(server: Server, row: Row, *, stream: bool) -> None:
+    answer = server.ask("Hello!", TOOLS, stream=stream, **usage_if(stream))
+    counts = cast("dict[str, int]", answer.usage or {})
+    is_good = counts.get("prompt_tokens", 0) > 0 and counts.get("completion_tokens", 0) > 0
+    row.note("usage", is_good=is_good)
+    assert is_good
+    assert counts["total_tokens"] == counts["prompt_tokens"] + counts["completion_tokens"]
+
+
+def test_log_probabilities_arrive_where_there_are_any(
+    server: Server, direct: Server, row: Row, *, stream: bool
+) -> None:
+    asked: JsonObject = {"logprobs": True, "top_logprobs": 2, "max_tokens": 8}
+    answer = server.ask("Hello!", stream=stream, **asked)
+    documents: Sequence[JsonValue] = answer.chunks or [json.parse(answer.body)]
+    has_some = any(map(logprobs_in, documents))
+    row.note("logprobs", is_good=has_some)
+    own = document_of(direct.post([said("user", "Hello!")], **asked))
+    if not stream:
+        row.note_direct("logprobs", is_good=logprobs_in(own))
+    assert answer.error is None
+    assert has_some >= logprobs_in(own)
+
+
+def test_what_was_cached_is_reported_where_it_is_known(
+    server: Server, direct: Server, row: Row
+) -> None:
+    messages = conversation("Tell me what the weather is in Lisbon and in Porto today.", 12)
+    server.post(messages, max_tokens=4)
+    document = document_of(server.post(messages, max_tokens=4))
+    own = cached_in(document_of(direct.post(messages, max_tokens=4)))
+    row.note("cache", is_good=cached_in(document) > 0)
+    row.note_direct("cache", is_good=own > 0)
+    assert own == 0 or cached_in(document) > 0
+
+
+@pytest.mark.parametrize("wrong", ["temperature", "picture"])
+def test_what_is_refused_is_an_error_of_the_client(
+    server: Server, row: Row, wrong: str, *, stream: bool
+) -> None:
+    picture: JsonObject = {"type": "image_url", "image_url": {"url": A_PICTURE}}
+    shown: JsonObject = {"role": "user", "content": [picture]}
+    hot: JsonObject = {"temperature": "hot"} if wrong == "temperature" else {}
+    messages = [shown] if wrong == "picture" else [said("user", "Hello!")]
+    response = server.post(messages, stream=stream, **hot)
+    if wrong == "picture" and response.status_code == httpx.codes.OK:
+        row.remarks["errors"] = "takes pictures"
+        return
+    error = cast("JsonObject", document_of(response).get("error") or {})
+    is_good = 400 <= response.status_code < 500 and bool(error.get("message"))
+    row.note("errors", is_good=is_good)
+    assert is_good, response.text
+    assert error["code"] != "context_length_exceeded"
+
+
+def usage_if(stream: bool) -> JsonObject:
+    return USAGE if stream else {}
+
+
+def conversation(line: str, turns: int) -> list[JsonObject]:
+    spoken = [[said("user", f"{line} {turn}"), said("assistant", line)] for turn in range(turns)]
+    return [*(one for pair in spoken for one in pair), said("user", "Hello!")]
+
+
+def counted(direct: Server, messages: Sequence[JsonObject]) -> int:
+    """Return the engine's own count of a prompt."""
+    usage = document_of(direct.post(messages, max_tokens=1))["usage"]
+    return cast("int", cast("JsonObject", usage)["prompt_tokens"])
+
+
+def window_of(server: Server, running: Running, row: Row, what: str) -> int:
+    """Return the window, as far as it can be filled here."""
+    listed = cast("list[JsonObject]", server.client.get("/v1/models").json()["data"])
+    found = [one.get("context_window") for one in listed if one["id"] == server.model]
+    window = running.window or int(str(found[0] or 0))
+    if not 0 < window <= LARGEST_WINDOW:
+        row.remarks[what] = f"not tried ({window or 'no known'} window)"
+        pytest.skip(f"a window of {window or 'unknown size'} is not filled, whatever extras say")
+    return window
+
+
+def settled(running: Running) -> int:
+    """Return how much was generated when nothing more comes."""
+    assert running.generated is not None
+    until, last = time.monotonic() + PATIENCE_SECONDS, -1
+    while (now := running.generated()) != last and time.monotonic() < until:
+        last = now
+        time.sleep(0.5)
+    return last
+
+
+def logprobs_in(document: JsonValue) -> bool:
+    choices = cast("list[JsonObject]", cast("JsonObject", document).get("choices") or [])
+    found = [cast("JsonObject", one.get("logprobs") or {}) for one in choices]
+    return any(one.get("content") for one in found)
+
+
+def cached_in(document: JsonObject) -> int:
+    usage = cast("JsonObject", document.get("usage") or {})
+    details = cast("JsonObject", usage.get("prompt_tokens_details") or {})
+    return cast("int", details.get("cached_tokens") or 0)

