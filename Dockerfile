@@ -4,7 +4,7 @@ FROM python:3.12-slim AS build
 # what is asked for in temper.toml has to be in the image: [mcp.NAME], tracing.url, state.url
 ARG EXTRAS=mcp,otel,state
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY proxy ./proxy
 COPY temper ./temper
 COPY temper_evals ./temper_evals
@@ -12,7 +12,11 @@ COPY config/models ./config/models
 COPY config/announcements ./config/announcements
 COPY config/temper.toml ./config/temper.toml
 COPY config/evals ./config/evals
-RUN python -m venv /opt/temper && /opt/temper/bin/pip install --no-cache-dir ".[${EXTRAS}]"
+# what `temper --version` tells: --build-arg COMMIT=$(git rev-parse HEAD)
+ARG COMMIT=unknown
+# without pip, which nobody needs there
+RUN echo "${COMMIT}" > proxy/commit.txt && python -m venv --without-pip /opt/temper && \
+    pip --python /opt/temper/bin/python install --no-cache-dir ".[${EXTRAS}]"
 
 FROM python:3.12-slim
 RUN groupadd --system --gid 10001 temper && \

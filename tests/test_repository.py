@@ -24,11 +24,13 @@ IGNORED = [
 ]
 
 PACKAGES = ("proxy", "temper", "temper_evals")
-FOLDERS = {".ci", "benchmarks", "config", "deploy", "docs", "tests", *PACKAGES}
+FOLDERS = {".ci", ".github", "benchmarks", "config", "deploy", "docs", "tests", *PACKAGES}
 FILES = {
     ".dockerignore",
     ".gitignore",
     "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
     "Dockerfile",
     "LICENSE",
     "README.md",

@@ -4,7 +4,6 @@ Guardrails, limits and profiles take effect with the next request; running reque
 ones. Changes that concern processes, sockets and files need a restart.
 """
 
-import asyncio
 import errno
 import logging
 import os
@@ -21,6 +20,7 @@ from proxy.serving.late_tools import examine_tools
 from proxy.serving.opening import overrides_for
 from proxy.serving.services import Service, Services
 from proxy.settings import Settings
+from proxy.systems import heard_signals
 
 logger = logging.getLogger(__name__)
 
@@ -108,18 +108,14 @@ def on_hangup(act: Callable[[], None]) -> Iterator[None]:
         return
     had_terminal = _has_terminal()
 
-    def on_hang_up() -> None:
+    def on_hang_up(_number: int) -> None:
         if had_terminal and not _has_terminal():
             signal.raise_signal(signal.SIGTERM)
         else:
             act()
 
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, on_hang_up)
-    try:
+    with heard_signals((signal.SIGHUP,), on_hang_up):
         yield
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
 
 
 def _has_terminal() -> bool:

@@ -24,6 +24,7 @@ from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.settings import Settings
 from proxy.settings.sections import Server as ServerSettings
+from proxy.systems import heard_signals
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
@@ -192,19 +193,19 @@ async def serving(
     )
     give_up_lost_clients(listening, limits.stall_seconds)
     server = _UvicornServer(config)
-    loop = asyncio.get_running_loop()
+    heeding = contextlib.ExitStack()
     task = asyncio.create_task(server.serve(sockets=[listening, *also]))
     try:
         await server.ready.wait()
         # not before: a uvicorn that is told to end while it starts leaves its sockets open
-        for number in signals:
-            loop.add_signal_handler(number, server.handle_exit, number, None)
+        heeding.enter_context(
+            heard_signals(signals, lambda number: server.handle_exit(number, None))
+        )
         yield task
     finally:
         server.should_exit = True
         await task
-        for number in signals:
-            loop.remove_signal_handler(number)
+        heeding.close()
 
 
 class _UvicornServer(uvicorn.Server):

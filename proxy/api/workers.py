@@ -31,7 +31,7 @@ from proxy.api.server import (
     open_server,
     open_sockets,
 )
-from proxy.errors import ExitedUnexpectedly
+from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, share_folder
 from proxy.observability.peer_workers import WorkerPlace
@@ -40,6 +40,7 @@ from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from proxy.serving.managed_server import server_name, settle_window
 from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
+from proxy.systems import HAS_WORKERS, heard_signals
 
 # the end of a pipe through which workers are told of the server that they share
 News: TypeAlias = "Connection[ServerStatus, ServerStatus]"
@@ -65,6 +66,8 @@ async def run_workers(
     `reload` reads the configuration again; the workers are replaced then, one after the other.
     Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
     """
+    if not HAS_WORKERS:
+        raise InvalidConfiguration("server.workers", "has to be 1 on Windows")
     with open_sockets(settings.server) as sockets, share_folder() as counts:
         server_options_of(settings)  # so that an error is reported once, not by every worker
         examine_keeping(settings)
@@ -113,18 +116,14 @@ class _Crew:
 
     async def work(self) -> None:
         """Keep the workers going until a signal comes, and then end them."""
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._is_over.set)
+        heeding = heard_signals(SIGNALS, lambda _number: self._is_over.set())
         try:
-            async with asyncio.TaskGroup() as group:
-                for ordinal in range(1, self.settings.server.workers + 1):
-                    group.create_task(self._keep_going(WorkerPlace(ordinal, Path(self.counts))))
+            with heeding:
+                async with asyncio.TaskGroup() as group:
+                    for ordinal in range(1, self.settings.server.workers + 1):
+                        group.create_task(self._keep_going(WorkerPlace(ordinal, Path(self.counts))))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
 
     async def _keep_going(self, place: WorkerPlace) -> None:
         failures = 0

@@ -22,6 +22,7 @@ from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_with_origins
 from proxy.settings.values import usable_repository
+from proxy.systems import prepare_console
 
 CLIENTS = ("claude-code", "codex")
 
@@ -84,6 +85,7 @@ def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bo
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
     _keep_standard_streams()
+    prepare_console()
 
 
 @main.command(cls=ServeCommand)

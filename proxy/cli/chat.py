@@ -44,6 +44,7 @@ from proxy.observability.sentences import cut, escape, summarize
 from proxy.serving.opening import find_backend
 from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
+from proxy.systems import hear_signal
 from proxy.tool_rounds.executor import ToolFinished, ToolStarted
 from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
@@ -370,9 +371,9 @@ def hear_interrupts(talk: Chat) -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 
-    def hear() -> None:
+    def hear(_number: int) -> None:
         if not talk.interrupt():
             task.cancel()
 
     if signal.SIGINT in ending_signals():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, hear)
+        hear_signal(signal.SIGINT, hear)

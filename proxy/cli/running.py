@@ -15,6 +15,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
+from proxy.systems import heard_signals
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
@@ -39,21 +40,14 @@ async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
-    loop = asyncio.get_running_loop()
 
-    def hear() -> None:
+    def hear(_number: int) -> None:
         if task.cancelling():
             raise KeyboardInterrupt
         task.cancel()
 
-    numbers = ending_signals()
-    for number in numbers:
-        loop.add_signal_handler(number, hear)
-    try:
+    with heard_signals(ending_signals(), hear):
         return await work
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def load(config: Path | None, flags: Flags | None = None, *, level: str = "") -> Settings:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -17,6 +16,7 @@ from proxy.api.feed_events import Batch, Cards, InitialState, Pending, Sums, Too
 from proxy.cli.screen import Change, Screen
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import InvalidConfiguration
+from proxy.systems import heard_keys
 
 _SILENCE_SECONDS = 30.0  # a feed gives a sign of life every fifteen
 _KINDS: dict[str, type[Change]] = {
@@ -140,20 +140,10 @@ def _keys(end: Callable[[], None]) -> Generator[None, None, None]:
     if not sys.stdin.isatty():
         yield
         return
-    import termios  # where there is no such module there are no such terminals
-    import tty
 
-    keyboard, loop = sys.stdin.fileno(), asyncio.get_running_loop()
-    before = termios.tcgetattr(keyboard)
-
-    def hear() -> None:
-        if os.read(keyboard, 64).lower().startswith(b"q"):
+    def hear(typed: bytes) -> None:
+        if typed.lower().startswith(b"q"):
             end()
 
-    tty.setcbreak(keyboard)
-    loop.add_reader(keyboard, hear)
-    try:
+    with heard_keys(hear):
         yield
-    finally:
-        loop.remove_reader(keyboard)
-        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

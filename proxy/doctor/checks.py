@@ -1,7 +1,6 @@
 """The checks in their order: what is wrong with an earlier one spares the later ones."""
 
 import asyncio
-import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
@@ -27,13 +26,13 @@ from proxy.serving.managed_server import alias_of, settle_window
 from proxy.serving.opening import address_of, open_services, open_shared_server, settings_of
 from proxy.serving.tool_inventory import InspectedServer, inspect_servers
 from proxy.settings import Settings, is_loopback
+from proxy.systems import open_file_limit
 
 
 def descriptors(settings: Settings) -> Finding:
     """Compare the limit for open files with the streams that may be open at once."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # some of its own, and for each stream the client's socket and the backend's
-    return judge_descriptors(limit, 64 + 2 * settings.server.max_waiting)
+    return judge_descriptors(open_file_limit(), 64 + 2 * settings.server.max_waiting)
 
 
 def judge_descriptors(limit: int, needed: int) -> Finding:

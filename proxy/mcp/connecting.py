@@ -6,9 +6,7 @@ and what the operator gave it.
 """
 
 import asyncio
-import os
 import re
-import signal
 import ssl
 import sys
 from asyncio.subprocess import Process, SubprocessStreamProtocol
@@ -16,7 +14,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -31,6 +28,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from proxy import systems
 from proxy.mcp.specification import ServerSpec
 from proxy.processes import parent_death
 from proxy.processes.process import LogTail
@@ -163,7 +161,9 @@ async def _program(
         env={**get_default_environment(), **spec.env},
         cwd=spec.cwd or None,
         start_new_session=True,  # a Ctrl-C in the terminal is for us alone
+        creationflags=systems.CREATION_FLAGS,
     )
+    release = systems.hold_tree(transport.get_pid() or 0)
     program = Process(transport, protocol, loop)
     source, sink, errors = program.stdout, program.stdin, program.stderr
     assert source and sink and errors  # noqa: S101, PT018 - all three are pipes
@@ -183,6 +183,7 @@ async def _program(
             with anyio.CancelScope(shield=True):
                 await _end(program)
             transport.close()
+            release()
             tasks.cancel_scope.cancel()
 
 
@@ -226,15 +227,14 @@ async def _end(program: Process) -> None:
     """Close the input of a program, and kill all of its session if it does not end then."""
     assert program.stdin is not None  # noqa: S101 - it is a pipe
     program.stdin.close()
-    for number in (signal.SIGTERM, signal.SIGKILL, None):
+    for number in (*systems.ENDINGS, None):
         with anyio.move_on_after(_GRACE_SECONDS):
             # `wait` would wait for those, too, who have got its pipes
             while program.returncode is None:  # noqa: ASYNC110
                 await asyncio.sleep(_GLANCE_SECONDS)
             return
         if number is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(program.pid, number)
+            systems.kill_tree(program.pid, number)
 
 
 class _Numbered(msgspec.Struct):
@@ -276,8 +276,7 @@ def _command(spec: ServerSpec) -> tuple[str, ...]:
     """
     if sys.platform != "linux":
         return spec.command
-    own = (sys.executable, "-P", "-S", str(Path(parent_death.__file__)), str(os.getpid()))
-    return (*own, *spec.command)
+    return systems.dies_with_us(spec.command, parent_death.__file__)
 
 
 class _Received(ObjectReceiveStream[_Message]):

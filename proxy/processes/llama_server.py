@@ -26,6 +26,7 @@ from proxy.errors import LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes import launch
 from proxy.processes.process import LineListener, Process, RunningServer
 from proxy.processes.start_progress import StageListener, StartLog, StartProgress
+from proxy.systems import KILL
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
     """Say without its subject how a ready server ended; `exit_code` is negative for a signal."""
     if (meaning := _find_meaning(log_lines[-_AT_THE_END:])) is not None:
         return meaning
-    if exit_code == -signal.SIGKILL:
+    if exit_code == -KILL:
         return "was killed (SIGKILL), by somebody or because the machine ran out of memory"
     signals = {-one.value: one.name for one in signal.Signals}
     unnamed = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"

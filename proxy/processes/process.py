@@ -9,7 +9,6 @@ import errno
 import logging
 import os
 import re
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import proxy
+from proxy import systems
 from proxy.errors import LaunchFailed
+from proxy.processes import parent_death
 
 MOST_LINES = 200
 LONGEST_LINE = 1000
@@ -168,18 +169,18 @@ class Process:
         with ExitStack() as opened:
             reading_end, lifeline = os.pipe()
             opened.callback(os.close, lifeline)
-            terminal = PseudoTerminal() if on_terminal else None
+            has_terminal = on_terminal and systems.HAS_PSEUDO_TERMINALS
+            terminal = PseudoTerminal() if has_terminal else None
             if terminal is not None:
                 opened.callback(terminal.close)
             try:
                 child = await asyncio.create_subprocess_exec(
-                    *python_module("proxy.processes.parent_death", "-S"),
-                    str(os.getpid()),
-                    *command,
+                    *systems.dies_with_us(command, parent_death.__file__),
                     stdin=reading_end,
                     stdout=terminal.child if terminal is not None else asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
                     start_new_session=True,  # a Ctrl-C in the terminal is for us alone
+                    creationflags=systems.CREATION_FLAGS,
                     env={**os.environ, **(environment or {}), "PYTHONPATH": _PACKAGE_ROOT},
                 )
             except OSError as problem:
@@ -189,6 +190,7 @@ class Process:
                 os.close(reading_end)
                 if terminal is not None:
                     os.close(terminal.child)
+            opened.callback(systems.hold_tree(child.pid))
             output = terminal or child.stdout
             assert output is not None  # noqa: S101 - it is one of both
             ends = (output, opened.pop_all().close)
@@ -243,8 +245,7 @@ class Process:
 
     def _kill(self) -> None:
         if self._child.returncode is None:  # afterwards the number may be another process's
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            systems.kill_tree(self.pid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.errors import InvalidConfiguration, StateUnavailable
 from proxy.state.memory_responses import Bounds
 from proxy.state.responses_table import SCHEMA, ResponsesTable
+from proxy.systems import keep_private
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +61,7 @@ def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Con
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        with suppress(PermissionError):  # somebody else's file, which we may use
-            os.fchmod(file, 0o600)
+        keep_private(file)
         os.close(file)
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
         try:

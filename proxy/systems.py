@@ -1,0 +1,192 @@
+"""What differs between systems: signals, process trees, keyboards, limits. The rest runs on any.
+
+Whatever is done here for Windows was never run.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # what no program can refuse
+ENDINGS = tuple(dict.fromkeys((signal.SIGTERM, KILL)))
+HAS_PSEUDO_TERMINALS = hasattr(os, "openpty")
+# event loops of Windows cannot wait for the pipes by which workers are told of their parent
+HAS_WORKERS = sys.platform != "win32"
+# beside `start_new_session=True`: a Ctrl-C in the terminal is for us alone
+CREATION_FLAGS = 0
+if sys.platform == "win32":
+    CREATION_FLAGS = subprocess.CREATE_NEW_PROCESS_GROUP
+
+
+def open_file_limit() -> int:
+    """Return how many files this process may have open; negative where nobody counts."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return -1
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def keep_private(file: int) -> None:
+    """Make an open file readable for its owner alone, where files have modes."""
+    if sys.platform != "win32":
+        with suppress(PermissionError):  # somebody else's file, that we may use
+            os.fchmod(file, 0o600)
+
+
+def hear_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
+    """Have the running event loop call `act` with the number of each such signal."""
+    loop = asyncio.get_running_loop()
+    if sys.platform != "win32":
+        loop.add_signal_handler(number, act, number)
+    else:  # Python calls a handler between any two steps of the loop
+        signal.signal(number, lambda number, _frame: loop.call_soon_threadsafe(act, number))
+
+
+def ignore_signal(number: signal.Signals) -> None:
+    """Take back what `hear_signal` did."""
+    if sys.platform != "win32":
+        asyncio.get_running_loop().remove_signal_handler(number)
+    else:
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def heard_signals(
+    numbers: Sequence[signal.Signals], act: Callable[[int], object]
+) -> Generator[None, None, None]:
+    """Call `act` with the number of each of these signals while the block runs in an event loop."""
+    for number in numbers:
+        hear_signal(number, act)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            ignore_signal(number)
+
+
+@contextmanager
+def heard_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
+    """Call `hear` with what is typed, as it is typed, while the block runs in an event loop."""
+    loop = asyncio.get_running_loop()
+    if sys.platform == "win32":
+        with _polled_keys(lambda typed: loop.call_soon_threadsafe(hear, typed)):
+            yield
+        return
+    import termios
+    import tty
+
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    tty.setcbreak(keyboard)
+    loop.add_reader(keyboard, lambda: hear(os.read(keyboard, 64)))
+    try:
+        yield
+    finally:
+        loop.remove_reader(keyboard)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def prepare_console() -> None:
+    """Let a console take UTF-8 and colours, as those of other systems do."""
+    if sys.platform == "win32":
+        for number, stream in ((-11, sys.stdout), (-12, sys.stderr)):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+            handle, mode = ctypes.windll.kernel32.GetStdHandle(number), ctypes.c_ulong()
+            if ctypes.windll.kernel32.GetConsoleMode(handle, ctypes.byref(mode)):
+                # ENABLE_VIRTUAL_TERMINAL_PROCESSING
+                ctypes.windll.kernel32.SetConsoleMode(handle, mode.value | 4)
+
+
+def kill_tree(pid: int, number: signal.Signals = KILL) -> None:
+    """Send a signal to a program that was started in a session of its own, and to all of that."""
+    if sys.platform != "win32":
+        with suppress(ProcessLookupError):
+            os.killpg(pid, number)
+    elif pid in _jobs:
+        ctypes.windll.kernel32.TerminateJobObject(ctypes.c_void_p(_jobs[pid]), 1)
+
+
+def dies_with_us(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
+    """Return how to start a program so that it dies with us; see `hold_tree` for Windows.
+
+    `wrapper` is the file of `proxy.processes.parent_death`; a program that is one file has it as a
+    module alone.
+    """
+    if sys.platform == "win32":
+        return tuple(command)
+    module = "proxy.processes.parent_death"
+    own = ("-m", module) if getattr(sys, "frozen", False) else (wrapper,)
+    return (sys.executable, "-P", "-S", *own, str(os.getpid()), *command)
+
+
+_jobs: dict[int, int] = {}
+
+
+def hold_tree(pid: int) -> Callable[[], object]:
+    """Have a program and all that it starts die with us; call what is returned at its end."""
+    if sys.platform == "win32":
+        kernel = ctypes.windll.kernel32
+        kernel.CreateJobObjectW.restype = kernel.OpenProcess.restype = ctypes.c_void_p
+        job, limits = ctypes.c_void_p(kernel.CreateJobObjectW(None, None)), _JobLimits()
+        limits.flags = _KILL_ON_JOB_CLOSE
+        size = ctypes.sizeof(limits)
+        kernel.SetInformationJobObject(job, _EXTENDED_LIMITS, ctypes.byref(limits), size)
+        process = ctypes.c_void_p(kernel.OpenProcess(_SET_QUOTA | _TERMINATE, 0, pid))
+        kernel.AssignProcessToJobObject(job, process)
+        kernel.CloseHandle(process)
+        _jobs[pid] = job.value or 0
+    return lambda: _let_go(pid)  # elsewhere `dies_with_us` has seen to it
+
+
+def _let_go(pid: int) -> None:
+    job = _jobs.pop(pid, None)
+    if sys.platform == "win32" and job is not None:
+        ctypes.windll.kernel32.CloseHandle(ctypes.c_void_p(job))
+
+
+# winnt.h
+_EXTENDED_LIMITS, _KILL_ON_JOB_CLOSE, _SET_QUOTA, _TERMINATE = 9, 0x2000, 0x0100, 0x0001
+
+
+class _JobLimits(ctypes.Structure):
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION (winnt.h), of which one flag is set."""
+
+    _fields_ = (
+        ("times", ctypes.c_int64 * 2),
+        ("flags", ctypes.c_uint32),
+        ("sizes", ctypes.c_size_t * 2),
+        ("processes", ctypes.c_uint32),
+        ("affinity", ctypes.c_size_t),
+        ("classes", ctypes.c_uint32 * 2),
+        ("io", ctypes.c_uint64 * 6),
+        ("memory", ctypes.c_size_t * 4),
+    )
+
+
+@contextmanager
+def _polled_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
+    """Call `hear` in a thread of its own, as nothing can wait for a console's keys there."""
+    is_over = threading.Event()
+
+    def look() -> None:
+        if sys.platform == "win32":
+            import msvcrt
+
+            while not is_over.wait(0.05):
+                if msvcrt.kbhit():
+                    hear(msvcrt.getwch().encode())
+
+    looking = threading.Thread(target=look, daemon=True, name="keyboard")
+    looking.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        looking.join()

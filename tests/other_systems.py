@@ -1,0 +1,100 @@
+"""Lets Temper take this system for another one, without what is POSIX's alone.
+
+As a plugin: `TEMPER_TESTS_SYSTEM=win32 pytest -p tests.other_systems tests/unit/conversation`. What
+others wrote, and Python's own modules, are imported before and stay as they are.
+"""
+
+import importlib
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+PACKAGES = ("proxy", "temper", "temper_evals")
+POSIX_MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty", "uvloop")
+# what modules have on POSIX alone
+POSIX_NAMES = {
+    os: (
+        *(
+            "fork",
+            "forkpty",
+            "fchmod",
+            "getpgid",
+            "getuid",
+            "geteuid",
+            "killpg",
+            "mkfifo",
+            "openpty",
+        ),
+        *("sched_getaffinity", "sched_setaffinity", "setsid", "sysconf", "uname", "O_NOCTTY"),
+        *("set_blocking", "register_at_fork", "getloadavg", "wait4", "O_NONBLOCK", "WNOHANG"),
+    ),
+    signal: (
+        *("SIGKILL", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGPIPE", "SIGALRM", "SIGSTOP"),
+        *("SIGWINCH", "SIGQUIT", "pthread_sigmask", "siginterrupt", "setitimer"),
+    ),
+}
+# needs what it is for, which is not there on every system, or starts when it is imported
+_NOT_TO_IMPORT = {"proxy.scaling.serve", "temper_evals.inspect"}
+
+
+def modules() -> Iterator[str]:
+    """Yield the names of all modules of ours."""
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        yield name
+        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if not found.name.endswith("__main__") and found.name not in _NOT_TO_IMPORT:
+                yield found.name
+
+
+def import_all() -> list[str]:
+    """Import every module of ours, but for what needs extras that are not there."""
+    imported = []
+    for name in modules():
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as missing:
+            if missing.name in POSIX_MODULES or (missing.name or "").startswith(PACKAGES):
+                raise
+        else:
+            imported.append(name)
+    return imported
+
+
+def forget_all() -> None:
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in PACKAGES:
+            del sys.modules[name]
+
+
+def become(system: str) -> list[str]:
+    """Be a system without what is POSIX's alone; `system` is as `sys.platform` names it.
+
+    Returns the names of the modules that could be imported before.
+    """
+    before = import_all()
+    forget_all()
+    sys.platform = system
+    hidden = POSIX_MODULES if system == "win32" else ("uvloop",)
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]
+    for module, names in POSIX_NAMES.items() if system == "win32" else ():
+        for name in names:
+            if hasattr(module, name):
+                delattr(module, name)
+    if system == "win32":
+        subprocess.CREATE_NEW_PROCESS_GROUP = 0x200  # type: ignore[attr-defined]
+    return before
+
+
+def pytest_collection() -> None:
+    """Begin only now: pytest itself prepares for the system that it finds."""
+    become(os.environ["TEMPER_TESTS_SYSTEM"])
+
+
+if __name__ == "__main__":
+    lost = {*become(sys.argv[1])} - {*import_all()}
+    sys.exit(f"cannot be imported on {sys.argv[1]}: {sorted(lost)}" if lost else 0)

@@ -1,0 +1,86 @@
+"""What differs between systems, as far as it can be tried on this one."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+
+import pytest
+
+from proxy import systems
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+NUMBER = signal.SIGUSR1
+
+
+@pytest.fixture(params=["", "win32"], ids=["here", "as on Windows"])
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = signal.getsignal(NUMBER)
+    if request.param:
+        monkeypatch.setattr(sys, "platform", request.param)
+    yield
+    signal.signal(NUMBER, before)
+
+
+async def test_a_signal_is_heard_in_the_event_loop_while_the_block_runs(system: None) -> None:
+    heard: list[int] = []
+    woken = asyncio.Event()
+
+    def act(number: int) -> None:
+        heard.append(number)
+        woken.set()
+
+    with systems.heard_signals((NUMBER,), act):
+        signal.raise_signal(NUMBER)
+        await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)
+    assert heard == [NUMBER]
+    assert signal.getsignal(NUMBER) == signal.SIG_DFL
+
+
+def test_where_nobody_counts_open_files_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert systems.open_file_limit() > 0
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert systems.open_file_limit() < 0
+
+
+def test_a_tree_is_killed_as_a_whole() -> None:
+    script = "sleep 60 & echo $!; wait"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) > 0
+        systems.kill_tree(process.pid)
+        assert process.stdout.read() == ""  # ends only when nobody holds the pipe
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    systems.kill_tree(process.pid)  # it is gone, which is what was wanted
+
+
+def test_a_program_is_wrapped_where_it_would_outlive_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = (sys.executable, "-P", "-S")
+    wrapped = systems.dies_with_us(("run", "this"), "/wrapper.py")
+    assert wrapped == (*start, "/wrapper.py", str(os.getpid()), "run", "this")
+
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    wrapped = systems.dies_with_us(("run",), "/wrapper.py")
+    assert wrapped == (*start, "-m", "proxy.processes.parent_death", str(os.getpid()), "run")
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert systems.dies_with_us(("run",), "/wrapper.py") == ("run",)
+
+
+async def test_keys_are_polled_where_nothing_can_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    typed = ["q", "x"]
+    console = types.SimpleNamespace(kbhit=lambda: bool(typed), getwch=lambda: typed.pop())
+    monkeypatch.setitem(sys.modules, "msvcrt", console)
+    monkeypatch.setattr(sys, "platform", "win32")
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    with systems.heard_keys(heard.put_nowait):
+        found = [await asyncio.wait_for(heard.get(), PATIENCE_SECONDS) for _ in range(2)]
+    assert found == [b"x", b"q"]
