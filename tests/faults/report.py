@@ -14,7 +14,7 @@ sockets, in front of backends that are simulated byte by byte: llama-server's la
 Ollama's, cut anywhere, reset, half-closed, silent, endless. Those in `tests/acceptance` run it
 with a real llama-server. This command writes the table:
 
-    pytest tests/faults tests/acceptance tests/unit/processes tests/unit/mcp -m fault \\
+    pytest tests/faults tests/acceptance tests/unit/{processes,mcp,tools,state} -m fault \\
         --fault-table docs/faults.md
 
 A number is the count of tests that passed; failing tests are shown as such.

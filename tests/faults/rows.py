@@ -149,6 +149,14 @@ ROWS = (
         ("F84", "a disk that is full when a response is to be deleted", "503 with the reason"),
     ),
     *_rows(
+        "Stores",
+        (
+            "F85",
+            "a store that answers what cannot be, or loses a cancellation",
+            "counts as a failure: alone, or 503; it never holds up the end",
+        ),
+    ),
+    *_rows(
         "Tool servers",
         (
             "F61",
@@ -178,6 +186,12 @@ ROWS = (
         ("F70", "SIGTERM during a call", "ended within the grace time; no program stays behind"),
         ("F71", "Temper killed with -9 during a call", "no program stays behind"),
         ("F72", "request with an address, a header or a key", "400; nothing is called"),
+        (
+            "F86",
+            "a tool without a name, too many tools, parts or values",
+            "left out with a warning, or refused before it is decoded",
+        ),
+        ("F87", "a tool that yields values without end", "bounded; given up, it ends at once"),
         ("F73", "a stranger's key", "403 where a server is named, else nothing is offered"),
     ),
 )
