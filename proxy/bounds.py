@@ -1,9 +1,47 @@
-"""How much is read of what comes from others, before anything is made of it."""
+"""How much is read of what comes from others, before anything is made of it.
+
+Each has a row of its source in the table of docs/security.md.
+"""
 
 KIB, MIB = 2**10, 2**20
 
+# client
+HEAD_BYTES = 64 * KIB  # of a request, line and headers
+HEADERS = 200
+BODY_BYTES = 32 * MIB  # unless `server.max_body_bytes` says otherwise
+FIELDS = 1_000  # of a request: each is an object of its own on the way, known or not
+LARGE_BYTES = 128 * KIB  # of a request that is processed in a thread: others would notice
+NAMED_TOOLS = 300  # to prepare how more are called by their names would delay other requests
+
+# page
+FEEDS = 16  # of the dashboard at once
+
+# engine
+STREAM_BYTES = 32 * MIB
+EVENT_BYTES = 8_000_000
+DOCUMENT_BYTES = 1 * MIB  # of any other answer
+
 # model
-DIGITS = 1_000  # of a number that is repaired; a longer one is refused, never rounded
+CALLS = 128  # of one reply
+MEMBERS = 100_000  # members and containers of a call; no model means more, and each costs time
+LEVELS = 64
+DIGITS = 1_000  # digits of a number that is repaired: a longer one is refused, never rounded
+OPENINGS = 500  # of what may be calls and is none: behind them is noise
+READ_IN_VAIN = 1 * KIB  # characters that count as one of them
+
+# schema
+CHECKS = 2_000_000  # of one value
+COPIES = 200_000  # of parts of a value, for its errors
+
+# tool server
+ANSWER_BYTES = 16 * MIB  # of a line, of an event, or of a body; FastMCP writes 5 MB of text twice
+VALUES = 50_000  # of one of these
+ITEMS = 1_000  # of a list in a result: what one page has of tools, or a call of parts
+TOOLS = 2_000
+PAGES = 100
+
+# store
+RESPONSE_BYTES = 4 * MIB  # of one response; a larger one would delay the others
 
 # file
 FILE_BYTES = 4 * MIB  # bytes of settings, keys, a profile or a scenario
@@ -14,3 +52,8 @@ CHARACTERS = 1_000
 RECORDED_BYTES = 64 * MIB  # bytes of a line of a recording
 HEADER_BYTES = 64 * MIB  # bytes of a model's header
 HEADER_FIELDS = 1_000  # fields of it
+TRIED_BYTES = 64 * KIB  # of what is known of a model that was tried
+
+# tool
+YIELDED = 100_000  # values of a generator
+RESULT_CHARACTERS = 16_000  # of a result for the model, unless `tools.result_chars` says otherwise

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from proxy import bounds
 from proxy.api.client_connection import WIRE, Wire
 from proxy.api.errors import error_response
 from proxy.dialects.front import Problem
 
-_MOST_HEADERS = 200
-_HEAD_BYTES = 64 * 1024
 _KIND = "invalid_request_error"
 
 
@@ -103,7 +102,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def _grow(self, size: int) -> None:
         self._head_size += size
-        if self._head_size > _HEAD_BYTES or len(self.headers) > _MOST_HEADERS:
+        if self._head_size > bounds.HEAD_BYTES or len(self.headers) > bounds.HEADERS:
             raise HeadTooLarge  # which the parser passes on as an invalid request
 
     def _expect_head(self) -> None:

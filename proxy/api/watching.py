@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from proxy import bounds
 from proxy.api import feed_events
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
@@ -26,7 +27,7 @@ from proxy.serving.tuned import describe_tuned
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.serving.tool_hosting import ToolHosting
 
-MOST_WATCHERS = 16
+MOST_WATCHERS = bounds.FEEDS
 PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # between two looks at the models

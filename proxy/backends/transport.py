@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import httpx
 
-from proxy import errors
+from proxy import bounds, errors
 from proxy.backends import connection_pool
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.refusals import Confidential
@@ -28,8 +28,7 @@ FORWARDED_HEADERS = frozenset(
     {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
 )
 
-STREAM_LIMIT = 32 * 1024 * 1024
-DOCUMENT_LIMIT = 1024 * 1024
+STREAM_LIMIT, DOCUMENT_LIMIT = bounds.STREAM_BYTES, bounds.DOCUMENT_BYTES
 LINGER = 0.1
 
 _INSECURE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

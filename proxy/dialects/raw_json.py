@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidRequest
 
-_MOST_FIELDS = 1_000  # of a request: each is an object of its own on the way, known or not
 _MANY_BYTES = 2**20  # of which the fields are counted before all of it is parsed
 
 
@@ -36,8 +36,8 @@ def read_object(body: bytes) -> JsonObject:
 
 
 def _check_fields(count: int) -> None:
-    if count > _MOST_FIELDS:
-        raise InvalidRequest(f"Expected at most {_MOST_FIELDS} fields, got {count}.", "body")
+    if count > bounds.FIELDS:
+        raise InvalidRequest(f"Expected at most {bounds.FIELDS} fields, got {count}.", "body")
 
 
 _KINDS = {bool: "a boolean", str: "a string", list: "an array", dict: "an object"}

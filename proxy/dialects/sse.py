@@ -5,6 +5,8 @@ Reads leniently what the WHATWG specification describes and knows nothing of wha
 
 from typing import NamedTuple
 
+from proxy import bounds
+
 MEDIA_TYPE = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
 
@@ -28,7 +30,7 @@ class EventDecoder:
     `feed` and `finish` raise ValueError when an event outgrows the limit.
     """
 
-    def __init__(self, limit: int = 8_000_000) -> None:
+    def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
         self._limit = limit
         self._line_size = 0
         self._data_size = 0

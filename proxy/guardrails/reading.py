@@ -31,7 +31,13 @@ from proxy.guardrails.announcements.recognition import (
 )
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reasoning import EndedSplitter, ReasoningSplitter, Spoken, split_unopened
+from proxy.guardrails.reasoning import (
+    AddressedText,
+    EndedSplitter,
+    ReasoningSplitter,
+    Spoken,
+    split_unopened,
+)
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
@@ -226,6 +232,8 @@ class ReplyReader:
         for event in spoken:
             if isinstance(event, ReasoningDelta):
                 heard.append(self._reason(event))
+            elif isinstance(event, AddressedText):
+                heard += self._say(event.text)
             elif self._labels is not None:
                 heard += self._hear_labelled(self._labels.feed(event.text))
             else:

@@ -10,6 +10,11 @@ from typing import Literal, TypeAlias
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.rescue.values.cursor import Literals
 
+
+class AddressedText(TextDelta, frozen=True):
+    """Text in a message to the user: what looks like a call in it is none."""
+
+
 Spoken: TypeAlias = ReasoningDelta | TextDelta
 
 
@@ -70,15 +75,18 @@ _LONGEST_HEADER = 128
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = "to="
 _SELF = f"to=self{_HEADER_END}"  # Muse addresses its thoughts
+_USER = f"to=user{_HEADER_END}"  # and what it says
 _FINAL = "final"
+_TURN_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", "<|eot|>", "<|start|>"))
 _MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", *_HEADER_STARTS))
 _CHANNELS = {
     "analysis": _MarkedBlock(_MESSAGE_ENDS),
     "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta),
     _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta),
     _SELF: _MarkedBlock(_MESSAGE_ENDS),
+    _USER: _MarkedBlock(_TURN_ENDS, AddressedText),
 }
-_BLOCKS[_SELF] = _CHANNELS[_SELF]
+_BLOCKS |= {one: _CHANNELS[one] for one in (_SELF, _USER)}
 # Kimi K3's and Inkling's, after the answer.
 _ENDS_OF_ALL = ("<|close|>message<|sep|>", "<|content_model_end_sampling|>")
 _MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
@@ -300,8 +308,8 @@ class EndedSplitter(ReasoningSplitter):
 
 def _channel(header: str) -> str:
     """Return the channel of a message, "" for one that is addressed to a tool."""
-    if header.endswith(_SELF):
-        return _SELF
+    if header.endswith((_SELF, _USER)):
+        return _SELF if header.endswith(_SELF) else _USER
     name: str = ["", *_CHANNEL.findall(header)][-1]
     return "" if _RECIPIENT in header and name != _FINAL else name
 

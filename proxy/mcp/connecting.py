@@ -28,7 +28,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from proxy import systems
+from proxy import bounds, systems
 from proxy.mcp.specification import ServerSpec
 from proxy.processes import parent_death
 from proxy.processes.process import LogTail
@@ -38,15 +38,9 @@ _SILENCE_SECONDS = 300.0  # between two events of an answer; calls have limits o
 _CHUNK = 65536
 _GRACE_SECONDS = 2.0  # after each way of asking a program to end
 _GLANCE_SECONDS = 0.01
-# bytes of a line, of an event, or of a body at once; FastMCP writes a text of 5 MB twice
-_LONGEST_ANSWER = 16 * 2**20
-_MOST_VALUES = 50_000  # of one of these
-_TOO_MANY_VALUES = f"it answered with more than {_MOST_VALUES} values"
+_TOO_MANY_VALUES = f"it answered with more than {bounds.VALUES} values"
 _BEFORE_VALUES = (b",", b"[", b"{")
 _END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
-_MOST_ITEMS = 1000  # of a list in a result: what one page has of tools, or a call of parts
-_MOST_TOOLS = 2000
-_MOST_PAGES = 100
 
 Notify: TypeAlias = Callable[[], None]
 _Message: TypeAlias = SessionMessage | Exception
@@ -77,11 +71,11 @@ async def connect(
 async def list_tools(client: Client) -> tuple[types.Tool, ...]:
     found: list[types.Tool] = []
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(bounds.PAGES):
         page = await client.list_tools(cursor=cursor)
         found += page.tools
-        if len(found) > _MOST_TOOLS:
-            raise ValueError(f"it has more than {_MOST_TOOLS} tools")
+        if len(found) > bounds.TOOLS:
+            raise ValueError(f"it has more than {bounds.TOOLS} tools")
         cursor = page.next_cursor
         if not cursor:
             break
@@ -113,7 +107,9 @@ async def _address(spec: ServerSpec, tail: LogTail) -> AsyncGenerator[TransportS
         trust_env=False,
         event_hooks={"response": [check]},
     )
-    speaking = streamable_http_client(url, http_client=client, max_sse_event_size=_LONGEST_ANSWER)
+    speaking = streamable_http_client(
+        url, http_client=client, max_sse_event_size=bounds.ANSWER_BYTES
+    )
     async with client, speaking as (received, sent):
         yield _Received(received, lambda: None), sent
 
@@ -130,8 +126,8 @@ class _BoundedBody(httpx2.AsyncByteStream):
         held = bytearray()
         async for chunk in self._body:
             held += chunk
-            if len(held) > _LONGEST_ANSWER:
-                raise self._error(f"it answered with more than {_LONGEST_ANSWER} bytes")
+            if len(held) > bounds.ANSWER_BYTES:
+                raise self._error(f"it answered with more than {bounds.ANSWER_BYTES} bytes")
             if self._is_events and _END_OF_EVENT.search(held, max(0, len(held) - len(chunk) - 3)):
                 yield self._check(bytes(held))
                 held.clear()
@@ -156,7 +152,7 @@ async def _program(
     """
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
-        lambda: SubprocessStreamProtocol(_LONGEST_ANSWER, loop),
+        lambda: SubprocessStreamProtocol(bounds.ANSWER_BYTES, loop),
         *_command(spec),
         env={**get_default_environment(), **spec.env},
         cwd=spec.cwd or None,
@@ -196,7 +192,7 @@ async def _read(
                 while (line := await source.readline()).endswith(b"\n"):
                     await arriving.send(_parse(line))
             except ValueError:
-                tail.feed(b"it wrote a line of more than %d bytes\n" % _LONGEST_ANSWER)
+                tail.feed(b"it wrote a line of more than %d bytes\n" % bounds.ANSWER_BYTES)
     while await source.read(_CHUNK):
         pass  # whoever is to end may have to get rid of this before
 
@@ -259,13 +255,13 @@ def _refuse(number: int | str, problem: str) -> SessionMessage:
 
 def has_many_values(document: bytes) -> bool:
     """Return whether JSON has so many values that to decode them would hold everybody up."""
-    if sum(map(document.count, _BEFORE_VALUES)) <= _MOST_VALUES:
+    if sum(map(document.count, _BEFORE_VALUES)) <= bounds.VALUES:
         return False
     bare = document.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') > 2 * _MOST_VALUES:
+    if bare.count(b'"') > 2 * bounds.VALUES:
         return True
     outside = b"".join(bare.split(b'"')[::2])
-    return sum(map(outside.count, _BEFORE_VALUES)) > _MOST_VALUES
+    return sum(map(outside.count, _BEFORE_VALUES)) > bounds.VALUES
 
 
 def _command(spec: ServerSpec) -> tuple[str, ...]:
@@ -292,9 +288,9 @@ class _Received(ObjectReceiveStream[_Message]):
         if not isinstance(message, types.JSONRPCResponse):
             return received
         lists = (len(one) for one in message.result.values() if isinstance(one, list))
-        if (longest := max(lists, default=0)) <= _MOST_ITEMS:
+        if (longest := max(lists, default=0)) <= bounds.ITEMS:
             return received
-        problem = f"the result has a list of {longest} items, more than {_MOST_ITEMS}"
+        problem = f"the result has a list of {longest} items, more than {bounds.ITEMS}"
         return _refuse(message.id, problem)
 
     async def aclose(self) -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from proxy import bounds
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 from proxy.errors import StateUnavailable
 from proxy.state.claims import Store
@@ -22,7 +23,7 @@ from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import NONCE_BYTES, Sealing
 
 TOO_LARGE, UNSHARED = "too_large", "unshared"
-MOST_BYTES = 4 * 2**20  # of one response; a larger one would delay the others
+MOST_BYTES = bounds.RESPONSE_BYTES
 _PATIENCE = 2.0  # seconds that an answer waits for the store
 _READING = 10.0  # seconds that a request waits for the response that it continues
 

@@ -15,9 +15,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from proxy import bounds
+
 _VERSION = 1
 _MOST = 256
-_LARGEST = 64 * 1024
 _DIGEST_LENGTH = 16
 
 Figure: TypeAlias = bool | int | float | str | list[str] | None
@@ -105,7 +106,7 @@ class TriedModels:
 def _read(file: Path) -> TriedModel | None:
     """Read a file, None if it is not one of ours."""
     try:
-        if file.stat().st_size > _LARGEST:
+        if file.stat().st_size > bounds.TRIED_BYTES:
             return None
         found = msgspec.json.decode(file.read_bytes(), type=TriedModel)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError):

@@ -4,11 +4,12 @@ from enum import Enum
 
 import msgspec
 
+from proxy import bounds
 from proxy.conversation.workflows import NO_RULES, Workflow
 
 MOST_ROUNDS = 10
 MOST_FAILED_ROUNDS = 3
-MOST_RESULT_CHARS = 16_000
+MOST_RESULT_CHARS = bounds.RESULT_CHARACTERS
 
 _SHARE = 0.25  # of the window, for all results of one round
 _CHARS_PER_TOKEN = 3  # of JSON; prose has four

@@ -19,6 +19,7 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from msgspec.structs import replace
 
+from proxy import bounds
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.errors import ToolFailed, ToolRetry
 from proxy.tool_rounds.executor import Outcome, RoundContext, Status
@@ -36,7 +37,6 @@ Approve: TypeAlias = Callable[[ToolCall], Awaitable[bool]]
 
 _REFUSED = "this call was not approved, and not made"
 _CANCELLED = "the tool was cancelled"
-_MOST_YIELDED = 100_000
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -228,6 +228,6 @@ def _call_function(
 
 
 def _keep(one: object, found: list[object]) -> None:
-    if len(found) >= _MOST_YIELDED:
-        raise ValueError(f"more than {_MOST_YIELDED} values are not taken")
+    if len(found) >= bounds.YIELDED:
+        raise ValueError(f"more than {bounds.YIELDED} values are not taken")
     found.append(one)

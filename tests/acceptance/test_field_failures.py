@@ -153,6 +153,7 @@ ROWS = [
         (f" to=ha_config_set_script<|message|>{INVOKED}",),
         (("ha_config_set_script", {"script": "x"}),),
     ),
+    Row("S6 Muse Glimmer, words", (" to=user<|message|>Hello there.",), (), "Hello there."),
     Row(
         "S8 vllm#43116",
         ('get_weather(location="San Francisco", unit="celsius")',),

@@ -669,3 +669,29 @@ def test_a_call_beside_a_question_to_the_user_is_asked_about(reply: str) -> None
 )
 def test_a_call_beside_other_words_is_read(reply: str) -> None:
     assert played(reply).calls == (("get_weather", {"location": "Lisbon"}),)
+
+
+@pytest.mark.parametrize(
+    ("reply", "text", "calls"),
+    [
+        # Muse Glimmer's header of what it says
+        (" to=user<|message|>Hello there.<|eot|>", "Hello there.", ()),
+        ("<|start|>assistant to=user<|message|>Hello there.", "Hello there.", ()),
+        (
+            f" to=self<|message|>I look.<|eom|><|start|>assistant to=user<|message|>Write {ASKED}.",
+            f"Write {ASKED}.",
+            (),
+        ),
+        (
+            f" to=user<|message|>I look.<|eom|><|start|>assistant {HEADER}{INVOKED}<|eot|>",
+            "I look.",
+            (("ha_config_set_script", {"script": "x"}),),
+        ),
+        ("Write to=user<|message|> there.", "Write to=user<|message|> there.", ()),
+    ],
+)
+def test_a_header_of_words_for_the_user_is_not_shown_and_nothing_in_them_runs(
+    reply: str, text: str, calls: tuple[Call, ...]
+) -> None:
+    found = played(reply)
+    assert (found.calls, found.text.strip()) == (calls, text)

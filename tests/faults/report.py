@@ -15,8 +15,8 @@ Ollama's, cut anywhere, reset, half-closed, silent, endless. Those in `tests/acc
 with a real llama-server, those in `tests/hosts` on hosts of their own. This command writes the
 table:
 
-    pytest tests/faults tests/acceptance tests/unit/processes tests/unit/mcp tests/hosts -m fault \\
-        --fault-table docs/faults.md
+    pytest tests/faults tests/acceptance tests/hosts tests/unit/{processes,mcp,tools,state} \\
+        -m fault --fault-table docs/faults.md
 
 A number is the count of tests that passed; failing tests are shown as such.
 

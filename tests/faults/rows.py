@@ -149,6 +149,14 @@ ROWS = (
         ("F84", "a disk that is full when a response is to be deleted", "503 with the reason"),
     ),
     *_rows(
+        "Stores",
+        (
+            "F85",
+            "a store that answers what cannot be, or loses a cancellation",
+            "counts as a failure: alone, or 503; it never holds up the end",
+        ),
+    ),
+    *_rows(
         "Tool servers",
         (
             "F61",
@@ -178,58 +186,64 @@ ROWS = (
         ("F70", "SIGTERM during a call", "ended within the grace time; no program stays behind"),
         ("F71", "Temper killed with -9 during a call", "no program stays behind"),
         ("F72", "request with an address, a header or a key", "400; nothing is called"),
+        (
+            "F86",
+            "a tool without a name, too many tools, parts or values",
+            "left out with a warning, or refused before it is decoded",
+        ),
+        ("F87", "a tool that yields values without end", "bounded; given up, it ends at once"),
         ("F73", "a stranger's key", "403 where a server is named, else nothing is offered"),
     ),
     *_rows(
         "Hosts of their own, and what is between them",
         (
-            "F85",
+            "F88",
             "engine's host gone before a question",
             "the next engine is asked, else 502, within `backend.connect_seconds`",
         ),
         (
-            "F86",
+            "F89",
             "the same, with a connection that was kept; heard in one direction only",
             "the same, within `backend.lost_seconds`",
         ),
         (
-            "F87",
+            "F90",
             "the same, while the first byte is waited for",
             "the same, however long `backend.first_byte_seconds` is",
         ),
         (
-            "F88",
+            "F91",
             "the same, in the middle of a stream",
             "error event within `backend.lost_seconds`; nobody else is asked",
         ),
         (
-            "F89",
+            "F92",
             "engine's host that comes back under its address",
             "what was asked before is an error, what is asked now is answered, once",
         ),
         (
-            "F90",
+            "F93",
             "link down for less than that, in the middle of a stream",
             "all of it arrives, in order and once",
         ),
         (
-            "F91",
+            "F94",
             "path that swallows large packets (MTU)",
             "502 for large questions within `backend.lost_seconds`, others are answered; "
             "a deadline where answers are large",
         ),
         (
-            "F92",
+            "F95",
             "client's host gone while it waits or reads, or keeps a connection",
             "generation and connection end within `server.stall_seconds`",
         ),
         (
-            "F93",
+            "F96",
             "a Temper's host gone, behind the balancer",
             "its streams break off; whatever else is asked goes to the other one",
         ),
         (
-            "F94",
+            "F97",
             "the store's host gone, and back",
             "answers go on, marked `alone`; one generation for a key as soon as it is back",
         ),

@@ -32,7 +32,7 @@ needs_store = pytest.mark.skipif(
 )
 
 
-@pytest.mark.fault("F92")
+@pytest.mark.fault("F95")
 @pytest.mark.parametrize("fault", [*GONE, "mute"])
 def test_nothing_is_generated_for_a_client_whose_host_has_gone(fault: str, *, stream: bool) -> None:
     with lan() as one:
@@ -45,7 +45,7 @@ def test_nothing_is_generated_for_a_client_whose_host_has_gone(fault: str, *, st
         assert engine.left.acquire(timeout=SOON)
 
 
-@pytest.mark.fault("F92")
+@pytest.mark.fault("F95")
 def test_idle_connections_of_lost_clients_are_not_kept() -> None:
     with lan() as one:
         assert one.client.ask().ended().is_whole
@@ -66,7 +66,7 @@ def balanced(own: Host, *tempers: str) -> Iterator[str]:
 
 
 @needs_haproxy
-@pytest.mark.fault("F93")
+@pytest.mark.fault("F96")
 @pytest.mark.parametrize("fault", GONE)
 def test_a_temper_whose_host_has_gone_costs_its_streams_and_nothing_else(fault: str) -> None:
     with (
@@ -114,7 +114,7 @@ def store_on(host: Host) -> Iterator[str]:
 
 
 @needs_store
-@pytest.mark.fault("F94")
+@pytest.mark.fault("F97")
 @pytest.mark.parametrize("fault", [*GONE, "deafen", "mute"])
 def test_a_store_whose_host_has_gone_costs_a_moment_until_it_is_back(fault: str) -> None:
     secret = {"TEMPER_STATE__SECRET": "of-all-the-replicas-together"}

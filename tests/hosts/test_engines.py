@@ -50,7 +50,7 @@ def fail(host: Host, fault: str) -> None:
     getattr(host, fault)()
 
 
-@pytest.mark.fault("F85")
+@pytest.mark.fault("F88")
 @pytest.mark.parametrize("fault", GONE)
 def test_a_host_that_is_gone_before_a_question_is_an_error(fault: str, *, stream: bool) -> None:
     with lan() as one:
@@ -61,7 +61,7 @@ def test_a_host_that_is_gone_before_a_question_is_an_error(fault: str, *, stream
         assert not one.engines[0].app.asked
 
 
-@pytest.mark.fault("F85")
+@pytest.mark.fault("F88")
 @pytest.mark.parametrize("fault", GONE)
 def test_another_engine_answers_for_a_host_that_is_gone(fault: str, *, stream: bool) -> None:
     with lan(2) as pair:
@@ -75,7 +75,7 @@ def test_another_engine_answers_for_a_host_that_is_gone(fault: str, *, stream: b
         assert [len(engine.app.asked) for engine in pair.engines] == [1, 1]
 
 
-@pytest.mark.fault("F86")
+@pytest.mark.fault("F89")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
 def test_a_question_on_a_kept_connection_is_not_waited_for_in_vain(
     fault: str, *, stream: bool
@@ -88,7 +88,7 @@ def test_a_question_on_a_kept_connection_is_not_waited_for_in_vain(
         assert answer.words == 0
 
 
-@pytest.mark.fault("F86")
+@pytest.mark.fault("F89")
 @pytest.mark.parametrize("fault", ["cut", "deafen"])
 def test_another_engine_takes_a_question_that_nobody_acknowledges(
     fault: str, *, stream: bool
@@ -103,7 +103,7 @@ def test_another_engine_takes_a_question_that_nobody_acknowledges(
         assert [len(engine.app.asked) for engine in pair.engines] == [1, 1]
 
 
-@pytest.mark.fault("F87")
+@pytest.mark.fault("F90")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
 def test_a_host_that_goes_while_it_thinks_is_noticed(fault: str, *, stream: bool) -> None:
     with lan() as one:
@@ -113,7 +113,7 @@ def test_a_host_that_goes_while_it_thinks_is_noticed(fault: str, *, stream: bool
         assert answer.ended().error["code"] == "backend_unavailable"
 
 
-@pytest.mark.fault("F87")
+@pytest.mark.fault("F90")
 def test_another_engine_answers_when_a_host_goes_while_it_thinks(*, stream: bool) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
@@ -126,7 +126,7 @@ def test_another_engine_answers_when_a_host_goes_while_it_thinks(*, stream: bool
         assert answer.words == 3
 
 
-@pytest.mark.fault("F88")
+@pytest.mark.fault("F91")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
 def test_a_stream_whose_host_goes_ends_with_an_error(fault: str) -> None:
     with lan(2) as pair:
@@ -139,7 +139,7 @@ def test_a_stream_whose_host_goes_ends_with_an_error(fault: str) -> None:
         assert sum(len(engine.app.asked) for engine in pair.engines) == 1
 
 
-@pytest.mark.fault("F89")
+@pytest.mark.fault("F92")
 def test_a_host_that_is_back_answers_though_connections_were_kept(*, stream: bool) -> None:
     with lan() as one:
         assert one.client.ask(stream=stream).ended().is_whole
@@ -150,7 +150,7 @@ def test_a_host_that_is_back_answers_though_connections_were_kept(*, stream: boo
         assert len(one.engines[0].app.asked) == 2
 
 
-@pytest.mark.fault("F89")
+@pytest.mark.fault("F92")
 def test_a_stream_of_before_ends_when_its_host_is_back_and_the_next_is_served() -> None:
     with lan() as one:
         answer = one.client.ask("[[silence]]", stream=True)
@@ -160,7 +160,7 @@ def test_a_stream_of_before_ends_when_its_host_is_back_and_the_next_is_served() 
         assert one.client.ask(stream=True).ended().is_whole
 
 
-@pytest.mark.fault("F90")
+@pytest.mark.fault("F93")
 @pytest.mark.parametrize("fault", GONE)
 @pytest.mark.parametrize("where", ["engine", "client"])
 def test_what_is_short_loses_nothing(fault: str, where: str) -> None:
@@ -178,7 +178,7 @@ def test_what_is_short_loses_nothing(fault: str, where: str) -> None:
         assert len(one.engines[0].app.asked) == 1
 
 
-@pytest.mark.fault("F91")
+@pytest.mark.fault("F94")
 def test_a_path_that_swallows_large_packets_is_an_error_for_large_questions(
     *, stream: bool
 ) -> None:
@@ -190,7 +190,7 @@ def test_a_path_that_swallows_large_packets_is_an_error_for_large_questions(
         assert one.client.ask(stream=stream).ended().is_whole
 
 
-@pytest.mark.fault("F91")
+@pytest.mark.fault("F94")
 def test_answers_that_are_swallowed_are_not_waited_for_beyond_the_settings(*, stream: bool) -> None:
     """The engine's host is there, and acknowledges: only silence shows that something is wrong."""
     quick = {"TEMPER_BACKEND__FIRST_BYTE_SECONDS": "3", "TEMPER_BACKEND__IDLE_SECONDS": "3"}

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
+from proxy import bounds
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, RefusedText
@@ -39,10 +40,6 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-# Text with more openings and control tokens than this is noise: the search stops.
-# So much text that was read in vain counts as one of them.
-_PATIENCE = 500
-_TIRING = 1_024
 _GAVE_UP = -1
 _PIECE = 4_096  # characters of a long text that are read at once, because an attempt copies them
 _NOTHING = Literals(())
@@ -68,7 +65,7 @@ class Scanner:
         self._cursor = Cursor()
         self._record = Record(self._offered)
         self._state: Mode = Listening(is_untouched=True)
-        self._patience = _PATIENCE
+        self._patience = bounds.OPENINGS
 
     def feed(self, text: str) -> list[Finding]:
         """Take text that has arrived and return what is now certain."""
@@ -228,7 +225,7 @@ class Scanner:
 
     def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
-        self._patience -= min(len(source) // _TIRING, self._patience) * is_marked
+        self._patience -= min(len(source) // bounds.READ_IN_VAIN, self._patience) * is_marked
         if is_marked and is_broken and self._record.beginning.is_example:
             self._record.siblings.show_example()
             self._record.show(source)

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from proxy import bounds
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.values.cursor import Cursor
 
 # A reply with more calls than this repeats itself. A reading may stop after one more than this:
 # the first ones of a marked syntax count, and none of an unmarked one, whose end is unknown.
-MOST_CALLS = 128
+MOST_CALLS = bounds.CALLS
 
 
 class Reason(StrEnum):

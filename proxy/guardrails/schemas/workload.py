@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import TypeAlias
 
+from proxy import bounds
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.schemas.graph import Graph, Kind, Label, TooManySchemas, follow
 
@@ -25,11 +26,9 @@ Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
 _LONGEST_CHAIN = 2_000  # of schemas within schemas: compiling takes the square of it
 _UNSUSPICIOUS = 1_000  # checks of a value, of one place within it, of one within that, and so on
 _SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # what is more than it looks
-_MOST_CHECKS = 2_000_000
 # The validator lists all errors at once, each with a copy of what it is about, and for each union
 # around it there is one more copy. A copy takes 0.3 to 1 microseconds, an error itself ten times
 # that: 10,000 wrong items of an array 0.1 s, and 2,000 wrong names in an object 1.5 s.
-_MOST_COPIES = 200_000
 _COPIES_AN_ERROR = 10
 _ENOUGH = 10**9  # nothing is counted beyond
 
@@ -87,12 +86,14 @@ class Workload:
 
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
-        return not self.is_suspicious or _Walk(self.graph(), _MOST_CHECKS).counts(value, self.start)
+        return not self.is_suspicious or _Walk(self.graph(), bounds.CHECKS).counts(
+            value, self.start
+        )
 
     def is_listable(self, value: JsonValue) -> bool:
         """Return whether the errors of a value take little time to list, whatever they are."""
         try:
-            return _Walk(self.graph(), _MOST_COPIES).lists(value, self.start)
+            return _Walk(self.graph(), bounds.COPIES).lists(value, self.start)
         except TooManySchemas:
             return False
 

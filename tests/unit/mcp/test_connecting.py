@@ -118,6 +118,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(
     assert sent < 64 * 2**20  # what waits in the kernel included
 
 
+@pytest.mark.fault("F86")
 @pytest.mark.parametrize(
     ("document", "is_many"),
     [

@@ -87,6 +87,7 @@ async def test_a_server_that_fails_twice_is_spared_and_told_of_once(
     assert "secret" not in caplog.text
 
 
+@pytest.mark.fault("F85")
 @pytest.mark.parametrize(
     "answer",
     [b":1\r\n", b"*1\r\n" * 200_000 + b":1\r\n", b"*1\r\n$1\r\nx\r\n", b"#t\r\n", b"\0\r\n"],
@@ -119,6 +120,7 @@ async def test_it_is_opened_without_waiting_for_anybody() -> None:
     assert heard.states in ([], [("127.0.0.1:1", True)])
 
 
+@pytest.mark.fault("F85")
 async def test_it_is_closed_although_a_cancellation_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -450,6 +450,7 @@ def test_results_and_failures_are_no_longer_than_they_may_be() -> None:
     assert len(str(outcomes[0].value)) == 1000
 
 
+@pytest.mark.fault("F87")
 def test_a_generator_that_is_given_up_is_asked_for_no_more() -> None:
     closed = threading.Event()
 
@@ -466,6 +467,7 @@ def test_a_generator_that_is_given_up_is_asked_for_no_more() -> None:
     assert closed.wait(PATIENCE_SECONDS)
 
 
+@pytest.mark.fault("F87")
 def test_no_more_is_taken_of_a_generator_than_can_be_used() -> None:
     @tool
     def endless() -> Iterator[int]:

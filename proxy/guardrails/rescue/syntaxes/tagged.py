@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import TAGS, ends_here, holds_mark
@@ -27,7 +28,6 @@ from proxy.guardrails.rescue.values.tag_values import (
 )
 
 _TAG_NAME = re.compile(r"[\w.-]+")
-_DEPTH_LIMIT = 64
 _WRAPPER = "tool_call"  # after a token it is never an element
 
 
@@ -60,7 +60,7 @@ def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[Json
     the tags do not match.
     """
     stack = [_OpenElement(name)]
-    while len(stack) <= _DEPTH_LIMIT:
+    while len(stack) <= bounds.LEVELS:
         innermost = stack[-1]
         innermost.text += yield from cursor.take_until(literals_of(token))
         is_alone = len(stack) == 1 and not innermost.members

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from proxy import bounds
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails.formats.gemma import read_bare
@@ -32,7 +33,6 @@ from proxy.guardrails.rescue.values.tag_values import unescape_entities
 _TAG = "<tool_call>"
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
-_MOST_NAMES = 300  # preparing more would delay other requests
 
 
 def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
@@ -294,7 +294,7 @@ def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
 
     There are none for more tools than anybody offers on purpose; the marked syntaxes remain.
     """
-    if len(tools) > _MOST_NAMES:
+    if len(tools) > bounds.NAMED_TOOLS:
         return ()
     readable = [tool for tool in tools if _READABLE_NAME.fullmatch(tool.name)]
     demanding = tuple(tool.name for tool in readable if _demands(tool))

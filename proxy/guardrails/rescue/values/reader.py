@@ -12,6 +12,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TypeAlias
 
+from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import holds_mark
@@ -79,8 +80,7 @@ def pass_comments(cursor: Cursor) -> Waiting[bool]:
     return True
 
 
-DEPTH_LIMIT = 64
-MOST_MEMBERS = 100_000  # members and containers; no model means more, and each costs time
+DEPTH_LIMIT, MOST_MEMBERS = bounds.LEVELS, bounds.MEMBERS
 _FOREIGN_SIZE = 8  # of a string in quotation marks that are read slowly
 _around = lru_cache(maxsize=256)(Around)
 _NUMBER_BEGINS = frozenset("-0123456789")

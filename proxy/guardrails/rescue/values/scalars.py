@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Literal, Protocol, TypeAlias
 
-from proxy.bounds import DIGITS
+from proxy.bounds import DIGITS, LEVELS
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
@@ -109,7 +109,6 @@ _PLAIN = re.compile(r"[^,{}\[\]()<]+")
 _KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")
 _KEY_BEGINS = re.compile(r",\s*(?:[A-Za-z_][\w$.-]*\s*(?::/?)?)?")
 _SIGHT = 80
-_DEPTH_LIMIT = 64
 _PAIRS = {"}": "{", "]": "[", ")": "("}
 _DELIMITERS = ('<|"|>', "<escape>")
 
@@ -118,7 +117,7 @@ def _passes(opened: Counter[str], char: str) -> bool:
     """Count a bracket; return False if it closes what is around the text, or is surplus."""
     if char not in _PAIRS:
         opened[char] += 1
-        return opened.total() < _DEPTH_LIMIT
+        return opened.total() < LEVELS
     is_inner = opened[_PAIRS[char]] > 0
     opened[_PAIRS[char]] -= is_inner
     return is_inner or char == ")"
