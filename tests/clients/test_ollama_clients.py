@@ -62,7 +62,7 @@ OPENED: list[Client] = []  # nobody else closes them
 def every_client_is_closed() -> Iterator[None]:
     yield
     while OPENED:
-        OPENED.pop().close()
+        OPENED.pop().close()  # type: ignore[no-untyped-call]
 
 
 class Asking(Protocol):
@@ -82,7 +82,7 @@ class LangChain:
 
     def model(self, url: str, model: str = MODEL, **options: object) -> ChatOllama:
         made = ChatOllama(model=model, base_url=url, **options)
-        OPENED.append(made._client)
+        OPENED.append(made._client)  # noqa: SLF001 - nothing else leads to it
         return made
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str:
@@ -142,7 +142,9 @@ class LlamaIndex:
             if stream:
                 *_, answer = model.stream_chat_with_tools(offered, chat_history=messages)
             else:
-                answer = model.chat_with_tools(offered, chat_history=messages)
+                answer = model.chat_with_tools(
+                    offered, chat_history=messages, allow_parallel_tool_calls=True
+                )
             messages.append(answer.message)
             calls = model.get_tool_calls_from_response(answer, error_on_no_tool_call=False)
             if not calls:
