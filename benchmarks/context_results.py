@@ -7,7 +7,7 @@ from statistics import mean
 from benchmarks.token_counts import share
 from proxy.conversation.json import JsonObject
 
-CACHED_GOAL, BREAKS_GOAL, LEAD_GOAL, ERROR_GOAL, ADDED_GOAL = 0.88, 4, 0.25, 0.02, 15.0
+CACHED_GOAL, BREAKS_GOAL, LEAD_GOAL, ERROR_GOAL, ADDED_GOAL = 0.9, 4, 0.25, 0.02, 15.0
 FIRST_FACTS_GOAL, MEAN_FACTS_GOAL = 0.85, 0.4  # of those planted
 LONG_PROMPT = 28_000  # tokens
 _FEW = 5

@@ -170,8 +170,7 @@ class Process:
             reading_end, lifeline = os.pipe()
             opened.callback(os.close, lifeline)
             has_terminal = on_terminal and systems.HAS_PSEUDO_TERMINALS
-            terminal = PseudoTerminal() if has_terminal else None
-            if terminal is not None:
+            if terminal := PseudoTerminal() if has_terminal else None:
                 opened.callback(terminal.close)
             try:
                 child = await asyncio.create_subprocess_exec(

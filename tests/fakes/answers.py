@@ -169,5 +169,5 @@ def _choices(document: JsonObject) -> list[JsonObject]:
 
 def _identity(document: JsonObject, kind: str) -> JsonObject:
     assert document["object"] == kind
-    names = ("id", "created", "model", "system_fingerprint")
+    names = ("id", "created", "model")  # vLLM tells its fingerprint at the end of a stream
     return {name: document[name] for name in names if name in document}

@@ -159,7 +159,9 @@ def check(response: httpx.Response, case: Case) -> None:
         body = json.parse(response.content)
         assert is_of(schema, body), body
         if response.status_code == 400 and "requestBody" in PATHS[case.path][case.method.lower()]:
-            error = cast("dict[str, JsonObject]", body)["error"]
+            error = cast("dict[str, JsonObject | str]", body)["error"]
+            if isinstance(error, str):  # as Ollama has it: the message, which begins with the field
+                error = {"message": error}
             field = str(error.get("param") or str(error["message"]).partition(":")[0])
             assert field, error
             assert error.get("code") or str(error["message"]).startswith(field)
