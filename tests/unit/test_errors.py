@@ -18,6 +18,10 @@ from proxy import errors
             "messages: This model's maximum context length is exceeded: too long",
         ),
         (
+            errors.ContextOverflow("The maximum context length is 8 tokens.", 9, 8),
+            "messages: The maximum context length is 8 tokens.",
+        ),
+        (
             errors.UnknownModel("x", ("a", "b")),
             "model: The model 'x' does not exist. Available: a, b.",
         ),

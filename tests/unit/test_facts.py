@@ -33,6 +33,10 @@ ASKED = Asked("as asked")
 RESCUED = Rescued("hermes", "f")
 
 
+def test_a_fact_has_a_name_for_programs() -> None:
+    assert [one.name for one in (Renamed("F", "f"), Coerced("f", "/a"))] == ["renamed", "coerced"]
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_every_question_is_an_attempt(count: int) -> None:
     assert attempts([RESCUED, *[ASKED] * count, LadderEnded("prose")]) == count

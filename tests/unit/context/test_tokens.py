@@ -292,3 +292,19 @@ def test_a_refusal_teaches_what_a_token_weighs_before_anything_is_doubted() -> N
 def test_a_guess_is_worth_something_once_a_token_was_weighed() -> None:
     assert not learnt((HI,), TokenBook()).can_guess
     assert learnt((LONG,), TokenBook()).can_guess
+
+
+def test_what_was_guessed_may_be_an_eighth_of_it() -> None:
+    expected = learnt((HI,), TokenBook()).expect((HI, LONG), ())
+    assert 0 < expected.guessed < expected.tokens < expected.most
+    assert expected.least == expected.tokens - expected.guessed * 7 // 8
+
+
+def test_an_exact_count_of_the_whole_ends_a_doubt() -> None:
+    book = learnt((HI, LONG), TokenBook())
+    book.calibrate((HI, LONG), (), 600)
+    book.refuse((HI, LONG), (), 1_200, 590)
+    doubted = book.doubt
+    assert doubted > 1.5
+    book.count_whole((HI, LONG), (), 600)
+    assert book.doubt < doubted

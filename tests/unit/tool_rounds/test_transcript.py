@@ -30,6 +30,11 @@ def test_what_is_no_message_is_refused() -> None:
         Conversation.of([{"role": "user", "content": 7}])
 
 
+def test_one_message_is_no_list_of_messages() -> None:
+    with pytest.raises(TypeError, match="a list of messages"):
+        Conversation.of("Hello.")  # type: ignore[arg-type]
+
+
 def test_it_is_written_as_lines_and_read_again() -> None:
     talk = Conversation(HISTORY)
     lines = talk.dump()
