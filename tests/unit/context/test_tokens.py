@@ -301,10 +301,8 @@ def test_what_was_guessed_may_be_an_eighth_of_it() -> None:
 
 
 def test_an_exact_count_of_the_whole_ends_a_doubt() -> None:
-    book = learnt((HI, LONG), TokenBook())
-    book.calibrate((HI, LONG), (), 600)
-    book.refuse((HI, LONG), (), 1_200, 590)
-    doubted = book.doubt
-    assert doubted > 1.5
-    book.count_whole((HI, LONG), (), 600)
+    book = learnt((LONG,), TokenBook())
+    book.refuse((LONG,), (), None, WINDOW)
+    doubted, counted = book.doubt, book.count_besides(()) + book.of(LONG)
+    book.count_whole((LONG,), (), counted)
     assert book.doubt < doubted
