@@ -46,6 +46,10 @@ _LIMITS = """
 - A bound on harm needs many runs that were right before. "Not shown" means that no harm was seen,
   but in too few runs.
 """
+_ORIGIN = (
+    "The goals are those of the design, written before any run; three beds had been run when this\n"
+    "table of them was made.\n\n"
+)
 
 
 def page(folder: Path, versions: Mapping[str, str]) -> str:
@@ -155,7 +159,7 @@ def _beside_forge(evidence: Evidence) -> str:
 
 def _goals(evidence: Evidence) -> str:
     found = goals(evidence)
-    text = "\n## Goals and results\n\nThe goals were fixed before the runs.\n\n"
+    text = "\n## Goals and results\n\n" + _ORIGIN
     return text + _lines(_COLUMNS, _cells(found)) if found else ""
 
 
