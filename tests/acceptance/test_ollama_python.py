@@ -320,7 +320,7 @@ def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Wa
     assert (status, said.startswith("suffix: ")) == (400, True)
 
 
-def test_an_error_amid_a_stream_is_its_last_line(llama_server: RunningServer) -> None:
+def test_a_reply_that_takes_too_long_has_a_last_line(llama_server: RunningServer) -> None:
     key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key, "TEMPER_BACKEND__DEADLINE_SECONDS": "1"}
     with running_temper("--backend-url", llama_server.base_url, environment=key) as url:
         asked: JsonObject = {"model": "m", "messages": [user("[[forever]]")]}

@@ -121,8 +121,9 @@ def _read_chunk(answer: Answer, chunk: JsonValue) -> None:
         return
     answer.chunks.append(chunk)
     identity = _identity(chunk, "chat.completion.chunk")
-    assert identity == (answer.identity or identity)
-    answer.identity = identity
+    # vLLM tells its fingerprint in the last chunk of a stream
+    assert all(identity.get(name, known) == known for name, known in answer.identity.items())
+    answer.identity = {**answer.identity, **identity}
     answer.usage = chunk.get("usage", answer.usage)
     for choice in _choices(chunk):
         assert choice["index"] == 0
@@ -169,5 +170,5 @@ def _choices(document: JsonObject) -> list[JsonObject]:
 
 def _identity(document: JsonObject, kind: str) -> JsonObject:
     assert document["object"] == kind
-    names = ("id", "created", "model")  # vLLM tells its fingerprint at the end of a stream
+    names = ("id", "created", "model", "system_fingerprint")
     return {name: document[name] for name in names if name in document}

@@ -28,7 +28,6 @@ from proxy.dialects.foreign_history import (
     write_picture,
     write_tool,
 )
-from proxy.dialects.lenient_json import as_object
 from proxy.dialects.ollama_chat.downstream.schema import (
     OllamaChatRequest,
     OllamaGenerateRequest,
@@ -80,8 +79,8 @@ def decode_chat(body: bytes) -> DecodedOllama:
     value = read_object(body)
     checked = check(OllamaChatRequest, value)
     nodes = nodes_in(value, body)
-    reader, sent = _HistoryReader(), nodes.elements("messages")
-    messages = tuple(map(reader.read, sent, _count_results(sent)))
+    reader = _HistoryReader()
+    messages = tuple(map(reader.read, nodes.elements("messages")))
     return _decode(checked, nodes, messages, has_pictures=reader.has_pictures)
 
 
@@ -213,24 +212,6 @@ def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, 
     return fields
 
 
-def _count_results(sent: list[Node]) -> list[int]:
-    """Count for each message how many results of tools stand directly behind it."""
-    counts = [0]
-    for node in reversed(sent):
-        is_result = as_object(node.value).get("role") == "tool"
-        counts.append(counts[-1] + 1 if is_result else 0)
-    return counts[-2::-1]
-
-
-def _drop_doubles(calls: list[Node], results: int) -> list[Node]:
-    """Leave out calls that stand twice and have one result, as LlamaIndex sends them back."""
-    if len(calls) <= results:
-        return calls
-    functions = [as_object(node.value).get("function") for node in calls]
-    kept = [node for place, node in enumerate(calls) if functions[place] not in functions[:place]]
-    return kept if len(kept) == results else calls
-
-
 class _HistoryReader:
     """Reads messages in their order; `_open` are the ids and names of calls without a result."""
 
@@ -239,8 +220,7 @@ class _HistoryReader:
         self._open: list[tuple[JsonText, str]] = []
         self._count = 0
 
-    def read(self, node: Node, results: int) -> Message:
-        """Read a message that so many results follow."""
+    def read(self, node: Node) -> Message:
         value = node.object()
         role, content = f"{value['role']}", value.get("content")
         if isinstance(content, str) and role != "tool" and value.keys() <= _PLAIN:
@@ -250,7 +230,7 @@ class _HistoryReader:
         pictures = [*map(_picture, members.elements("images"))]
         self.has_pictures = self.has_pictures or bool(pictures)
         thought = members.text("thinking")
-        calls = tuple(map(self._call, _drop_doubles(members.elements("tool_calls"), results)))
+        calls = tuple(map(self._call, members.elements("tool_calls")))
         return HistoryEntry(
             role,
             [*said, *pictures],

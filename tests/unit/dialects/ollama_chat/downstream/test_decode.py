@@ -87,16 +87,6 @@ def test_calls_and_results_without_ids_find_each_other() -> None:
     }
 
 
-@pytest.mark.parametrize(("results", "calls"), [(0, 4), (1, 4), (2, 2), (3, 4), (4, 4)])
-def test_calls_that_stand_twice_are_told_once_where_they_have_one_result(
-    results: int, calls: int
-) -> None:
-    made: list[JsonValue] = [call("a", {}), call("b", {})]
-    answered: list[JsonValue] = [{"role": "tool", "content": "1"}] * results
-    read = chat(HI, {"role": "assistant", "tool_calls": made * 2}, *answered, HI)
-    assert len(read.request.messages[1].calls) == calls
-
-
 def test_a_longer_history_begins_with_the_bytes_of_a_shorter_one() -> None:
     before: list[JsonValue] = [
         HI,
