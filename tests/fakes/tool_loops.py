@@ -95,7 +95,7 @@ ASKED_OF_THE_MOCK: dict[str, Reply] = {
     "[[paper]]": Reply(calls=(_call("Read", file_path=PDF_FILE),)),
     '"type":"image_url"': Reply(SIGHT_ANSWER),
     "the model takes no pictures": Reply(BLIND_ANSWER),
-    "only documents of plain text can be read": Reply(PDF_ANSWER),
+    "to read PDFs this server needs the extra": Reply(PDF_ANSWER),
     _SILENT: Reply(CODE_ANSWER),
 }
 for _number in range(LONG_FILES):
