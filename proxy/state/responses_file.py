@@ -221,4 +221,5 @@ class ResponsesFile(ResponseStore):
 
 
 def _reason(error: sqlite3.Error) -> str:
-    return _REASONS.get(error.sqlite_errorcode & 0xFF, _OTHER)
+    # Python makes an error without a code of a text that is no UTF-8
+    return _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _OTHER)
