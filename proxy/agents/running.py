@@ -410,10 +410,10 @@ class Running(Generic[Output]):
             attempts=len(tries(turns.turns[-1].facts)) if turns.turns else 0,
             reply="" if turns.heard is None else turns.heard.raw,
             required=run.terms.workflow.required_steps,
-            completed=self._completed(),
+            completed=self._find_completed(),
         )
 
-    def _completed(self) -> tuple[str, ...]:
+    def _find_completed(self) -> tuple[str, ...]:
         """Return the tools that were called with success, by their first time."""
         done = list_completed_calls(self._task.conversation.history)
         return tuple(dict.fromkeys(call.name for call in done if not call.has_failed))

@@ -64,17 +64,17 @@ def _message(documents: Sequence[JsonObject]) -> JsonObject:
     return as_object(as_object(choices[0]).get("message")) if choices else {}
 
 
-def _called(documents: Sequence[JsonObject]) -> JsonObject:
+def _find_call(documents: Sequence[JsonObject]) -> JsonObject:
     calls = as_list(_message(documents).get("tool_calls"))
     return as_object(as_object(calls[0]).get("function")) if calls else {}
 
 
 def _calls_pick(documents: Sequence[JsonObject]) -> bool:
-    return _called(documents).get("name") == "pick"
+    return _find_call(documents).get("name") == "pick"
 
 
 def _binds_arguments(documents: Sequence[JsonObject]) -> bool:
-    arguments = parse_object(as_text(_called(documents).get("arguments"))) or {}
+    arguments = parse_object(as_text(_find_call(documents).get("arguments"))) or {}
     return arguments.get("code") in _CODES
 
 

@@ -88,7 +88,7 @@ class Toolset:
 
     def to_registry_json(self) -> str:
         """Write down what there is, for people and other programs: a JSON list of objects."""
-        return json.dump_text([*map(_registered, self)])
+        return json.dump_text([*map(_describe_tool, self)])
 
     async def execute(
         self,
@@ -116,7 +116,7 @@ class Toolset:
         return BoundToolset(self.specs, self.get, deps, limits or Limits(), approve)
 
 
-def _registered(one: FunctionTool) -> JsonObject:
+def _describe_tool(one: FunctionTool) -> JsonObject:
     document = cast("JsonObject", json.parse(one.spec.source))
     options = one.options
     needed: list[JsonValue] = [

@@ -52,7 +52,7 @@ class OllamaRoutes:
 
     async def tags(self, _: Request) -> Response:
         """List the models that can be asked for."""
-        return JSONResponse(resources.list_models(await self._listed()))
+        return JSONResponse(resources.list_models(await self._list_served()))
 
     async def running(self, request: Request) -> Response:
         """List the models that are loaded."""
@@ -107,7 +107,7 @@ class OllamaRoutes:
         """Refuse files of models."""
         raise InvalidRequest(_NO_BLOBS)
 
-    async def _listed(self) -> list[ListedModel]:
+    async def _list_served(self) -> list[ListedModel]:
         return [*map(to_listed_model, await self.services.models())]
 
     async def _find(self, asked: str) -> tuple[Service, KnownModel]:
