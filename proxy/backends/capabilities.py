@@ -220,9 +220,8 @@ def _without_thoughts(question: Question, lacks: Lacks) -> Question:
     request = question.request
     fields = dict(request.fields)
     if VARIABLES in fields:
-        fields[VARIABLES] = json.join_object(
-            {**json.split_object(fields[VARIABLES]), "enable_thinking": b"false"}
-        )
+        variables = json.split_object(fields[VARIABLES])
+        fields[VARIABLES] = json.join_object({**variables, "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
     return replace(question, request=replace(request, fields=fields, thinking=thinking))
 

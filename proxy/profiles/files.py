@@ -67,11 +67,9 @@ class _Answers(_ProfileSection):
 class _ReasoningSection(_ProfileSection):
     replay: Replay = "full"  # the earlier thoughts it wants back; last: since the user spoke
     opened: bool = False  # whether its chat template opens thoughts that replies only end
-    # the words that its chat template takes for how much to think, where it refuses or ignores others
-    efforts: tuple[Effort, ...] = ()
+    efforts: tuple[Effort, ...] = ()  # those that its chat template takes, if it refuses others
     effort_variable: str = ""  # of its chat template, where it is not reasoning_effort
-    # variables of its chat template with which it keeps all thoughts, sent where profile.replay is
-    # full
+    # variables with which its chat template keeps all thoughts, sent where profile.replay is full
     kept_by: dict[Text, bool] = {}
 
 
