@@ -4,6 +4,7 @@ It separates what the model says from what it wants to run, in whichever channel
 judges only provenance: whether text that looks like a call is one.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,6 +65,7 @@ _PARAGRAPH = "\n\n"
 _SIGHT = 2_000  # this much of the text after a call is examined
 _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _MOST_SAME = 3
+_CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
@@ -90,12 +92,17 @@ Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 class Doubted(msgspec.Struct, frozen=True):
     """Calls that may not have been meant, as they appear in the text.
 
-    With `denied`, the user never named the values of the call: it is refused in any form.
+    If it `is_denied`, the user never named the values of the call: it is refused in any form.
     """
 
     source: str
     calls: tuple[WrittenCall, ...]
     is_denied: bool = False
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it reads as a line of Python, and not as markup."""
+        return _CODE.match(self.source) is not None
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -119,7 +126,13 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        return self.text.removesuffix(self.markup)
+        """The text without what nobody can take for words or code."""
+        text = self.text.removesuffix(self.markup)
+        for one in reversed(self.doubted):
+            if not one.is_code:  # the last place: what was quoted before may have been shown
+                before, _, behind = text.rpartition(one.source)
+                text = before + behind
+        return text
 
 
 @dataclass(slots=True)
@@ -343,14 +356,16 @@ class ReplyReader:
         if verdict is Verdict.READ and not (found.is_doubtful or self._doubted):
             return self._promote(found)
         is_fit = all(_is_fit(offer, call) for call in found.calls)
-        if is_fit and verdict is not Verdict.TEXT:
-            self._doubted.append(Doubted(found.source, calls, is_denied=origin is Origin.RESULT))
-        reason = _refusal(origin, is_doubted=is_fit and verdict is not Verdict.TEXT)
+        is_doubted = is_fit and verdict is not Verdict.TEXT
+        reason = _refusal(origin, is_doubted=is_doubted)
         if reason or (found.is_marked and not found.is_doubtful):
             self._facts.append(Refused(reason or Reason.QUOTED.value))
         # the white space around it went with a call that could be one
         is_apart = found.is_doubtful or not self._text or self._text[-1][-1:].isspace()
-        heard = self._say(found.source if is_apart else _LINE + found.source)
+        source = found.source if is_apart else _LINE + found.source
+        if is_doubted:
+            self._doubted.append(Doubted(source, calls, is_denied=origin is Origin.RESULT))
+        heard = self._say(source)
         self._is_behind_call = not found.is_doubtful
         return heard
 
