@@ -7,7 +7,7 @@ judges only provenance: whether text that looks like a call is one.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import TypeAlias
 
@@ -157,7 +157,6 @@ class ReplyReader:
         is_plain = offer.answer_schema is not None or not offer.rescues
         self._named = () if is_plain else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
-        self._read_before = EarlierTexts(offer.spoken, offer.results)
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
@@ -179,6 +178,10 @@ class ReplyReader:
         self._goes_on = False
         self._ends_thoughts = False
         self._has_ended = False
+
+    @cached_property
+    def _earlier(self) -> EarlierTexts:
+        return EarlierTexts(self._offer.spoken, self._offer.results)
 
     def read(self, event: ReplyEvent) -> list[Heard]:
         """Take one event of the backend and return what the model said with it."""
@@ -310,6 +313,8 @@ class ReplyReader:
 
     def _settle(self) -> list[Heard]:
         """Decide about the calls found so far, then read what came after the first of them."""
+        if not self._late:
+            return []
         late, self._late = _without_beginnings(self._late), []
         sequels: list[str] = []
         words, is_cited = "", False
@@ -338,7 +343,7 @@ class ReplyReader:
         offer, origin = self._offer, Origin.MODEL
         calls = tuple(_resolve(offer, call) for call in found.calls)
         if offer.choice is ToolUse.AUTO and offer.quotable:
-            origin = self._read_before.find_origin(found.source, calls)
+            origin = self._earlier.find_origin(found.source, calls)
         before = found.before
         if before is Words.OTHER and asks_user("".join(self._text)):
             before = Words.ASKING
