@@ -196,6 +196,8 @@ def test_random_conversations_that_fit_are_left_whole(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
     """Fifty of prose, code, digits and other alphabets; odd ones and too long ones between them."""
+    if not judge.engine.counts:
+        pytest.skip("the engine counts nothing, so estimates decide; that is no matter of extras")
     window = window_of(server, running, judge.row, "uncut")
     chance = random.Random(28)
     fitting = 0
@@ -209,7 +211,7 @@ def test_random_conversations_that_fit_are_left_whole(
         counts = cast("JsonObject", answer.usage or {})
         is_whole = counts.get("prompt_tokens") == expected
         judge.row.note("uncut", is_good=is_whole)
-        assert is_whole or not judge.engine.counts, answer.report
+        assert is_whole, answer.report
 
 
 def test_a_client_that_hangs_up_ends_the_generation(
