@@ -17,9 +17,10 @@ class Engine:
     """One kind of server.
 
     Its list of models has one of `owners` as `owned_by`. A model's entry, or its `metadata`, has
-    the window in tokens in one of `window_fields`; the first one present counts. `catalogue` is a path with a more
-    exact list, and `version` is that of a document which tells its build. `tokenizes` says whether
-    `/tokenize` takes a chat with tools. `lacks` are features that it never has.
+    the window in tokens in one of `window_fields`; the first one present counts. `catalogue` is a
+    path with a more exact list, and `version` is that of a document which tells its build.
+    `tokenizes` says whether `/tokenize` takes a chat with tools. `lacks` are features that it never
+    has.
     """
 
     name: str
