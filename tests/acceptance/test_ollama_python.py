@@ -72,17 +72,17 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield replace(served, url=served.url.removesuffix("/v1"))
 
 
-def whole(url: str, method: str, **asked: object) -> JsonObject:
+def whole(url: str, method: str, /, **asked: object) -> JsonObject:
     with ollama.Client(url) as client:
         return dumped(getattr(client, method)(**asked))
 
 
-def streamed(url: str, method: str, **asked: object) -> JsonObject:
+def streamed(url: str, method: str, /, **asked: object) -> JsonObject:
     with ollama.Client(url) as client:
         return add_up([dumped(line) for line in getattr(client, method)(**asked, stream=True)])
 
 
-def awaited(url: str, method: str, **asked: object) -> JsonObject:
+def awaited(url: str, method: str, /, **asked: object) -> JsonObject:
     async def ask() -> JsonObject:
         async with ollama.AsyncClient(url) as client:
             return dumped(await getattr(client, method)(**asked))
@@ -90,7 +90,7 @@ def awaited(url: str, method: str, **asked: object) -> JsonObject:
     return asyncio.run(ask())
 
 
-def async_streamed(url: str, method: str, **asked: object) -> JsonObject:
+def async_streamed(url: str, method: str, /, **asked: object) -> JsonObject:
     async def ask() -> JsonObject:
         async with ollama.AsyncClient(url) as client:
             lines = await getattr(client, method)(**asked, stream=True)
@@ -409,9 +409,10 @@ def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Wa
 def test_a_reply_that_breaks_off_ends_with_an_error_that_clients_raise(
     both: tuple[str, Served], way: Way
 ) -> None:
-    url, asked = both[1].url, {"model": MODEL, "messages": [user(BREAK)]}
-    _, said = refused(url, way, **asked)
+    url = both[1].url
+    _, said = refused(url, way, model=MODEL, messages=[user(BREAK)])
     assert BROKEN in said
+    asked: JsonObject = {"model": MODEL, "messages": [user(BREAK)]}
     answer = httpx.post(f"{url}/api/chat", json=asked, trust_env=False)
     *begun, last = map(json.parse, answer.content.splitlines())
     assert (answer.status_code, last) == (200, {"error": said})
