@@ -4,9 +4,10 @@ It separates what the model says from what it wants to run, in whichever channel
 judges only provenance: whether text that looks like a call is one.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import TypeAlias
 
@@ -64,6 +65,7 @@ _PARAGRAPH = "\n\n"
 _SIGHT = 2_000  # this much of the text after a call is examined
 _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _MOST_SAME = 3
+_CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
@@ -90,12 +92,17 @@ Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 class Doubted(msgspec.Struct, frozen=True):
     """Calls that may not have been meant, as they appear in the text.
 
-    With `denied`, the user never named the values of the call: it is refused in any form.
+    If it `is_denied`, the user never named the values of the call: it is refused in any form.
     """
 
     source: str
     calls: tuple[WrittenCall, ...]
     is_denied: bool = False
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it reads as a line of Python, and not as markup."""
+        return _CODE.match(self.source) is not None
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -119,7 +126,13 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        return self.text.removesuffix(self.markup)
+        """The text without what nobody can take for words or code."""
+        text = self.text.removesuffix(self.markup)
+        for one in reversed(self.doubted):
+            if not one.is_code:  # the last place: what was quoted before may have been shown
+                before, _, behind = text.rpartition(one.source)
+                text = before + behind
+        return text
 
 
 @dataclass(slots=True)
@@ -144,7 +157,6 @@ class ReplyReader:
         is_plain = offer.answer_schema is not None or not offer.rescues
         self._named = () if is_plain else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
-        self._read_before = EarlierTexts(offer.spoken, offer.results)
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
@@ -166,6 +178,10 @@ class ReplyReader:
         self._goes_on = False
         self._ends_thoughts = False
         self._has_ended = False
+
+    @cached_property
+    def _earlier(self) -> EarlierTexts:
+        return EarlierTexts(self._offer.spoken, self._offer.results)
 
     def read(self, event: ReplyEvent) -> list[Heard]:
         """Take one event of the backend and return what the model said with it."""
@@ -297,6 +313,8 @@ class ReplyReader:
 
     def _settle(self) -> list[Heard]:
         """Decide about the calls found so far, then read what came after the first of them."""
+        if not self._late:
+            return []
         late, self._late = _without_beginnings(self._late), []
         sequels: list[str] = []
         words, is_cited = "", False
@@ -325,7 +343,7 @@ class ReplyReader:
         offer, origin = self._offer, Origin.MODEL
         calls = tuple(_resolve(offer, call) for call in found.calls)
         if offer.choice is ToolUse.AUTO and offer.quotable:
-            origin = self._read_before.find_origin(found.source, calls)
+            origin = self._earlier.find_origin(found.source, calls)
         before = found.before
         if before is Words.OTHER and asks_user("".join(self._text)):
             before = Words.ASKING
@@ -343,14 +361,16 @@ class ReplyReader:
         if verdict is Verdict.READ and not (found.is_doubtful or self._doubted):
             return self._promote(found)
         is_fit = all(_is_fit(offer, call) for call in found.calls)
-        if is_fit and verdict is not Verdict.TEXT:
-            self._doubted.append(Doubted(found.source, calls, is_denied=origin is Origin.RESULT))
-        reason = _refusal(origin, is_doubted=is_fit and verdict is not Verdict.TEXT)
+        is_doubted = is_fit and verdict is not Verdict.TEXT
+        reason = _refusal(origin, is_doubted=is_doubted)
         if reason or (found.is_marked and not found.is_doubtful):
             self._facts.append(Refused(reason or Reason.QUOTED.value))
         # the white space around it went with a call that could be one
         is_apart = found.is_doubtful or not self._text or self._text[-1][-1:].isspace()
-        heard = self._say(found.source if is_apart else _LINE + found.source)
+        source = found.source if is_apart else _LINE + found.source
+        if is_doubted:
+            self._doubted.append(Doubted(source, calls, is_denied=origin is Origin.RESULT))
+        heard = self._say(source)
         self._is_behind_call = not found.is_doubtful
         return heard
 
