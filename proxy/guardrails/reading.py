@@ -58,6 +58,7 @@ from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
+from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _LINE = "\n"
@@ -213,7 +214,7 @@ class ReplyReader:
         cut_off = reason == "length"
         heard += self._hear_findings(self._scanner.finish(cut_off=cut_off))
         heard += self._settle()
-        heard += self._end_structured()
+        heard += self._end_structured(is_whole=not cut_off)
         if self.calls or self._has_answered:
             self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
         else:
@@ -426,13 +427,18 @@ class ReplyReader:
         space = self._splitter.take_space() + self._scanner.take_space()
         return settled + (self._say(space) if space and message is None else [])
 
-    def _end_structured(self) -> list[Heard]:
+    def _end_structured(self, *, is_whole: bool) -> list[Heard]:
         """End the calls that the backend recognised, each at its place among those in text."""
         heard: list[Heard] = []
         before = 0
         for call in self._structured.values():
             written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
-            if call.message is not None:
+            if call.message is not None and is_whole and _is_botched(call.message, written):
+                self._is_broken = True
+                if self._markup_at is None:
+                    self._markup_at = len(self._text)
+                heard.append(BrokenCall(self._append(str(written.arguments), is_message=True)))
+            elif call.message is not None:
                 heard += self._end_message(call.message, written)
             else:
                 self.calls.insert(call.position + before, written)
@@ -524,6 +530,13 @@ class ReplyReader:
             self._is_behind_call = False
         self._text.append(text)
         return text
+
+
+def _is_botched(decoder: MessageDecoder, call: WrittenCall) -> bool:
+    """Return whether arguments have no message in them, and are no words either."""
+    written = str(call.arguments).strip()
+    is_object = written.startswith("{") and parse_arguments(written) is None
+    return is_object and not decoder.has_begun and extract_message(written) == written
 
 
 def _without_beginnings(late: Sequence[Finding]) -> list[Finding]:

@@ -67,7 +67,7 @@ from proxy.guardrails.nudges import (
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.retry import FIRST, Attempt, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
-from proxy.guardrails.schemas.members import pin_members
+from proxy.guardrails.schemas.members import bind_members
 from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
@@ -351,7 +351,7 @@ class Turn:
         assert offer is not None  # noqa: S101 - only calls are constrained
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
-            return call_schema([pin_members(tool, open_call.arguments.members) for tool in tools])
+            return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
         return call_schema(offer.due)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
