@@ -8,6 +8,7 @@ python -m benchmarks instructions     instructions of calls, tokens and a start;
 python -m benchmarks scaling          what Ray Serve costs; --into PAGE where it is shown
 python -m benchmarks mock --port N    the backend alone
 python -m benchmarks replicas         turns before one engine, and what a shared store costs
+python -m benchmarks stalls           how long others wait while a hostile request is worked on
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
 python -m benchmarks replies FOLDER   recorded replies of models through Temper and forge
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import close_out_ends, replicas
+from benchmarks import close_out_ends, replicas, stalls
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.evals import replies as recorded
 from benchmarks.faults import backend as faulty
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     ends = commands.add_parser("ends", help="count what the close-out check asks about")
     ends.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
     ends.set_defaults(command=_ends)
+    _add_stalls(commands.add_parser("stalls", help="measure what hostile shapes do to others"))
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
 
@@ -122,6 +124,11 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
     parser.add_argument("--date", default=results.today())
     parser.set_defaults(command=_faults)
+
+
+def _add_stalls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("only", nargs="*", metavar="WORD", help="shapes with one of these words")
+    parser.set_defaults(command=lambda chosen: stalls.run(chosen.only))
 
 
 def _add_replicas(parser: argparse.ArgumentParser) -> None:
