@@ -72,10 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     instructions.add_arguments(
         commands.add_parser("instructions", help="count instructions under valgrind")
     )
-    mock = commands.add_parser("mock", help="serve the mock backend")
-    mock.add_argument("--port", type=int, default=9931)
-    mock.add_argument("--faults", type=int, metavar="SEED", help="commit faults, as `faults` does")
-    mock.set_defaults(command=_mock)
+    _add_mock(commands.add_parser("mock", help="serve the mock backend"))
     _add_scaling(commands.add_parser("scaling", help="measure what Ray Serve costs"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
@@ -124,6 +121,14 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
     parser.add_argument("--date", default=results.today())
     parser.set_defaults(command=_faults)
+
+
+def _add_mock(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", type=int, default=9931)
+    parser.add_argument(
+        "--faults", type=int, metavar="SEED", help="commit faults, as `faults` does"
+    )
+    parser.set_defaults(command=_mock)
 
 
 def _add_stalls(parser: argparse.ArgumentParser) -> None:
