@@ -309,7 +309,7 @@ def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
     size = 0.0
     while size < wanted:
         material = chance.choice(materials)
-        text = f"{len(messages)} {material * chance.randint(1, 12)}"
+        text = f"{len(messages)} {material * chance.randint(4, 48)}"
         size += len(text.encode()) / chance.uniform(1.5, 4)
         function: JsonObject = {"name": "get_time", "arguments": json.dump_text({"city": text[:9]})}
         call: JsonObject = {"id": f"c{len(messages)}", "type": "function", "function": function}
