@@ -92,10 +92,13 @@ class OfferedTools(msgspec.Struct, frozen=True):
     def quotable(self) -> tuple[str, ...]:
         return self.spoken + self.results
 
-    def after_bad_call(self) -> "OfferedTools":
-        """Return the terms of a correction, with the answer tool for a model that has no call."""
+    def after_bad_call(self, *, is_correction: bool) -> "OfferedTools":
+        """Return the terms behind a bad call, with the answer tool for a model that has no call.
+
+        It is a correction where the model has called a tool that there is.
+        """
         way_out = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
-        return replace(self, respond=way_out, is_correction=True)
+        return replace(self, respond=way_out, is_correction=is_correction)
 
     @property
     def everything(self) -> tuple[Tool, ...]:
