@@ -252,11 +252,14 @@ def _find_name(text: str, offer: OfferedTools) -> str:
 
 
 def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
-    """Reject prose in place of a call that was to be corrected, unless it asks the user."""
+    """Reject prose in place of a call that was to be corrected, unless it asks the user.
+
+    Who has called no tool that there is has nothing to correct, and may answer instead.
+    """
     if not offer.is_correction or isinstance(verdict, Rejected):
         return verdict
     text = verdict.text
-    if text.rstrip(_EMPHASIS).endswith(_QUESTION_MARKS):
+    if offer.may_withdraw or text.rstrip(_EMPHASIS).endswith(_QUESTION_MARKS):
         return verdict
     return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), verdict, verdict.facts)
 

@@ -1,9 +1,9 @@
 """Shows the calls that a backend recognised while the model is still writing them.
 
-A call is begun with the first of its arguments that is certain: nobody has to wait for the rest of a
-call that was wrong from its first word on. The others follow as far as they are certain. The next
-call waits until this one is settled. After the first doubt everything waits for the verdict on the
-whole reply.
+A call is begun with the first of its arguments that is certain, so that nobody is left with the
+name of a call that was wrong from its first word on. The others follow as far as they are certain.
+The next call waits until this one is settled. After the first doubt everything waits for the
+verdict on the whole reply.
 
 How arguments are read
 ----------------------

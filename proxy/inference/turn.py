@@ -345,7 +345,7 @@ class Turn:
         has_called = any(one.defect in _BAD_CALLS for one in self._failures)
         if offer.text_policy is not TextPolicy.AUTO or not has_called:
             return offer
-        return offer.after_bad_call(is_correction=bool(self._named))
+        return offer.after_bad_call(may_withdraw=not self._named)
 
     def _schema(self) -> JsonObject:
         offer = self._terms

@@ -64,7 +64,7 @@ class _Moment:
 
     @property
     def answer_tool(self) -> JsonObject | None:
-        """The tool for answering: one that is offered, or that only a constrained reply may name."""
+        """The tool for answering, be it offered or only in the schema of a constrained reply."""
         return self.seen.answer_tool or (self.seen.way_out if self.is_constrained else None)
 
     @property

@@ -42,7 +42,7 @@ class SimulatedRequest:
 
     @property
     def allowed(self) -> frozenset[str]:
-        """The tools that a schema for calls allows; empty where there is none, or of no such form."""
+        """The tools that a schema for calls allows; empty where it has no such form."""
         return frozenset(tool_name(one) for one in _tools_in(self.schema or {}))
 
     @property
