@@ -234,16 +234,14 @@ def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> R
     if not (calls and may_ask) or shown:
         return None
     denied = tuple(call for one in reply.doubted if one.is_denied for call in one.calls)
-    nudge = nudges.correct_doubtful_call(_said_beside(reply), offer)
-    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, denied=denied)
-
-
-def _said_beside(reply: ReadReply) -> str:
-    """Return the text of a reply without its calls: a question never repeats one."""
-    text = reply.text
-    for one in reply.doubted:
-        text = text.replace(one.source, "")
-    return text
+    beside = reply.words
+    for one in reply.doubted:  # a question never repeats a call
+        beside = beside.replace(one.source, "")
+    nudge = nudges.correct_doubtful_call(beside, offer)
+    words = reply.words if beside.strip() else ""
+    left = None if words == reply.text else words
+    name = calls[0].name
+    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, name, denied=denied, words=left)
 
 
 def _find_name(text: str, offer: OfferedTools) -> str:
@@ -278,7 +276,8 @@ def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
     is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
     if not is_told and looks_like_call(text, offer.tools, offer.quotable):
         nudge = nudges.correct_unknown_syntax(offer)
-        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, _find_name(text, offer))
+        name = _find_name(text, offer)
+        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, name, words="")
     return _judge_announcement(answer, offer)
 
 

@@ -80,7 +80,10 @@ class ArgumentsGate:
                 is_whole = yield from self._show_value(name, first)
             if not is_whole:
                 return
-            if (yield from self._pass(_SPACE)) != ",":
+            follows = yield from self._pass(_SPACE)
+            if follows in ",}":
+                self.shown.leave_string()
+            if follows != ",":
                 return
             self._take()
 

@@ -67,7 +67,7 @@ from proxy.guardrails.nudges import (
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.retry import FIRST, Attempt, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
-from proxy.guardrails.schemas.members import pin_members
+from proxy.guardrails.schemas.members import bind_members
 from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
@@ -80,13 +80,14 @@ from proxy.inference.sent_answer import SentAnswer
 class Candidate(msgspec.Struct, frozen=True):
     """An answer, the `listening` that can show it, and what its reply cost.
 
-    `is_markup`: the text is probably a call in a syntax that no reader knows.
+    `words` is what remains of its text without the calls that it probably holds, None if it holds
+    none.
     """
 
     answer: Accepted
     listening: reply_reader.TurnReader
     usage: UsageReported | None
-    is_markup: bool = False
+    words: str | None = None
 
 
 def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
@@ -352,7 +353,7 @@ class Turn:
         assert offer is not None  # noqa: S101 - only calls are constrained
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
-            return call_schema([pin_members(tool, open_call.arguments.members) for tool in tools])
+            return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
         # what was to be corrected, and no other call
         due = [one for one in offer.due if one.name in self._named or offer.is_respond(one.name)]
         has_named = any(one.name in self._named for one in due)
@@ -438,9 +439,8 @@ class Turn:
         if self._attempt.kind == "constrained":  # whose text nobody was meant to see
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
-            is_markup = rejected.defect is Defect.UNKNOWN_SYNTAX
             is_resumed = self._shown_by not in (None, self._listening)
-            found = Candidate(answer, self._listening, self._usage, is_markup)
+            found = Candidate(answer, self._listening, self._usage, rejected.words)
             self._best = better(self._best, found, is_resumed=is_resumed)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
@@ -448,7 +448,8 @@ class Turn:
         # it was asked for a call, or for anything at all, and gave neither
         is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
         is_answer = is_an_answer(failure, self._text_policy)
-        is_over = is_narrated or not is_answer
+        is_unclear = len(defects) > 1 and self._best is not None and self._best.words is not None
+        is_over = is_narrated or is_unclear or not is_answer
         if is_over:
             self.facts += (facts.LadderEnded(failure.defect.value),)
         if self._prepared.is_strict and not is_answer:
@@ -464,8 +465,11 @@ class Turn:
 
     def _put_in_words(self, best: Candidate) -> Candidate:
         """Remove markup from the last resort, and explain what went wrong if the model did not."""
-        text = self._sent.text if best.is_markup else best.answer.text
-        is_said = bool(text.strip()) and all(one.defect in _SAID for one in self._failures)
+        text, sent, is_all = best.answer.text, self._sent.text, best.words is None
+        if best.words is not None:
+            text = (best.words if sent else best.words.strip()) or sent
+        is_all = is_all and all(one.defect in _SAID for one in self._failures)
+        is_said = bool(text.strip()) and is_all
         told = self.explanation
         if told and not (is_said or best.answer.calls or self._sent.has_calls):
             text = f"{text}\n\n{told}" if text.strip() else text + told

@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol, cast
 
 import httpx
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_list, as_object
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
 from tests.fakes.right_ollama import (
@@ -30,15 +32,15 @@ from tests.fakes.right_ollama import (
     before_right_ollama,
 )
 from tests.fakes.tool_loops import (
+    FACT,
+    FACT_SCHEMA,
     FACTS,
     MODEL,
     TRIP,
-    TRIP_ANSWER,
-    TRIP_CALLS,
-    TRIP_GENERATIONS,
     Served,
     Tools,
     before_leaking_llama_server,
+    check_trip,
 )
 
 pytestmark = pytest.mark.usefixtures("llama_server")  # which lives longer than the module
@@ -48,13 +50,6 @@ class Way(Protocol):
     """A way to call a method of the client; answers are read whole, or added up."""
 
     def __call__(self, url: str, method: str, /, **asked: object) -> JsonObject: ...
-
-
-SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "country": {"type": "string"}},
-    "required": ["city", "country"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +67,7 @@ def both(mock: RightOllama) -> Iterator[tuple[str, Served]]:
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with before_leaking_llama_server(tmp_path_factory.mktemp("leaks")) as served:
-        yield served
+        yield replace(served, url=served.url.removesuffix("/v1"))
 
 
 def whole(url: str, method: str, **asked: object) -> JsonObject:
@@ -147,7 +142,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
     "thoughts": ("chat", {"messages": [user(THINK)], "think": True}),
     "no thoughts": ("chat", {"messages": [user(THINK)], "think": False}),
     "calls": ("chat", {"messages": [user(TRIP)], "tools": TOOLS}),
-    "a form": ("chat", {"messages": [user(FACTS)], "format": SCHEMA}),
+    "a form": ("chat", {"messages": [user(FACTS)], "format": FACT_SCHEMA}),
     "json": ("chat", {"messages": [user(FACTS)], "format": "json"}),
     "log probabilities": ("chat", {"messages": [user(FACTS)], "logprobs": True}),
     "a picture": ("chat", {"messages": [user("See?", images=[PICTURE])]}),
@@ -252,36 +247,124 @@ def run_tools(url: str, way: Way, tools: Tools) -> str:
         for call in calls:
             function = cast("JsonObject", call["function"])
             arguments = cast("dict[str, str]", function["arguments"])
-            is_weather = function["name"] == "get_weather"
-            said = tools.get_weather(**arguments) if is_weather else tools.get_time(**arguments)
+            said = tools.run(f"{function['name']}", arguments)
             messages.append({"role": "tool", "tool_name": function["name"], "content": said})
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_loop_runs_its_tools_and_answers(loop: Served, way: Way) -> None:
-    tools, before = Tools([]), loop.generations()
-    url = loop.url.removesuffix("/v1")
-    rescued = loop.rescued_calls if loop.leaks else 0
-    assert run_tools(url, way, tools) == TRIP_ANSWER
-    assert tools.called == [*TRIP_CALLS]
-    assert loop.generations() - before == TRIP_GENERATIONS
-    if loop.leaks:
-        assert loop.rescued_calls - rescued == len(TRIP_CALLS)
+    check_trip(loop, lambda tools: run_tools(loop.url, way, tools))
+
+
+class HomeAssistant:
+    """What Home Assistant's integration for Ollama sends, by its code: it has no ids and no names.
+
+    Numbers are floats there, as a form of its pages gives them.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.history: list[ollama.Message] = [ollama.Message(role="system", content="You are HA.")]
+
+    def look(self) -> tuple[ollama.ListResponse, ollama.ProcessResponse]:
+        async def ask() -> tuple[ollama.ListResponse, ollama.ProcessResponse]:
+            async with ollama.AsyncClient(self.url, verify=False) as client:
+                listed: ollama.ListResponse
+                running: ollama.ProcessResponse
+                listed, running = await asyncio.gather(client.list(), client.ps())
+                return listed, running
+
+        return asyncio.run(ask())
+
+    def ask(self, *tools: JsonObject, form: JsonObject | None = None) -> JsonObject:
+        return async_streamed(
+            self.url,
+            "chat",
+            model=MODEL,
+            messages=[*self.history],
+            tools=[*tools] or None,
+            keep_alive=-1,
+            options={"num_ctx": 8192.0},
+            think=False,
+            format=form,
+        )
+
+    def run(self, tools: Tools) -> str:
+        city: JsonObject = {"properties": {"city": {"type": "string"}}, "required": ["city"]}
+        nothing: JsonObject = {"properties": {}, "required": []}
+        offered: list[JsonObject] = [
+            {
+                "type": "function",
+                "function": {"name": name, "parameters": {"type": "object", **one}},
+            }
+            for name, one in (("get_weather", city), ("get_time", nothing))
+        ]
+        self.history.append(ollama.Message(role="user", content=TRIP))
+        while True:
+            message = cast("JsonObject", self.ask(*offered)["message"])
+            made = [
+                ollama.Message.ToolCall.model_validate({"function": as_object(one)["function"]})
+                for one in as_list(message.get("tool_calls"))
+            ]
+            content = f"{message.get('content')}"
+            self.history.append(ollama.Message(role="assistant", content=content, tool_calls=made))
+            if not made:
+                return content
+            for call in made:
+                data = tools.run(call.function.name, {**call.function.arguments})
+                said = json.dump_text({"data": data, "error": None})
+                self.history.append(ollama.Message(role="tool", content=said))
+
+
+def test_home_assistant_runs_its_tools(mock: RightOllama, loop: Served) -> None:
+    home = HomeAssistant(loop.url)
+    listed, running = home.look()
+    assert [one.model for one in running.models] == [listed.models[0].model]
+    check_trip(loop, home.run)
+    if not loop.leaks:
+        body = mock.bodies[-1]
+        assert (body["keep_alive"], body["think"], body["options"]) == (
+            -1,
+            False,
+            {"num_ctx": 8192},
+        )
+
+
+def test_home_assistant_has_a_form_filled(loop: Served) -> None:
+    home = HomeAssistant(loop.url)
+    home.history.append(ollama.Message(role="user", content=FACTS))
+    message = cast("JsonObject", home.ask(form=FACT_SCHEMA)["message"])
+    assert json.parse(f"{message['content']}") == FACT
+
+
+def test_vs_code_finds_the_models_and_asks_them_in_chat_completions(loop: Served) -> None:
+    with httpx.Client(base_url=loop.url, trust_env=False, timeout=60) as client:
+        version = f"{client.get('/api/version').json()['version']}"
+        assert [*map(int, version.split("."))] >= [0, 6, 4]  # or it offers no model
+        name = client.get("/api/tags").json()["models"][0]["model"]
+        shown = client.post("/api/show", json={"model": name}).json()
+        about = shown["model_info"]
+        assert about[f"{about['general.architecture']}.context_length"] >= 8192
+        assert "tools" in shown["capabilities"]
+        said = {"model": name, "messages": [user("Who are you?")], "stream": True}
+        keyless = {"Authorization": "Bearer"}
+        answer = client.post("/v1/chat/completions", json=said, headers=keyless)
+    assert answer.status_code == 200
+    assert answer.text.endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_answer_of_a_llama_server_has_its_form(leaking: Served, way: Way) -> None:
-    url = leaking.url.removesuffix("/v1")
-    answer = way(url, "chat", model=MODEL, messages=[user(FACTS)], format=SCHEMA)
+    answer = way(leaking.url, "chat", model=MODEL, messages=[user(FACTS)], format=FACT_SCHEMA)
     message = cast("JsonObject", answer["message"])
-    assert json.parse(f"{message['content']}") == {"city": "Paris", "country": "France"}
+    assert json.parse(f"{message['content']}") == FACT
     assert (answer["model"], answer["done_reason"]) == (MODEL, "stop")
     assert all(cast("int", answer[name]) > 0 for name in ("eval_count", "prompt_eval_count"))
     assert cast("int", answer["eval_duration"]) > 0
 
 
 def test_a_llama_server_is_listed_and_shown(leaking: Served) -> None:
-    with ollama.Client(leaking.url.removesuffix("/v1")) as client:
+    with ollama.Client(leaking.url) as client:
         (listed,) = client.list().models
         (running,) = client.ps().models
         assert listed.model is not None

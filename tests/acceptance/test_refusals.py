@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from proxy.api.app import ServerOptions
 from proxy.backends.http_backend import HttpBackend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
@@ -18,8 +19,9 @@ from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.profiles.files import load_profiles
 from tests.fakes import spoken
-from tests.fakes.front import Front, in_front_of
+from tests.fakes.front import Front, in_front_of, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, as_object, ask, objects_in, post
 from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
@@ -521,3 +523,26 @@ async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> 
             ],
         }
     return await post(front, PATHS[language][0], {"model": "m", "stream": stream, **body})
+
+
+EFFORTS = [
+    ("qwen3.8-27b", "high", "reasoning_effort", "xhigh"),
+    ("qwen3.8-27b", "low", "reasoning_effort", "low"),
+    ("hy4", "medium", "reasoning_effort", "high"),
+    ("muse-glimmer-30b", "max", "reasoning_strength", "xhigh"),
+]
+
+
+@pytest.mark.parametrize(("model", "effort", "name", "sent"), EFFORTS)
+async def test_r2_where_the_profile_knows_the_efforts_nothing_is_refused(
+    model: str, effort: str, name: str, sent: str
+) -> None:
+    async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
+        for language, stream in EVERYWHERE:
+            front.backend.play(spoken.says("Hello."))
+            path, write = PATHS[language]
+            asked: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
+            assert (await post(front, path, asked)).text == "Hello."
+            (question,) = front.backend.questions
+            told = as_object(question.fields.get("chat_template_kwargs")) | question.fields
+            assert told[name] == sent, language

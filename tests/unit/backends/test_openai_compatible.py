@@ -969,6 +969,7 @@ class ProbedEngine:
 
     name: str
     owner: str = "somebody"
+    refuses: tuple[str, httpx.Response] = ("nothing", HI)
     asked: list[JsonObject] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -983,7 +984,9 @@ class ProbedEngine:
         for name, probe in PROBES.items():
             if request.content == write_probe(probe, "m"):
                 return self.answers[name]
-        return HI
+        form, refusal = self.refuses
+        is_refused = as_object(written.get("response_format")).get("type") == form
+        return refusal if is_refused else HI
 
     def engine(self) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.answer)
@@ -1017,7 +1020,30 @@ def test_a_call_that_goes_on_with_what_was_shown_is_bound_by_a_schema() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
     assert probed.asked[-1]["tool_choice"] == "none"
-    assert "response_format" in probed.asked[-1]
+    assert as_object(probed.asked[-1]["response_format"])["type"] == "structural_tag"
+
+
+OPEN: JsonObject = {"type": "object", "required": ["name"]}
+
+
+def test_white_space_is_bounded_where_a_probe_has_shown_that_it_is() -> None:
+    probed = ProbedEngine(VLLM, "vllm")
+    probed.answers["structural_tag"] = httpx.Response(400, json={"error": "no such type"})
+    engine = asyncio.run(constrained(probed, OPEN, OPEN))
+    assert [as_object(one["response_format"])["type"] for one in probed.asked[2:]] == [
+        "json_schema"
+    ] * 2
+    assert engine.learnt.honours("m") == {"strict": True, "structural_tag": False}
+
+
+def test_a_schema_that_does_not_fit_into_a_tag_goes_without() -> None:
+    probed = ProbedEngine(VLLM, "vllm")
+    # verbatim of 0.32
+    said = "Invalid response_format structural_tag specification. (parameter=response_format)"
+    probed.refuses = "structural_tag", httpx.Response(400, json={"error": {"message": said}})
+    asyncio.run(constrained(probed, OPEN, OPEN))
+    forms = [as_object(one["response_format"])["type"] for one in probed.asked[2:]]
+    assert forms == ["structural_tag", "json_schema", "json_schema"]
 
 
 def test_an_engine_that_ignores_everything_is_asked_once_and_then_known() -> None:

@@ -231,6 +231,26 @@ def test_a_malformed_respond_call_is_salvaged() -> None:
     assert reply.has_responded
 
 
+BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'  # of the tiny model
+
+
+@pytest.mark.parametrize("said", ["", "Well.", "<tool_call>{,</tool_call>"])
+def test_a_respond_call_that_nobody_can_read_is_no_message(said: str) -> None:
+    heard, reply = read(
+        TextDelta(said), ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, BOTCHED)
+    )
+    assert isinstance(heard[-1], BrokenCall)
+    assert heard[-1].text.endswith(BOTCHED)
+    assert reply.is_botched
+    assert BOTCHED not in reply.words
+
+
+def test_a_respond_call_that_was_cut_off_keeps_even_what_nobody_can_read() -> None:
+    call = (ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, BOTCHED))
+    _, reply = read(*call, reason="length")
+    assert (reply.is_botched, reply.text) == (False, BOTCHED)
+
+
 def test_a_respond_call_in_bare_json_is_a_message() -> None:
     written = '{"name": "respond", "arguments": {"message": "Hi!"}}'
     assert read(TextDelta(written))[1].text == "Hi!"

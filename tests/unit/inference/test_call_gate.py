@@ -1,5 +1,7 @@
 """What is shown of arguments, against the slow way: the whole text, judged at its end."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.tools import NamedTool
 from proxy.conversation.workflows import Prerequisite, Workflow
+from proxy.dialects.lenient_json import as_object, as_text
 from proxy.guardrails.nudges import keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.respond import make_respond_tool
@@ -35,6 +38,10 @@ SCHEMA: JsonObject = {
     "required": ["path"],
 }
 EDIT = make_tool("edit", SCHEMA)
+
+
+def _begin(written: str) -> JsonObject:
+    return {"type": "string", "pattern": f'^{written}([^"\\\\]|\\\\["\\\\/bfnrt])*$'}
 
 
 def released(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> list[str]:
@@ -162,6 +169,38 @@ def test_what_was_shown_is_continued_to_arguments_that_begin_with_it(
     assert found == rest
     if found is not None:
         assert json.parse(begun + found) == json.parse(arguments)
+
+
+@pytest.mark.parametrize(
+    ("written", "bound"),
+    [
+        ("{", {}),
+        # only the closing quote was not shown, so the model will not go on with the string
+        ('{"path": "a.py", "line": 3.5', {"path": {"const": "a.py"}}),
+        ('{"path": "a.py"}', {"path": {"const": "a.py"}}),
+        ('{"line": 3, "path": "a.py"]', {"line": {"const": 3}, "path": _begin(r"a\.py")}),
+        ('{"path": "a+b (c)|', {"path": _begin(r"a\+b \(c\)\|")}),
+        ('{"path": "', {"path": {"type": "string"}}),
+        ('{"path": "first\\nsecond', {"path": {"type": "string"}}),
+    ],
+)
+def test_what_was_shown_binds_what_may_follow(written: str, bound: JsonObject) -> None:
+    release = ArgumentsGate(Members(SCHEMA))
+    release.feed(written)
+    assert release.shown.bind() == bound
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_whole"),
+    [("", True), ("the end", True), (r"\n \" \\", True), ('" x', False), ("\\", False)],
+)
+def test_a_string_that_was_begun_may_go_on_with_whatever_a_string_may_have(
+    rest: str, is_whole: bool
+) -> None:
+    release = ArgumentsGate(Members(SCHEMA))
+    release.feed('{"path": "a.py (')
+    pattern = as_text(as_object(release.shown.bind()["path"])["pattern"])
+    assert (re.match(pattern, f"a.py ({rest}") is not None) is is_whole
 
 
 def test_arguments_that_are_no_object_continue_nothing() -> None:

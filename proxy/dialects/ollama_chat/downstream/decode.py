@@ -29,11 +29,12 @@ from proxy.dialects.foreign_history import (
     write_tool,
 )
 from proxy.dialects.ollama_chat.downstream.schema import (
+    FIELDS,
+    OPTIONS,
     OllamaChatRequest,
     OllamaGenerateRequest,
     Options,
 )
-from proxy.dialects.ollama_chat.downstream.table import FIELDS, OPTIONS
 from proxy.dialects.ollama_chat.fields import FIELDS as UPSTREAM
 from proxy.dialects.ollama_chat.fields import OPTIONS as KNOWN_OPTIONS
 from proxy.dialects.raw_json import JsonText, Members, Node, nodes_in, own_text, read_object
@@ -50,7 +51,7 @@ _SAMPLING = {
     if row.target.startswith(_GROUP)
 }
 _WRITTEN_HERE = ("num_predict", "stop")
-_LOADING = KNOWN_OPTIONS - _SAMPLING.keys() - {*_WRITTEN_HERE}
+_LOADING = {*KNOWN_OPTIONS} - {*_SAMPLING, *_WRITTEN_HERE}
 _COPIED = ("logprobs", "top_logprobs", "temper")
 _PLAIN = frozenset(("role", "content"))
 LATEST = ":latest"
@@ -126,7 +127,7 @@ def _decode(
         answer_schema={"type": "object"} if checked.format == "json" else checked.format or None,
         workflow=workflow_in(checked.temper, messages, tools),
         thinking=_thinking(checked.think),
-        load=_load_options(wished, checked.keep_alive),
+        load=_load_options(options, checked.keep_alive),
     )
     fields = _fields(request, nodes, wished)
     facts = tuple(map(Omitted, dict.fromkeys(_omissions(nodes, wished))))
@@ -147,8 +148,9 @@ def _thinking(said: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as 
     return ThinkingOptions(is_on=said)
 
 
-def _load_options(options: Members, keep_alive: str | float | None) -> LoadOptions:
-    wished: JsonObject = {name: options[name].value for name in options if name in _LOADING}
+def _load_options(options: Options, keep_alive: str | float | None) -> LoadOptions:
+    # as they were checked: Home Assistant writes numbers of tokens as 8192.0
+    wished: JsonObject = options.model_dump(include=_LOADING, exclude_none=True)
     seconds = read_duration(keep_alive) if isinstance(keep_alive, str) else keep_alive
     return LoadOptions(wished, keep_alive, seconds)
 

@@ -56,7 +56,7 @@ class AnswerTerms:
             return b'"response":%b%b' % (content, more)
         return b'"message":{"role":"assistant","content":%b%b}' % (content, more)
 
-    def loaded(self, reason: str) -> bytes:
+    def load_answer(self, reason: str) -> bytes:
         """Write the whole answer to a request without a prompt."""
         return b'%b%b,%b,"done_reason":"%b"}\n' % (
             self.head(), self.said(b'""'), DONE, reason.encode(),
