@@ -65,6 +65,7 @@ from proxy.guardrails.nudges import (
     keep_calls,
 )
 from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.rescue.marks import holds_rest
 from proxy.guardrails.retry import FIRST, Attempt, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import bind_members
@@ -468,6 +469,8 @@ class Turn:
         text, sent, is_all = best.answer.text, self._sent.text, best.words is None
         if best.words is not None:
             text = (best.words if sent else best.words.strip()) or sent
+        elif holds_rest(text):
+            text, is_all = sent, False
         is_all = is_all and all(one.defect in _SAID for one in self._failures)
         is_said = bool(text.strip()) and is_all
         told = self.explanation
