@@ -5,7 +5,7 @@ judges only provenance: whether text that looks like a call is one.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, pairwise
@@ -59,6 +59,7 @@ from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.transcript import parse_arguments
+from proxy.guardrails.unparsed_calls.recognition import begins_call
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _LINE = "\n"
@@ -69,6 +70,7 @@ _MOST_SAME = 3
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
+_NOT_A_CALL = findings.RefusedText(Reason.NOT_A_CALL)
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
 _ARGUMENTS = (findings.ArgumentsStarted, findings.ArgumentsText)
@@ -212,7 +214,7 @@ class ReplyReader:
         if self._labels is not None:
             heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
-        heard += self._hear_findings(self._scanner.finish(cut_off=cut_off))
+        heard += self._hear_findings(self._find_beginning(self._scanner.finish(cut_off=cut_off)))
         heard += self._settle()
         heard += self._end_structured(is_whole=not cut_off)
         if self.calls or self._has_answered:
@@ -243,6 +245,21 @@ class ReplyReader:
             doubted=tuple(self._doubted),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
+
+    def _find_beginning(self, last: list[Finding]) -> list[Finding]:
+        """Take the beginning of a call on the last lines of a reply for one that is not closed."""
+        at = next((n for n, one in enumerate(last) if isinstance(one, findings.RefusedText)), None)
+        if at is None:
+            return last
+        rest = last[at:]
+        if any(one != _NOT_A_CALL and not isinstance(one, findings.Prose) for one in rest):
+            return last
+        before = "".join((*self._text[-1:], *_prose_of(last[:at])))
+        text = "".join(_prose_of(rest))
+        is_apart = not before or before.endswith(_LINE) or text.startswith(_LINE)
+        if not is_apart or not begins_call(text, self._offer.everything):
+            return last
+        return [*last[:at], findings.RefusedText(Reason.NOT_CLOSED), findings.Prose(text)]
 
     def _hear_split(self, spoken: list[Spoken]) -> list[Heard]:
         heard: list[Heard] = []
@@ -530,6 +547,10 @@ class ReplyReader:
             self._is_behind_call = False
         self._text.append(text)
         return text
+
+
+def _prose_of(heard: Iterable[Finding]) -> Iterator[str]:
+    return (one.text for one in heard if isinstance(one, findings.Prose))
 
 
 def _is_botched(decoder: MessageDecoder, call: WrittenCall) -> bool:

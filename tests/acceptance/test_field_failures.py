@@ -323,12 +323,14 @@ async def test_s16_a_question_beside_a_call_without_values_is_the_answer(
 CUT = '<tool_call>{"name": "get_weather", "arguments": {"loc'
 WRONG = '<tool_call>{"name": "get_weather", "arguments": {"town": "Paris"}}</tool_call>'
 UNKNOWN = 'commentary to=functions.get_weather json{"location": "Paris"}'
+HEAD = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
 NEVER_USABLE = [
     ((WRONG, WRONG, CUT[11:]), "get_weather: "),
     ((CUT, CUT, CUT[11:]), "broken arguments (get_weather)"),
     (("", ""), "an empty reply"),
     ((UNKNOWN, UNKNOWN), "an unknown syntax (get_weather)"),
     ((UNKNOWN, ""), "an unknown syntax (get_weather)"),
+    ((HEAD, HEAD, HEAD), "broken arguments (get_weather)"),
 ]
 
 

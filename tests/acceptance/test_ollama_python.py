@@ -20,10 +20,12 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_list, as_object
 from proxy.processes.process import RunningServer
-from tests.fakes.command import running_temper
+from tests.fakes.command import ended, running_temper
 from tests.fakes.right_ollama import (
     ANSWER,
     BLIND,
+    BREAK,
+    BROKEN,
     PICTURE,
     TAGGED,
     THINK,
@@ -70,17 +72,17 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield replace(served, url=served.url.removesuffix("/v1"))
 
 
-def whole(url: str, method: str, **asked: object) -> JsonObject:
+def whole(url: str, method: str, /, **asked: object) -> JsonObject:
     with ollama.Client(url) as client:
         return dumped(getattr(client, method)(**asked))
 
 
-def streamed(url: str, method: str, **asked: object) -> JsonObject:
+def streamed(url: str, method: str, /, **asked: object) -> JsonObject:
     with ollama.Client(url) as client:
         return add_up([dumped(line) for line in getattr(client, method)(**asked, stream=True)])
 
 
-def awaited(url: str, method: str, **asked: object) -> JsonObject:
+def awaited(url: str, method: str, /, **asked: object) -> JsonObject:
     async def ask() -> JsonObject:
         async with ollama.AsyncClient(url) as client:
             return dumped(await getattr(client, method)(**asked))
@@ -88,7 +90,7 @@ def awaited(url: str, method: str, **asked: object) -> JsonObject:
     return asyncio.run(ask())
 
 
-def async_streamed(url: str, method: str, **asked: object) -> JsonObject:
+def async_streamed(url: str, method: str, /, **asked: object) -> JsonObject:
     async def ask() -> JsonObject:
         async with ollama.AsyncClient(url) as client:
             lines = await getattr(client, method)(**asked, stream=True)
@@ -403,6 +405,31 @@ def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Wa
     assert (status, said.startswith("suffix: ")) == (400, True)
 
 
+@pytest.mark.parametrize("way", [streamed, async_streamed])
+def test_a_reply_that_breaks_off_ends_with_an_error_that_clients_raise(
+    both: tuple[str, Served], way: Way
+) -> None:
+    url = both[1].url
+    _, said = refused(url, way, model=MODEL, messages=[user(BREAK)])
+    assert BROKEN in said
+    asked: JsonObject = {"model": MODEL, "messages": [user(BREAK)]}
+    answer = httpx.post(f"{url}/api/chat", json=asked, trust_env=False)
+    *begun, last = map(json.parse, answer.content.splitlines())
+    assert (answer.status_code, last) == (200, {"error": said})
+    assert [as_object(line)["done"] for line in begun] == [False, False]
+
+
+def test_a_key_is_asked_for_as_everywhere(both: tuple[str, Served]) -> None:
+    surroundings = {"TEMPER_SERVER__API_KEY": "sesame", "TEMPER_BACKEND__KIND": "ollama"}
+    with running_temper("--backend-url", both[0], environment=surroundings) as url:
+        status, said = refused(url, whole, model=MODEL, messages=[user("Hi")])
+        assert (status, "key" in said) == (401, True)
+        key = {"Authorization": "Bearer sesame"}  # as OLLAMA_API_KEY has ollama-python send it
+        with ollama.Client(url, headers=key) as client:
+            assert client.chat(MODEL, [user("Hi")]).done
+            assert client.list().models
+
+
 def test_a_reply_that_takes_too_long_has_a_last_line(llama_server: RunningServer) -> None:
     key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key, "TEMPER_BACKEND__DEADLINE_SECONDS": "1"}
     with running_temper("--backend-url", llama_server.base_url, environment=key) as url:
@@ -432,3 +459,12 @@ def test_it_listens_where_clients_look_for_an_ollama(both: tuple[str, Served]) -
         with ollama.Client(url) as client:
             assert [one.model for one in client.list().models] == [TAGGED, BLIND]
     assert httpx.head(served.url, trust_env=False).status_code == 200
+
+
+def test_a_port_that_an_ollama_has_is_told_with_the_remedy(both: tuple[str, Served]) -> None:
+    direct, _ = both
+    port = direct.rpartition(":")[2]
+    told = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)
+    assert told.returncode == 1
+    assert f"port {port} cannot be had, as an Ollama or another program has it" in told.stderr
+    assert "leave --like-ollama out" in told.stderr
