@@ -1,5 +1,6 @@
 """The image: built by buildah on a Debian of its own, as nothing is pulled here, and run."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +13,6 @@ import httpx
 import psutil
 import pytest
 
-from benchmarks.load.processes import free_port
 from tests.patience import PATIENCE_SECONDS
 from tests.release.conftest import REPOSITORY, run
 
@@ -20,7 +20,7 @@ BASE = "docker.io/library/python:3.12-slim"
 PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates,binutils"
 SERVED = ("temper", "serve", "--backend-url", "http://127.0.0.1:9")
 KEY = "sk-of-a-test"
-OWN_MEGABYTES = 125  # beside the 125 of `python:3.12-slim`: 250 in all
+OWN_MEGABYTES = 120  # beside `python:3.12-slim`; the goal is 250 in all
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,21 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
 
 
 @contextmanager
-def serving(container: Container) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    port = str(free_port())
-    command = container.command(*SERVED, "--port", port, key=KEY)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:  # one line for each thing that happens
-            if "ready" in line or "unreachable" in line:
-                break
-        yield f"http://127.0.0.1:{port}", process
-        process.communicate()
+def serving(container: Container) -> Iterator[str]:
+    """Serve in the container until the block ends; a SIGTERM ends it then."""
+    command = container.command(*SERVED, "--port", "0", "--json", key=KEY)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = str(json.loads(process.stdout.readline())["url"])
+        inside = psutil.Process(process.pid).children(recursive=True)
+        (temper,) = [one for one in inside if one.cmdline()[:1] == ["/opt/temper/bin/python"]]
+        user = temper.uids().real
+        try:
+            yield url.replace("0.0.0.0", "127.0.0.1")
+        finally:
+            temper.terminate()
+            assert process.wait(PATIENCE_SECONDS) == 0
+    assert user == 10001
 
 
 def test_it_has_what_serving_needs_and_little_else(container: Container) -> None:
@@ -95,13 +100,9 @@ def test_it_refuses_to_serve_without_a_key(container: Container) -> None:
 
 
 def test_it_serves_as_nobody_special_until_sigterm(container: Container) -> None:
-    with serving(container) as (url, process):
-        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
-            assert client.get("/healthz").status_code == 200
-            assert client.get("/v1/models").status_code == 401
-        started = psutil.Process(process.pid).children(recursive=True)
-        (temper,) = [
-            one for one in started if "serve" in one.cmdline() and one.uids().real == 10001
-        ]
-        temper.terminate()
-    assert process.returncode == 0
+    with (
+        serving(container) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+    ):
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/v1/models").status_code == 401
