@@ -149,9 +149,9 @@ class Cluster:
         found = self._told().get("applications")
         return _object(_object(found).get(name))
 
-    def until(self, is_true: Callable[[], bool]) -> None:
+    def until(self, is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         """Wait for something to become true."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds
         while not is_true():
             if time.monotonic() > deadline:
                 raise TimeoutError(str(self.application()))

@@ -26,8 +26,8 @@ from proxy.backends.http_backend import (
 from proxy.backends.probing import (
     PROBES,
     STRUCTURAL_TAG,
-    bound_form,
     documents_in,
+    tight_form,
     write_probe,
 )
 from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
@@ -215,9 +215,10 @@ class AdaptiveEngine(OpenAICompatible):
 
     def directives(self, question: Question, lacks: Lacks) -> JsonObject:
         fields = super().directives(question, lacks)
-        is_bound = self.learnt.honours(question.request.model).get(STRUCTURAL_TAG)
-        if is_bound and question.schema is not None and ANSWER_FORM in fields:
-            fields[ANSWER_FORM] = bound_form(question.schema)
+        is_tight = self.learnt.honours(question.request.model).get(STRUCTURAL_TAG)
+        if is_tight and question.schema is not None and ANSWER_FORM in fields:
+            del fields[ANSWER_FORM]
+            fields |= tight_form(question.schema)
         return fields
 
     async def _find_binding(self, model: str) -> None:

@@ -55,10 +55,14 @@ def _form(schema: JsonObject) -> JsonObject:
     return {"type": "json_schema", "json_schema": named}
 
 
-def bound_form(schema: JsonObject) -> JsonObject:
-    """Return a `response_format` whose JSON has no rows of white space: vLLM's own."""
+def tight_form(schema: JsonObject) -> JsonObject:
+    """Return the fields that bind text to a schema without rows of white space: vLLM's own.
+
+    As a `response_format` its router refuses the same tag (seen, 0.1.17).
+    """
     bound: JsonObject = {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": 1}
-    return {"type": STRUCTURAL_TAG, "format": bound}
+    tag = json.dump_text({"type": STRUCTURAL_TAG, "format": bound})
+    return {"structured_outputs": {STRUCTURAL_TAG: tag}}
 
 
 def _asking(said: str, **fields: JsonValue) -> JsonObject:
@@ -151,7 +155,7 @@ PROBES: Mapping[str, Probe] = {
     ),
     STRUCTURAL_TAG: Probe(
         "a structural tag does so too, and bounds white space",
-        _asking(_HELLO, response_format=bound_form(_ARGUMENTS)),
+        _asking(_HELLO, **tight_form(_ARGUMENTS)),
         _has_few_blanks,
     ),
     "grammar": Probe(

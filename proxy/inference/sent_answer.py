@@ -169,7 +169,7 @@ class SentAnswer:
         self._text.append(text)
         return [TextDelta(text)]
 
-    def start_call(self, call_id: str, name: str, arguments: SentArguments) -> ReplyEvent:
+    def start_call(self, call_id: str, name: str, arguments: SentArguments) -> ToolCallStarted:
         self.open_call = PartialCall(len(self.calls), call_id, name, arguments)
         return ToolCallStarted(self.open_call.index, call_id, name)
 

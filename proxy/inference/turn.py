@@ -195,6 +195,7 @@ class Turn:
         self._failures: list[Failure] = []
         self._nudges: Messages = ()
         self._denied: tuple[WrittenCall, ...] = ()
+        self._named: set[str] = set()  # tools of calls that are to be corrected
         self.facts: tuple[facts.Fact, ...] = prepared.facts
         self._has_started = False
         self._usage: UsageReported | None = None
@@ -343,9 +344,10 @@ class Turn:
         offer, best = self._prepared.offer, self._best
         if offer is None or best is None or best.answer.calls:
             return offer
-        is_correction = any(one.defect in _BAD_CALLS for one in self._failures)
-        is_auto = offer.text_policy is TextPolicy.AUTO
-        return offer.after_bad_call() if is_auto and is_correction else offer
+        has_called = any(one.defect in _BAD_CALLS for one in self._failures)
+        if offer.text_policy is not TextPolicy.AUTO or not has_called:
+            return offer
+        return offer.after_bad_call(may_withdraw=not self._named)
 
     def _schema(self) -> JsonObject:
         offer = self._terms
@@ -353,7 +355,10 @@ class Turn:
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
             return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
-        return call_schema(offer.due)
+        # what was to be corrected, and no other call
+        due = [one for one in offer.due if one.name in self._named or offer.is_respond(one.name)]
+        has_named = any(one.name in self._named for one in due)
+        return call_schema(due if has_named else offer.due)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
         is_committed = self.state is TurnState.COMMITTED
@@ -405,6 +410,7 @@ class Turn:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
         self._failures.append(Failure(self._attempt, rejected.defect, rejected.objection))
         self._denied += rejected.denied
+        self._named |= {rejected.tool} - {""}
         self._remember(rejected)
         self._move(TurnState.ASKING)
         left_out = self._prepared.left_out

@@ -40,6 +40,7 @@ SMALL: JsonObject = {
 }
 LONG = 1800  # tokens: seconds of work
 STREAMS = 6
+START_SECONDS = 600.0  # of vLLMs on a machine that does something else
 
 
 def language_models(model: str) -> JsonObject:
@@ -149,7 +150,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with cluster("python", **variables) as one:
         settings = one.written(SETTINGS.format(port=one.ports.http))
         one.deploy({"config": str(settings), "replicas": 2}, language_models(str(model)))
-        one.until(lambda: one.application("llm").get("status") == "RUNNING")
+        one.until(lambda: one.application("llm").get("status") == "RUNNING", START_SECONDS)
         with httpx.Client(
             base_url=one.url,
             headers={"authorization": f"Bearer {one.key}"},
@@ -204,5 +205,7 @@ def test_a_killed_engine_ends_its_own_streams_with_an_error(served: Served) -> N
     broken = [one for one in streams if not one.is_whole]
     assert 0 < len(broken) < STREAMS
     assert all(b'"backend_unavailable"' in one.read for one in broken)
-    served.cluster.until(lambda: len(served.engines()) == 2 and killed not in served.engines())
+    served.cluster.until(
+        lambda: len(served.engines()) == 2 and killed not in served.engines(), START_SECONDS
+    )
     assert served.temper.ask("Hello!").error is None

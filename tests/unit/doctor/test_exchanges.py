@@ -70,7 +70,6 @@ async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:
         "schema_beside_tools",
         "schema",
         "white_space",
-        "structural_tag",
         "usage",
     ]
     found = (await examined(Ailment.BINDS_NOTHING))["honours"]

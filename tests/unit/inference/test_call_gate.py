@@ -309,8 +309,14 @@ def test_a_call_is_shown_under_the_name_of_the_offered_tool() -> None:
 
 
 def test_an_alias_is_a_name_too() -> None:
-    offer = replace(OFFER, aliases={"clock": "get_time"})
-    assert taken(make(offer), 0, "clock", "") == [ToolCallStarted(0, "id_0", "get_time")]
+    offer = replace(OFFER, aliases={"forecast": "get_weather"})
+    assert taken(make(offer), 0, "forecast", PARIS)[0] == ToolCallStarted(0, "id_0", "get_weather")
+
+
+@pytest.mark.parametrize("arguments", ["", "{", '{"ci', '{"town": "Paris"}', '["Paris"]', "{}"])
+def test_a_call_begins_with_the_first_argument_that_is_certain(arguments: str) -> None:
+    release = make()
+    assert taken(release, 0, "get_weather", arguments) == []
 
 
 @pytest.mark.parametrize(
@@ -335,8 +341,11 @@ def test_the_call_before_is_settled_before_the_next_is_shown() -> None:
     shown = taken(release, 0, "get_weather", PARIS)
     shown += taken(release, 1, "get_time", "{ }")
     assert text_of(shown, 0) == PARIS
+    assert len([one for one in shown if isinstance(one, ToolCallStarted)]) == 1
+    shown += taken(release, 2, "get_weather", PARIS)
     assert ToolCallStarted(1, "id_1", "get_time") in shown
-    assert text_of(shown, 1) == "{"
+    assert text_of(shown, 1) == "{ }"
+    assert text_of(shown, 2) == '{"city": "Paris'
 
 
 @pytest.mark.parametrize(
@@ -366,11 +375,11 @@ def test_where_one_call_is_wanted_only_the_first_is_shown() -> None:
 def test_an_answer_by_the_synthetic_tool_is_no_call() -> None:
     release = make()
     assert taken(release, 0, "respond", '{"message": "Hi"}') == []
-    assert taken(release, 1, "get_time", "")[0] == ToolCallStarted(0, "id_1", "get_time")
+    assert taken(release, 1, "get_weather", PARIS)[0] == ToolCallStarted(0, "id_1", "get_weather")
 
 
 def test_fragments_of_a_call_that_is_not_shown_are_left_out() -> None:
     release = make()
     assert release.take(ToolCallArgumentsDelta(0, "{")) == []
-    taken(release, 0, "get_time", "")
-    assert release.take(ToolCallArgumentsDelta(3, "{")) == []
+    taken(release, 0, "get_weather", "")
+    assert release.take(ToolCallArgumentsDelta(3, PARIS)) == []
