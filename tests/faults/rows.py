@@ -105,12 +105,7 @@ ROWS = (
     ),
     *_rows(
         "Tool calls under attack",
-        (
-            "F42",
-            "calls quoted in code, markup, LaTeX, heredocs or doc strings, before or behind words "
-            "that show them",
-            "no calls",
-        ),
+        ("F42", "quoted calls", "no calls"),
         ("F43", "control tokens in content", "neutralised and reported"),
         ("F44", "floods of markup", "linear time, others are served"),
         ("F45", "call cut off", "never completed"),
