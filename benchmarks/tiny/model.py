@@ -17,17 +17,18 @@ ROPE_BASE = 10_000.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large the network is."""
+    """How large the network is; `head` is how many dimensions a head of attention has."""
 
     vocabulary: int
     width: int = 96
     layers: int = 3
     window: int = 2048
+    head: int = 32
 
     @property
     def heads(self) -> int:
-        """How many heads attention has, of 32 dimensions each."""
-        return self.width // 32
+        """How many heads attention has."""
+        return self.width // self.head
 
     @property
     def inner(self) -> int:
