@@ -226,7 +226,7 @@ class Domain:
             name = self._name(verb, thing)
             says = tuple(f"{word} {thing}" for word in WORDS["read"][verb])
         description = f"{says[-1].capitalize()}"
-        return InventedTool(name, description, (key,), says, thing, False, returns=told)
+        return InventedTool(name, description, (key,), says, thing, changes=False, returns=told)
 
     def finder(self, thing: str, key: Field) -> InventedTool:
         """Invent a tool that finds what a thing is known by."""
@@ -239,7 +239,9 @@ class Domain:
         told = key if key.name not in {"id", "name"} else Field(f"{thing}_{key.name}", key.kind)
         description = f"Find a {thing} of the {self.name}"
         fields = (first, *fields[1:])
-        return InventedTool(name, description, fields, says, thing, False, False, told)
+        return InventedTool(
+            name, description, fields, says, thing, changes=False, has_key=False, returns=told
+        )
 
     def writer(self, thing: str = "", key: Field | None = None) -> InventedTool:
         """Invent a tool that changes a thing."""
@@ -250,7 +252,7 @@ class Domain:
         fields = (key, *self.some_fields(draw.choice((0, 1, 1, 2, 2, 3)), key.name))
         says = tuple(f"{word} {thing}" for word in self.verbs[verb])
         description = f"{verb.capitalize()} a {thing} of the {self.name}"
-        return InventedTool(self._name(verb, thing), description, fields, says, thing, True)
+        return InventedTool(self._name(verb, thing), description, fields, says, thing, changes=True)
 
     def tool(self) -> InventedTool:
         """Invent a tool of any sort."""

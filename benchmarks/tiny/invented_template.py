@@ -1,6 +1,6 @@
 """How the larger model reads a conversation: as the small one, but for how tools are listed.
 
-    get_oven(oven_id: string, tags?: string[], place: {city: string}) - Show me an oven
+get_oven(oven_id: string, tags?: string[], place: {city: string}) - Show me an oven
 """
 
 from temper_evals.tiny_model import chat_template
