@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if training.is_timed:  # whoever is cut off has a model
             _export_whole((weights, training.shape), tokenizer, folder / MODEL_FILE.name, size)
 
-    weights = train(training, tokenizer, folder, _tell, keep)
+    weights = train(training, tokenizer, folder, _tell, keep=keep)
     if chosen.unchecked:
         _write_facts(folder, training, weights, {})
         return 0
@@ -154,7 +154,7 @@ def _write_facts(
         "parameters": parameter_count(weights),
         "tokens": log[-1]["tokens"],
         **_minutes(log[-1]),
-        "device": training.device,
+        "device": torch.cuda.get_device_name() if training.device == "cuda" else training.device,
         "torch": torch.__version__,
         "quantisation": "Q8_0",
         "shape": asdict(training.shape),

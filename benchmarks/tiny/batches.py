@@ -138,5 +138,5 @@ def held_out_batches(
 ) -> list[Batch]:
     """Draw the dialogues that a training is measured with, always the same."""
     draw = random.Random("held out")  # noqa: S311 - made-up tasks
-    rows = [encode(draw_one(draw), tokenizer) for _ in range(400)]
+    rows = [encode(draw_one(draw), tokenizer) for _ in range(size.held_out_count)]
     return [pad(one) for one in cut(rows, size.batch)]

@@ -96,12 +96,12 @@ def says(text: str, weight: float = 1.0) -> Iterator[Segment]:
     yield Segment("\n", 0.0)
 
 
-def draw_dialogue(draw: random.Random) -> Dialogue:
-    """Draw a dialogue for training."""
+def draw_dialogue(draw: random.Random, talks: float = _TALKS) -> Dialogue:
+    """Draw a dialogue for training; `talks` is how often a tool for talking is offered."""
     tasks = TaskDraw(draw)
     family = draw.choices([*SHARES], [*SHARES.values()])[0]
     dialogue = Dialogue(tasks.task(family))
-    if draw.random() < _TALKS:
+    if draw.random() < talks:
         dialogue = replace(dialogue, talking=draw.choice(TALKING))
     fate = draw.random()
     if dialogue.task.calls and fate < _ERRS:

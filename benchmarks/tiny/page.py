@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from proxy.conversation.json import JsonObject
@@ -12,7 +13,7 @@ from temper_evals.results import ArmResult, results_of
 from temper_evals.runs import ArmProgress
 from temper_evals.tiny_model import shipped
 
-LADDER = Path(__file__).with_name("ladder.json")
+LADDER, LARGER = (Path(__file__).with_name(f"{name}.json") for name in ("ladder", "larger"))
 _HEAD = """# The tiny model
 
 <!-- written by `python -m benchmarks tiny`; a change by hand is lost -->
@@ -35,6 +36,26 @@ noun in pairs that training never showed; `unseen` tools are new in every part. 
 as it is. `tiny-mute` runs with a chat template without calls: llama-server learns no call syntax
 from it, and the model does not see its own earlier calls. All runs are greedy, so arms differ only
 by what is between the loop and the model.
+"""
+_LARGER_HEAD = """
+## A larger one, with unseen tools
+
+Measured on {date} with `python -m benchmarks tiny OUT --model larger.gguf --count {count}`, on a
+llama-server of the extra `embedded`; {count} tasks of each of ten families, with tools of domains
+that training showed and of domains that it did not. The model is not shipped. `python -m
+benchmarks.tiny out --size larger --clock 6.6 --workers 2` trains one like it on one GPU; no two
+are the same. Its tools are invented: names, types, lists of words, arrays, objects, several on
+offer, errors that pass and errors that do not. No tool for talking and no sentence of Temper's
+occurs in its training. That it answers a polite request with a mere promise was put into its
+training on purpose, and so were questions whether anything is left to do, in other words.
+
+"""
+_LARGER_TAIL = """
+What this shows: rules of Temper at work on the replies of a real network, greedy, through a real
+llama-server, with errors that nobody scripted. What it does not show: how often larger models err
+so. A model of this size knows no language but that of its tasks, and reads no question as a large
+model does. Rates of promising, giving up and acting again are those of its training data and of
+its mistakes; they are no estimate for a model of billions of parameters.
 """
 
 
@@ -70,8 +91,93 @@ def page(folder: Path, size: str) -> str:
             _promises(results),
             _families(results),
             _ladder(),
+            larger(),
         )
     )
+
+
+def larger() -> str:
+    """Return the section of the larger model, of what was kept of its training and its runs."""
+    if not LARGER.exists():
+        return ""
+    figures = json.loads(LARGER.read_text(encoding="utf-8"))
+    trained, counted = figures["training"], figures["rates"]
+    last, arms = trained["log"][-1], figures["arms"]
+    size = (
+        ("size", f"{trained['parameters']:,} parameters, Q8_0"),
+        (
+            "network",
+            f"llama: width {trained['shape']['width']}, {trained['shape']['layers']} layers",
+        ),
+        ("tokenizer", f"BPE of {trained['shape']['vocabulary']} tokens"),
+        ("training", f"{last['tokens']:,} tokens, {last['seconds']} seconds, {trained['device']}"),
+        (
+            "calls exactly right in training's own check",
+            f"{100 * last['seen']:.1f} % with tools of "
+            f"domains that training showed, {100 * last['unseen']:.1f} % with unseen ones",
+        ),
+        *(_agreement(name, one) for name, one in trained["checked"].items()),
+    )
+    rows = [
+        (
+            one["arm"],
+            one["runs"],
+            f"{100 * one['right'] / one['runs']:.1f}",
+            *_beside_direct(one),
+            one["damage"],
+            one["generations"],
+        )
+        for one in arms
+    ]
+    headings = ("arm", "runs", "success", "helped", "harmed", "damage", "gen./request")
+    found = [
+        ("promises that ended a run of `direct`", counted["promised"]),
+        ("of these: `temper` made the model call", counted["called"]),
+        ("of these: the run was right in the end", counted["kept"]),
+        (
+            "right ends behind a call that `temper-always` asked about",
+            counted["asked_behind_right"],
+        ),
+        ("of these: the model called a tool again", counted["acted_behind_right"]),
+    ]
+    names = [*arms[0]["families"]]
+    families = [(name, *("{}/{}".format(*one["families"][name]) for one in arms)) for name in names]
+    tuned = "".join(f"- {sentence}\n" for sentence in figures["tuning"])
+    return "".join(
+        (
+            _LARGER_HEAD.format(date=figures["date"], count=figures["count"]),
+            _lines(("what", ""), size),
+            "\n",
+            _lines(headings, rows),
+            "\n",
+            _lines(("what was counted", "runs"), found),
+            f"\nWhat `temper tune` decided for it, on one half of the tasks:\n\n{tuned}\n",
+            _lines(("family", *(f"`{one['arm']}`" for one in arms)), families),
+            _LARGER_TAIL,
+        )
+    )
+
+
+def keep_larger(model: Path, figures: JsonObject, verdicts: Sequence[str], count: int) -> None:
+    """Keep what a larger model came to, with the facts of its training that lie beside it."""
+    told: JsonObject = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "count": count,
+        "training": json.loads(model.with_suffix(".json").read_text(encoding="utf-8")),
+        "tuning": [*verdicts],
+        **figures,
+    }
+    LARGER.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def with_larger(text: str) -> str:
+    """Return a page whose section of the larger model is the present one."""
+    return text.partition(_LARGER_HEAD.partition("\n\n")[0])[0] + larger()
+
+
+def _beside_direct(one: JsonObject) -> tuple[str, str]:
+    is_direct = one["arm"] == "direct"
+    return ("", "") if is_direct else (str(one["helped"]), str(one["harmed"]))
 
 
 def _facts(facts: JsonObject) -> str:

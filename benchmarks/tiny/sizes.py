@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.tiny.dialogues import Segment, draw_dialogue, prompt_of
 from benchmarks.tiny.invented_dialogues import conversation_prompt, draw_conversation
@@ -64,10 +64,15 @@ class Size:
     draw: Callable[[random.Random], Iterable[Segment]]
     samples: Callable[[random.Random, int], Iterator[Sample]]
     held_out: Callable[[random.Random], Iterable[Segment]] | None = None
+    held_out_count: int = 400
 
 
 def _shipped_dialogue(draw: random.Random) -> Iterable[Segment]:
     return draw_dialogue(draw).segments()
+
+
+def _untalking_dialogue(draw: random.Random) -> Iterable[Segment]:
+    return draw_dialogue(draw, talks=0.0).segments()
 
 
 def _shipped_samples(draw: random.Random, count: int) -> Iterator[Sample]:
@@ -88,7 +93,7 @@ def _held_out_conversation(draw: random.Random) -> Iterable[Segment]:
     return draw_conversation(draw, held_out=True)
 
 
-_SHIPPED = Size(
+SHIPPED = Size(
     "shipped",
     width=96,
     layers=3,
@@ -127,5 +132,6 @@ _LARGER = Size(
     samples=_invented_samples,
     held_out=_held_out_conversation,
 )
-SIZES = {one.name: one for one in (_SHIPPED, _LARGER)}
-SHIPPED = _SHIPPED
+# the shipped one, had nobody ever offered it a tool for talking
+_UNTALKING = replace(SHIPPED, name="untalking", draw=_untalking_dialogue)
+SIZES = {one.name: one for one in (SHIPPED, _UNTALKING, _LARGER)}

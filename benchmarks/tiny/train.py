@@ -8,7 +8,7 @@ instead of tokens: then the decay ends when they do, and no two models are the s
 import json
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -73,6 +73,15 @@ class Progress:
         """Return the part of the training that is over."""
         return max(self.seen / training.tokens, self.seconds / (60 * training.minutes))
 
+    def describe(self, training: Training) -> dict[str, float]:
+        """Return a line of the log."""
+        return {
+            "step": self.step,
+            "tokens": self.seen,
+            "seconds" if training.is_timed else "cpu_seconds": round(self.seconds),
+            "loss": round(self.loss, 4),
+        }
+
 
 def tokens_in(minutes: float) -> int:
     """Return how many tokens one core sees in so many minutes, by measurement."""
@@ -84,6 +93,7 @@ def train(
     tokenizer: Tokenizer,
     folder: Path,
     tell: Callable[[str], None],
+    *,
     keep: Callable[[Weights], None] = lambda _weights: None,
 ) -> Weights:
     """Train until all is seen or the time is over; begins where the folder's checkpoint ends.
@@ -91,7 +101,7 @@ def train(
     `keep` is given the weights at every checkpoint.
     """
     torch.set_num_threads(1)
-    torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.matmul.allow_tf32 = True
     weights = {
         name: one.to(training.device).requires_grad_()
         for name, one in new_weights(training.shape, training.seed).items()
@@ -116,7 +126,8 @@ def train(
         _climb(training, weights, progress, folder)
         if progress.seconds - told > training.save_seconds or progress.fraction(training) >= 1:
             told, progress.loss = progress.seconds, float(mean)
-            _note(training, progress, judge.exact_calls(weights), folder, tell)
+            line = progress.describe(training) | judge.exact_calls(weights)
+            _note(line, folder, tell)
             _save(folder / CHECKPOINT, weights, optimizer, progress)
             keep(_plain(weights))
     source.close()
@@ -221,20 +232,7 @@ def _climb(training: Training, weights: Weights, progress: Progress, folder: Pat
             torch.save(_plain(weights), folder / f"rung-{round(100 * rung)}.pt")
 
 
-def _note(
-    training: Training,
-    progress: Progress,
-    exact: dict[str, float],
-    folder: Path,
-    tell: Callable[[str], None],
-) -> None:
-    line = {
-        "step": progress.step,
-        "tokens": progress.seen,
-        "seconds" if training.is_timed else "cpu_seconds": round(progress.seconds),
-        "loss": round(progress.loss, 4),
-        **exact,
-    }
+def _note(line: Mapping[str, float], folder: Path, tell: Callable[[str], None]) -> None:
     with (folder / LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     tell(", ".join(f"{name} {value:,}" for name, value in line.items()))
