@@ -57,6 +57,13 @@ so. A model of this size knows no language but that of its tasks, and reads no q
 model does. Rates of promising, giving up and acting again are those of its training data and of
 its mistakes; they are no estimate for a model of billions of parameters.
 """
+COUNTED = {
+    "promised": "promises that ended a run of `direct`",
+    "called": "of these: behind `temper` the model called",
+    "kept": "of these: the run was right in the end",
+    "asked_behind_right": "right ends behind a call, all asked about by `temper-always`",
+    "acted_behind_right": "of these: the model called once more",
+}
 
 
 async def measure(folder: Path, size: str, tell: Callable[[str], None]) -> None:
@@ -101,61 +108,54 @@ def larger() -> str:
     if not LARGER.exists():
         return ""
     figures = json.loads(LARGER.read_text(encoding="utf-8"))
-    trained, counted = figures["training"], figures["rates"]
-    last, arms = trained["log"][-1], figures["arms"]
-    size = (
-        ("size", f"{trained['parameters']:,} parameters, Q8_0"),
-        (
-            "network",
-            f"llama: width {trained['shape']['width']}, {trained['shape']['layers']} layers",
-        ),
-        ("tokenizer", f"BPE of {trained['shape']['vocabulary']} tokens"),
-        ("training", f"{last['tokens']:,} tokens, {last['seconds']} seconds, {trained['device']}"),
-        (
-            "calls exactly right in training's own check",
-            f"{100 * last['seen']:.1f} % with tools of "
-            f"domains that training showed, {100 * last['unseen']:.1f} % with unseen ones",
-        ),
-        *(_agreement(name, one) for name, one in trained["checked"].items()),
-    )
+    arms = figures["arms"]
     rows = [
-        (
-            one["arm"],
-            one["runs"],
-            f"{100 * one['right'] / one['runs']:.1f}",
-            *_beside_direct(one),
-            one["damage"],
-            one["generations"],
-        )
+        (one["arm"], str(one["runs"]), f"{100 * one['right'] / one['runs']:.1f}", *_effect(one))
         for one in arms
     ]
     headings = ("arm", "runs", "success", "helped", "harmed", "damage", "gen./request")
-    found = [
-        ("promises that ended a run of `direct`", counted["promised"]),
-        ("of these: `temper` made the model call", counted["called"]),
-        ("of these: the run was right in the end", counted["kept"]),
-        (
-            "right ends behind a call that `temper-always` asked about",
-            counted["asked_behind_right"],
-        ),
-        ("of these: the model called a tool again", counted["acted_behind_right"]),
+    families = [
+        (name, *("{}/{}".format(*one["families"][name]) for one in arms))
+        for name in arms[0]["families"]
     ]
-    names = [*arms[0]["families"]]
-    families = [(name, *("{}/{}".format(*one["families"][name]) for one in arms)) for name in names]
+    found = [(said, str(figures["rates"][name])) for name, said in COUNTED.items()]
     tuned = "".join(f"- {sentence}\n" for sentence in figures["tuning"])
     return "".join(
         (
             _LARGER_HEAD.format(date=figures["date"], count=figures["count"]),
-            _lines(("what", ""), size),
-            "\n",
-            _lines(headings, rows),
-            "\n",
-            _lines(("what was counted", "runs"), found),
-            f"\nWhat `temper tune` decided for it, on one half of the tasks:\n\n{tuned}\n",
+            _lines(("what", ""), _larger_facts(figures["training"])),
+            "\n" + _lines(headings, rows),
+            "\n" + _lines(("what was counted", "runs"), found),
+            f"\nWhat the rule of `temper tune` decided, on one half of the tasks:\n\n{tuned}\n",
             _lines(("family", *(f"`{one['arm']}`" for one in arms)), families),
             _LARGER_TAIL,
         )
     )
+
+
+def _larger_facts(trained: JsonObject) -> list[tuple[str, str]]:
+    shape, checked, log = trained["shape"], trained["checked"], trained["log"]
+    assert isinstance(shape, dict)  # noqa: S101 - `python -m benchmarks.tiny` wrote it
+    assert isinstance(checked, dict)  # noqa: S101 - the same
+    assert isinstance(log, list)  # noqa: S101 - the same
+    last = log[-1]
+    assert isinstance(last, dict)  # noqa: S101 - the same
+    exact = [
+        f"{100 * float(str(last[name])):.1f} % with {name} tools" for name in ("seen", "unseen")
+    ]
+    return [
+        ("size", f"{trained['parameters']:,} parameters, Q8_0"),
+        ("network", f"llama: width {shape['width']}, {shape['layers']} layers"),
+        ("tokenizer", f"BPE of {shape['vocabulary']} tokens"),
+        ("training", f"{last['tokens']:,} tokens, {last['seconds']} seconds, {trained['device']}"),
+        ("calls that are exact, given all before them", ", ".join(exact)),
+        *(_agreement(name, one) for name, one in checked.items() if isinstance(one, dict)),
+    ]
+
+
+def _effect(one: JsonObject) -> tuple[str, ...]:
+    helped, harmed = ("", "") if one["arm"] == "direct" else (one["helped"], one["harmed"])
+    return str(helped), str(harmed), str(one["damage"]), f"{one['generations']:.2f}"
 
 
 def keep_larger(model: Path, figures: JsonObject, verdicts: Sequence[str], count: int) -> None:
@@ -173,11 +173,6 @@ def keep_larger(model: Path, figures: JsonObject, verdicts: Sequence[str], count
 def with_larger(text: str) -> str:
     """Return a page whose section of the larger model is the present one."""
     return text.partition(_LARGER_HEAD.partition("\n\n")[0])[0] + larger()
-
-
-def _beside_direct(one: JsonObject) -> tuple[str, str]:
-    is_direct = one["arm"] == "direct"
-    return ("", "") if is_direct else (str(one["helped"]), str(one["harmed"]))
 
 
 def _facts(facts: JsonObject) -> str:
