@@ -174,7 +174,7 @@ def _add_tiny(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=TINY_SIZES, default="full")
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
     parser.add_argument("--model", type=Path, help="measure this larger model instead")
-    parser.add_argument("--count", type=int, default=6, help="its tasks of each family")
+    parser.add_argument("--count", type=int, default=4, help="its tasks of each family")
     parser.set_defaults(command=_tiny)
 
 
@@ -323,8 +323,8 @@ def _tiny(chosen: argparse.Namespace) -> int:
 
 def _larger_tiny(chosen: argparse.Namespace, folder: Path) -> int:
     """Measure a model that `python -m benchmarks.tiny --size larger` left beside its facts."""
-    verdicts = asyncio.run(live.measure(chosen.model, folder, chosen.count, _tell))
-    tiny_page.keep_larger(chosen.model, live.figures(folder), verdicts, chosen.count)
+    asyncio.run(live.measure(chosen.model, folder, chosen.count, _tell))
+    tiny_page.keep_larger(chosen.model, live.figures(folder), chosen.count)
     if chosen.page is not None:
         told = tiny_page.with_larger(chosen.page.read_text(encoding="utf-8"))
         chosen.page.write_text(told, encoding="utf-8")

@@ -25,11 +25,13 @@ from temper_evals.runs import ArmProgress, EvaluationPlan, make_runs
 from temper_evals.scenarios.scenario import Judgement, Scenario, Transcript, World
 from temper_evals.scenarios.task import calls_of, last_words
 from temper_evals.scenarios.worlds import CannedOutcome, CannedWorld, Setting, key_of
+from temper_evals.sequential import Decision
 from temper_evals.tiny_model import shipped
-from temper_evals.tuning import TemperRunners, Tuning, halves
+from temper_evals.tuning import CANDIDATES, Verdict
 
-ARMS = (DIRECT, TEMPER, "temper-always", "temper-respond", "temper-without-close_out")
+ARMS = (DIRECT, TEMPER, "temper-always", "temper-respond")
 ALWAYS = "temper-always"
+_CANDIDATE_ARMS = {"close_out always": ALWAYS, "respond": "temper-respond"}
 _MOST_TOKENS, _EXTRA_REPLIES, _SLOTS = 160, 4, 4
 _BEDS = {"seen": False, "unseen": True}
 _PROMISES = ("I will ", "Let me ", "I am going to ", "Sure, I will ")
@@ -141,18 +143,28 @@ async def measure(model: Path, folder: Path, count: int, tell: Callable[[str], N
             (bed,), choose_arms(ARMS), suite, (0,), keeps_all=True, on_progress=show
         )
         await make_runs(plan, records)
-        runners = TemperRunners(bed.target, bed, Records(folder / "tuning", {"hash": digest}))
-        tuning = Tuning(runners.open, halves(suite)[0], seconds=300, most_seeds=1)
-        await tuning.run()
     records.close()
-    return [one.sentence() for one in tuning.verdicts]
 
 
 def figures(folder: Path) -> JsonObject:
     """Sum up the runs of a folder, and what their transcripts tell."""
     runs = [*read_runs(folder)]
     arms: list[JsonValue] = [_row(one) for one in results_of(runs)]
-    return {"arms": arms, "rates": {**_over_acting(folder, runs), **_narration(folder, runs)}}
+    rates = {**_over_acting(folder, runs), **_narration(folder, runs)}
+    return {"arms": arms, "rates": rates, "tuning": [*_verdicts(runs)]}
+
+
+def _verdicts(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Say what `temper tune` would decide of these runs, in their order."""
+    before = {one.pair: one for one in runs if one.arm == TEMPER}
+    for candidate in CANDIDATES:
+        verdict = Verdict(candidate)
+        arm = _CANDIDATE_ARMS.get(candidate.name)
+        for one in (one for one in runs if one.arm == arm and one.pair in before):
+            if verdict.test.decision is Decision.UNDECIDED:
+                verdict.test.add(before=before[one.pair].right, after=one.right)
+        if verdict.test.pairs:
+            yield verdict.sentence()
 
 
 def _row(one: ArmResult) -> JsonObject:

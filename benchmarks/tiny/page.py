@@ -126,7 +126,7 @@ def larger() -> str:
             _lines(("what", ""), _larger_facts(figures["training"])),
             "\n" + _lines(headings, rows),
             "\n" + _lines(("what was counted", "runs"), found),
-            f"\nWhat the rule of `temper tune` decided, on one half of the tasks:\n\n{tuned}\n",
+            f"\nWhat the rule of `temper tune` decides of these runs, beside `temper`:\n\n{tuned}\n",
             _lines(("family", *(f"`{one['arm']}`" for one in arms)), families),
             _LARGER_TAIL,
         )
@@ -158,13 +158,12 @@ def _effect(one: JsonObject) -> tuple[str, ...]:
     return str(helped), str(harmed), str(one["damage"]), f"{one['generations']:.2f}"
 
 
-def keep_larger(model: Path, figures: JsonObject, verdicts: Sequence[str], count: int) -> None:
+def keep_larger(model: Path, figures: JsonObject, count: int) -> None:
     """Keep what a larger model came to, with the facts of its training that lie beside it."""
     told: JsonObject = {
         "date": datetime.now(UTC).date().isoformat(),
         "count": count,
         "training": json.loads(model.with_suffix(".json").read_text(encoding="utf-8")),
-        "tuning": [*verdicts],
         **figures,
     }
     LARGER.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

@@ -79,7 +79,8 @@ def test_the_larger_model_is_shown_as_it_was_kept_and_replaces_what_stood_there(
     rates: JsonObject = dict.fromkeys(pages.COUNTED, 7)
     monkeypatch.setattr(pages, "LARGER", tmp_path / "kept.json")
     assert pages.larger() == ""
-    pages.keep_larger(model, {"arms": [direct, temper], "rates": rates}, ["respond: off"], 3)
+    kept: JsonObject = {"arms": [direct, temper], "rates": rates, "tuning": ["respond: off"]}
+    pages.keep_larger(model, kept, 3)
     told = pages.with_larger("# The tiny model\n")
     assert "| temper | 4 | 75.0 | 2 | 0 | 0 | 1.00 |" in told
     assert "50.0 % with seen tools, 25.0 % with unseen tools" in told
