@@ -19,6 +19,7 @@ TEMPER = "temper"
 OBSERVED = "temper-observe"  # its replies are the model's own, and Temper tells what it saw
 AGAIN = "temper-again"  # the same once more: what differs is noise of the measurement
 TUNED = "temper-tuned"
+STRUCTURAL = "temper-structural"  # asked whether something is left behind a failed tool
 CEILING = "ceiling"
 PARTS: tuple[Part, ...] = (
     "rescue",
@@ -29,8 +30,6 @@ PARTS: tuple[Part, ...] = (
     "loops",
     "compaction",
 )
-# one more than `guardrails.without` knows, as it has a setting of its own
-LEAVABLE = (*PARTS, "close_out")
 
 # Opens the way from a backend to what is asked; the target ends with the block.
 Opening = Callable[[ModelTarget], AbstractAsyncContextManager[ModelTarget]]
@@ -89,7 +88,7 @@ def usual_arms() -> dict[str, Arm]:
         OBSERVED: _mode("observe"),
     }
     shapes |= {
-        "temper-without-close_out": _close_out("off"),
+        STRUCTURAL: _close_out("structural"),
         "temper-always": _close_out("always"),
         "temper-always-twice": {**_close_out("always"), "TEMPER_GUARDRAILS__CLOSE_OUT_TRIES": "2"},
     }
@@ -107,7 +106,7 @@ QUICK_ARMS = (DIRECT, "direct-urged", "direct-required", TEMPER, "temper-off", C
 FULL_ARMS = (*QUICK_ARMS, "temper-accept", "temper-respond", "temper-observe")
 TINY_ARMS = (
     *(DIRECT, "temper-off", "temper-accept", "temper-respond", TEMPER),
-    *("temper-without-close_out", "temper-always"),
+    *(STRUCTURAL, "temper-always"),
 )
 
 
@@ -123,7 +122,7 @@ def choose_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) ->
 def names_without_parts(parts: Iterable[str]) -> list[str]:
     """Return the names of the arms that leave these parts out; raises InvalidConfiguration."""
     for part in parts:
-        if part not in LEAVABLE:
-            known = ", ".join(LEAVABLE)
+        if part not in PARTS:
+            known = ", ".join(PARTS)
             raise InvalidConfiguration("--without", f"no part {part!r}; known: {known}")
     return [f"temper-without-{part}" for part in parts]

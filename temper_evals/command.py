@@ -43,12 +43,12 @@ class _Lists(Group):
     """Lists arms and profiles below the flags: which there are is read only when it is shown."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from temper_evals.arms import LEAVABLE, PARTS, usual_arms
+        from temper_evals.arms import PARTS, usual_arms
         from temper_evals.simulated.profiles import profile_names
 
         arms = [one for one in usual_arms() if "-without-" not in one and "-only-" not in one]
         more = (
-            f"temper-without-X (X: {', '.join(LEAVABLE)})",
+            f"temper-without-X (X: {', '.join(PARTS)})",
             f"temper-only-X (X: {', '.join(PARTS)})",
         )
         for title, names in (("Arms", (*arms, *more)), ("Profiles", profile_names())):

@@ -1,8 +1,9 @@
 """What `temper tune` does: try each setting that has to be earned, on the same cases as without it.
 
-Candidates are tried one after another, each beside what was earned before it, until the sequential
-test has decided or its share of the time is over. Cases are those of one half of the suite; the
-other half is never looked at here, so that what is reported later was not tuned on.
+Candidates are tried one after another, the cheapest first, each beside what was earned before it,
+until the sequential test has decided or its share of the time is over. What helps is still left off
+where it costs too many generations. Cases are those of one half of the suite; the other half is
+never looked at here, so that what is reported later was not tuned on.
 """
 
 import asyncio
@@ -25,6 +26,10 @@ from temper_evals.sequential import Decision, SequentialTest
 from temper_evals.temper_server import temper_in_front
 
 _FIRST_FAILURES = 6  # in a row, before anything was measured
+# All that is earned together may cost so many generations a request, on average; a setting that
+# adds next to nothing is not to blame for what a model costs anyway.
+MOST_GENERATIONS, CHEAP = 1.45, 0.1
+_PRICED = 60  # cases, after which the price is known well enough to stop for it
 
 # Settings by section and name, as they stand in temper.toml.
 Values = Mapping[str, Mapping[str, JsonValue]]
@@ -43,14 +48,31 @@ class Candidate:
 
 _ALWAYS: Mapping[str, JsonValue] = {"close_out": "always"}
 CANDIDATES = (
+    Candidate("respond", {"guardrails": {"text_policy": "respond"}}),
     Candidate("close_out always", {"guardrails": _ALWAYS}),
     Candidate(
         "close_out always, two tries",
         {"guardrails": {**_ALWAYS, "close_out_tries": 2}},
         unless="close_out always",
     ),
-    Candidate("respond", {"guardrails": {"text_policy": "respond"}}),
 )
+
+
+@dataclass(slots=True)
+class Price:
+    """What cases have cost with a setting, and without it."""
+
+    before: list[RunRecord] = field(default_factory=list)
+    after: list[RunRecord] = field(default_factory=list)
+
+    @property
+    def generations_per_request(self) -> float:
+        return _generations_per_request(self.after)
+
+    @property
+    def is_too_high(self) -> bool:
+        found = self.generations_per_request
+        return found > MOST_GENERATIONS and found > CHEAP + _generations_per_request(self.before)
 
 
 @dataclass(slots=True)
@@ -62,17 +84,26 @@ class Verdict:
 
     candidate: Candidate
     test: SequentialTest = field(default_factory=SequentialTest)
+    price: Price = field(default_factory=Price)
     was_tried: bool = True
     is_over: bool = False
 
     @property
+    def decision(self) -> Decision:
+        """What the test says, but for what is too dear."""
+        found, is_priced = self.test.decision, len(self.price.after) >= _PRICED
+        if found is Decision.OFF or not self.price.is_too_high:
+            return found
+        return Decision.OFF if found is Decision.ON or is_priced else found
+
+    @property
     def is_on(self) -> bool:
-        return self.test.decision is Decision.ON
+        return self.decision is Decision.ON
 
     @property
     def is_harmful(self) -> bool:
         """Whether it was decided against, and not only because it changes next to nothing."""
-        return self.test.decision is Decision.OFF and not self.test.is_rare
+        return self.decision is Decision.OFF and not self.test.is_rare
 
     def sentence(self) -> str:
         """Say it in one line."""
@@ -80,24 +111,31 @@ class Verdict:
         if not self.was_tried:
             return f"{name}: not tried: off"
         counted = f"{name}: {test.helped} helped, {test.harmed} harmed of {test.pairs}"
-        match test.decision:
+        match self.decision:
             case Decision.ON:
                 return f"{counted}: on"
             case Decision.OFF:
-                return f"{counted}: off" + (" (it changes next to nothing)" * test.is_rare)
+                return f"{counted}: off{self._reason}"
             case _:
                 return f"{counted}: undecided, off: about {test.missing} more cases"
+
+    @property
+    def _reason(self) -> str:
+        if self.test.decision is not Decision.OFF:
+            return f" ({self.price.generations_per_request:.2f} generations a request)"
+        return " (it changes next to nothing)" if self.test.is_rare else ""
 
     def document(self) -> JsonObject:
         """Return it for programs."""
         test = self.test
         return {
             "name": self.candidate.name,
-            "decision": test.decision.value if self.was_tried else "not tried",
+            "decision": self.decision.value if self.was_tried else "not tried",
             "cases": test.pairs,
             "helped": test.helped,
             "harmed": test.harmed,
-            "missing": test.missing if test.decision is Decision.UNDECIDED else 0,
+            "generations_per_request": round(self.price.generations_per_request, 2),
+            "missing": test.missing if self.decision is Decision.UNDECIDED else 0,
         }
 
 
@@ -183,8 +221,8 @@ class Tuning:
             for batch in _batches(self._cases(), AT_ONCE):
                 old, new = await _run_all(first, batch), await _run_all(second, batch)
                 for pair in zip(old, new, strict=True):
-                    self._count(verdict.test, *pair)
-                    if verdict.test.decision is not Decision.UNDECIDED:
+                    self._count(verdict, *pair)
+                    if verdict.decision is not Decision.UNDECIDED:
                         return
                 self.on_progress(verdict)
                 if self.clock() > deadline:
@@ -196,15 +234,21 @@ class Tuning:
             for scenario in self.scenarios:
                 yield scenario, FIRST_SEED + seed
 
-    def _count(self, test: SequentialTest, before: RunRecord, after: RunRecord) -> None:
+    def _count(self, verdict: Verdict, before: RunRecord, after: RunRecord) -> None:
         """Count a pair in which both were asked; raises InvalidConfiguration where nothing is."""
         failed = [one for one in (before, after) if one.ending == Ending.FAILED.value]
         if not failed:
-            test.add(before=before.right, after=after.right)
+            verdict.test.add(before=before.right, after=after.right)
+            verdict.price.before.append(before)
+            verdict.price.after.append(after)
             return
         self._failed += 1
-        if not test.pairs and self._failed >= _FIRST_FAILURES:
+        if not verdict.test.pairs and self._failed >= _FIRST_FAILURES:
             raise InvalidConfiguration("temper tune", f"every request fails: {failed[0].why}")
+
+
+def _generations_per_request(runs: Sequence[RunRecord]) -> float:
+    return sum(one.generations for one in runs) / max(1, sum(one.requests for one in runs))
 
 
 async def _run_all(runner: Runner, batch: Sequence[tuple[Scenario, int]]) -> list[RunRecord]:

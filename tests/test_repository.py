@@ -268,7 +268,8 @@ def test_the_ci_script_runs_the_commands_of_the_readme() -> None:
     pattern = re.search(r'grep -m 1 -E "(.+)" README\.md', script)
     assert pattern
     assert re.findall(pattern[1], read("README.md"), re.MULTILINE) == [command]
-    assert "pip install '.[embedded]' && temper demo" in read("README.md")
+    first, *_ = re.findall(r"^```sh\n(.+)$", read("README.md"), re.MULTILINE)
+    assert first == "pip install '.[embedded]' && temper demo"
     assert script.startswith("#!/usr/bin/env bash\n")
     assert "\nset -euo pipefail\n" in script
     assert (REPOSITORY / ".ci/run").stat().st_mode & 0o111
@@ -280,6 +281,13 @@ def test_the_ci_script_runs_the_commands_of_the_readme() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) <= 150
+
+
+def test_the_changelog_tells_of_this_version_on_one_screen() -> None:
+    _, *releases = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)
+    assert releases[0].startswith("[Unreleased]")
+    assert re.match(rf"\[{re.escape(PROJECT['project']['version'])}\] - [\d-]{{10}}\n", releases[1])
+    assert [text.splitlines()[0] for text in releases[1:] if len(text.splitlines()) > 40] == []
 
 
 def test_every_decision_is_listed() -> None:

@@ -258,7 +258,7 @@ def _short(one: ArmResult) -> tuple[str, ...]:
 def _left_out(evidence: Evidence) -> str:
     """Show what each part is worth, with p values corrected by Holm."""
     whole = evidence.runs("without", "p-small", TEMPER)
-    arms = [one for one in evidence.results.get("without", ()) if "-without-" in one.arm]
+    arms = [one for one in evidence.results.get("without", ()) if one.arm not in (DIRECT, TEMPER)]
     if not whole or not arms:
         return ""
     compared = {

@@ -12,7 +12,7 @@ from benchmarks.evals.proxies import peer_arms
 from benchmarks.load.candidates import REPOSITORY
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from temper_evals.arms import AGAIN, CEILING, DIRECT, LEAVABLE, TEMPER, TUNED, Arm
+from temper_evals.arms import AGAIN, CEILING, DIRECT, PARTS, STRUCTURAL, TEMPER, TUNED, Arm
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.model_setups import simulated_setup
 from temper_evals.records import Records, protocol_hash
@@ -73,7 +73,7 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     quick_others = tuple(one for one in others if one in _FORGES)
     base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
-    without = tuple(f"temper-without-{part}" for part in LEAVABLE)
+    without = (*(f"temper-without-{part}" for part in PARTS), STRUCTURAL)
     named = {
         "main": replace(base, profiles=_BEDS[: size.beds], arms=(*_OWN, *quick_others)),
         "controls": replace(

@@ -98,8 +98,8 @@ class Cluster:
         file.write_text(settings, encoding="utf-8")
         return file
 
-    def configuration(self, arguments: JsonObject) -> JsonObject:
-        """Return a configuration of Serve as in deploy/ray."""
+    def configuration(self, arguments: JsonObject, *others: JsonObject) -> JsonObject:
+        """Return a configuration of Serve as in deploy/ray, with other applications beside it."""
         variables: JsonObject = {"TEMPER_SERVER__API_KEY_FILE": str(self.key_file)}
         application: JsonObject = {
             "name": NAME,
@@ -112,18 +112,18 @@ class Cluster:
         return {
             "proxy_location": "EveryNode",
             "http_options": {"host": host, "port": self.ports.http},
-            "applications": [application],
+            "applications": [application, *others],
         }
 
-    def apply(self, arguments: JsonObject) -> None:
+    def apply(self, arguments: JsonObject, *others: JsonObject) -> None:
         """Have Serve run this from now on, as `serve deploy` does."""
-        answer = self.operator.put(_PLACES, json=self.configuration(arguments))
+        answer = self.operator.put(_PLACES, json=self.configuration(arguments, *others))
         answer.raise_for_status()
 
-    def deploy(self, arguments: JsonObject) -> None:
-        """Have Serve run this, and wait until it does; raises `Refused`."""
+    def deploy(self, arguments: JsonObject, *others: JsonObject) -> None:
+        """Have Serve run this, and wait until Temper does; raises `Refused`."""
         before = self.application().get("last_deployed_time_s")
-        self.apply(arguments)
+        self.apply(arguments, *others)
         self.until(lambda: self.application().get("last_deployed_time_s") != before)
         self.until(self.is_running)
 
@@ -136,22 +136,22 @@ class Cluster:
         states = {str(one.get("state")) for one in self._replicas()}
         return found.get("status") == "RUNNING" and states == {"RUNNING"} and self._answers()
 
-    def replicas(self) -> dict[str, int]:
-        """Return the running replicas and their processes."""
+    def replicas(self, name: str = NAME, of: str = "") -> dict[str, int]:
+        """Return an application's running replicas, or those `of` a deployment; with processes."""
         return {
             str(one["replica_id"]): int(str(one["pid"]))
-            for one in self._replicas()
+            for one in self._replicas(name, of)
             if one.get("state") == "RUNNING"
         }
 
-    def application(self) -> JsonObject:
-        """Return what Serve says of the application."""
+    def application(self, name: str = NAME) -> JsonObject:
+        """Return what Serve says of an application."""
         found = self._told().get("applications")
-        return _object(_object(found).get(NAME))
+        return _object(_object(found).get(name))
 
-    def until(self, is_true: Callable[[], bool]) -> None:
+    def until(self, is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         """Wait for something to become true."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds
         while not is_true():
             if time.monotonic() > deadline:
                 raise TimeoutError(str(self.application()))
@@ -180,11 +180,12 @@ class Cluster:
         answer.raise_for_status()
         return _object(answer.json())
 
-    def _deployments(self) -> list[JsonObject]:
-        return [_object(one) for one in _object(self.application().get("deployments")).values()]
+    def _deployments(self, name: str = NAME, of: str = "") -> list[JsonObject]:
+        found = _object(self.application(name).get("deployments"))
+        return [_object(one) for title, one in found.items() if title.startswith(of)]
 
-    def _replicas(self) -> list[JsonObject]:
-        listed = [one.get("replicas") for one in self._deployments()]
+    def _replicas(self, name: str = NAME, of: str = "") -> list[JsonObject]:
+        listed = [one.get("replicas") for one in self._deployments(name, of)]
         return [_object(one) for each in listed if isinstance(each, list) for one in each]
 
     def _answers(self) -> bool:

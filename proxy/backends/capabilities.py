@@ -18,7 +18,14 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Parsing, Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.lenient_json import as_object
-from proxy.dialects.openai_chat.thinking import EFFORT, VARIABLES, thinking_fields
+from proxy.dialects.openai_chat.thinking import (
+    EFFORT,
+    RANKS,
+    VARIABLES,
+    effort_in,
+    fit_effort,
+    thinking_fields,
+)
 from proxy.errors import BackendRefused
 from proxy.guardrails.formats.hermes import HERMES_CONVENTION
 from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
@@ -213,7 +220,8 @@ def _without_thoughts(question: Question, lacks: Lacks) -> Question:
     request = question.request
     fields = dict(request.fields)
     if VARIABLES in fields:
-        fields[VARIABLES] = json.join_object({**_variables(request), "enable_thinking": b"false"})
+        variables = json.split_object(fields[VARIABLES])
+        fields[VARIABLES] = json.join_object({**variables, "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
     return replace(question, request=replace(request, fields=fields, thinking=thinking))
 
@@ -248,45 +256,19 @@ def in_words(question: Question, lacks: Lacks) -> Question:
     return replace(question, messages=told.messages, tools=(), omits=told.omits)
 
 
-_RANKS = {
-    "none": 0, "no_think": 0, "minimal": 1, "low": 2, "medium": 3, "high": 4, "xhigh": 5, "max": 6,
-}  # fmt: skip
-_EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(_RANKS)})\b")
-_THINK = "think"  # Ollama's own name
-
-
-def _variables(request: Request) -> dict[str, bytes]:
-    return json.split_object(request.fields.get(VARIABLES, b"{}"))
-
-
-def _effort_in(request: Request) -> str:
-    """Return what a request says of effort, in whatever place; "" where it says nothing."""
-    fields = {**_variables(request), **request.fields}
-    said = [json.parse(fields[name]) for name in (_THINK, EFFORT) if name in fields]
-    return next((one for one in said if isinstance(one, str)), request.thinking.effort)
+_EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(RANKS)})\b")
 
 
 def _efforts_offered(message: str, request: Request) -> str:
     """List the efforts that a refusal offers: those in it but for the one it refuses."""
-    sent = thinking_fields(request).get(EFFORT) or _effort_in(request)
+    sent = thinking_fields(request).get(EFFORT) or effort_in(request)
     named = dict.fromkeys(_EFFORT_WORD.findall(message.lower()))
     return " ".join(word for word in named if word != sent)
 
 
 def _with_offered_effort(question: Question, lacks: Lacks) -> Question:
-    request, offered = question.request, lacks[Capability.EFFORT_WORDS].split()
-    wanted, variables = _effort_in(request), _variables(request)
-    if wanted not in _RANKS:
-        return question
-    rank = _RANKS[wanted]
-    # of two that are as near the greater one
-    nearest = json.dump(min(offered, key=lambda one: (abs(_RANKS[one] - rank), -_RANKS[one])))
-    fields = dict(request.fields)
-    if EFFORT in variables:
-        fields[VARIABLES] = json.join_object({**variables, EFFORT: nearest})
-    else:
-        fields[_THINK if _THINK in fields else EFFORT] = nearest
-    return replace(question, request=replace(request, fields=fields))
+    request = fit_effort(question.request, lacks[Capability.EFFORT_WORDS].split())
+    return replace(question, request=request)
 
 
 _CHANGES: Mapping[Capability, Callable[[Question, Lacks], Question]] = {

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 
 from proxy.backends.capabilities import Capability
 from proxy.conversation.json import JsonObject
-from proxy.dialects.lenient_json import as_positive
+from proxy.dialects.lenient_json import as_object, as_positive
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """One kind of server.
 
-    Its list of models has one of `owners` as `owned_by`. A model's entry has the window in tokens
-    in one of `window_fields`; the first one present counts. `catalogue` is a path with a more
-    exact list, and `version` is that of a document which tells its build. `tokenizes` says whether
-    `/tokenize` takes a chat with tools. `lacks` are features that it never has.
+    Its list of models has one of `owners` as `owned_by`. A model's entry, or its `metadata`, has
+    the window in tokens in one of `window_fields`; the first one present counts. `catalogue` is a
+    path with a more exact list, and `version` is that of a document which tells its build.
+    `tokenizes` says whether `/tokenize` takes a chat with tools. `lacks` are features that it never
+    has.
     """
 
     name: str
@@ -45,6 +46,13 @@ ENGINES = (
     # owned_by and max_model_len: sglang/srt/entrypoints/openai/protocol.py, ModelCard. Its
     # /tokenize takes a prompt only, and tool_choice "none" leaves the tools out of the prompt.
     Engine("SGLang", frozenset({"sglang"})),
+    # A vLLM whose /tokenize it does not offer. It tells the window in `metadata` (seen, 2.60).
+    Engine(
+        "Ray Serve LLM",
+        frozenset({"organization-owner"}),
+        ("max_request_context_length",),
+        lacks=frozenset({Capability.BOUND_ARGUMENTS}),
+    ),
     # /api/v0/models: lmstudio.ai/docs/developer/rest/endpoints; a model that is not loaded tells
     # only the longest window that it could have. Object tool_choice: lmstudio-bug-tracker#670.
     # max_tokens and no other name: lmstudio.ai/docs/developer/openai-compat/chat-completions
@@ -73,4 +81,5 @@ def engine_of(entries: Sequence[JsonObject]) -> Engine:
 
 
 def window_in(engine: Engine, entry: JsonObject) -> int | None:
-    return next(filter(None, (as_positive(entry.get(name)) for name in engine.window_fields)), None)
+    told = {**as_object(entry.get("metadata")), **entry}
+    return next(filter(None, (as_positive(told.get(name)) for name in engine.window_fields)), None)

@@ -151,9 +151,9 @@ class HttpBackend(ABC):
         """Return what the engine lacks for a model, as far as that is known."""
         return self.learnt.of(model)
 
-    def name_lacks(self, model: str, *, is_only: bool) -> tuple[str, ...]:
-        """Name what the engine lacks; clients may call the only model of one anything."""
-        called = (model, *self.learnt.models()) if is_only else (model,)
+    def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
+        """Name what a model's engine lacks; clients may call the only model of one anything."""
+        called = (*names, *self.learnt.models()) if is_only else names
         return tuple(sorted({one.name.lower() for name in called for one in self.lacks(name)}))
 
     async def close(self) -> None:

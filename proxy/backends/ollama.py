@@ -136,6 +136,7 @@ class Ollama(HttpBackend):
             )
         self._warn(name, window)
         self.learnt.heed_build(await self.read_text(VERSION, "version"))
+        others = [one for one in self.learnt.models() if complete_name(one) == complete_name(name)]
         return Description(
             shown.names,
             shown.architecture,
@@ -144,7 +145,7 @@ class Ollama(HttpBackend):
             takes_tools=shown.can("tools"),
             identity=complete_name(name),
             engine="Ollama",
-            lacks=self.name_lacks(model, is_only=self._overrides.model is not None),
+            lacks=self.name_lacks(model, *others, is_only=self._overrides.model is not None),
             build=self.learnt.build,
         )
 

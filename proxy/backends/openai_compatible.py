@@ -23,7 +23,13 @@ from proxy.backends.http_backend import (
     models_in,
     names_among,
 )
-from proxy.backends.probing import PROBES, documents_in, write_probe
+from proxy.backends.probing import (
+    PROBES,
+    STRUCTURAL_TAG,
+    documents_in,
+    tight_form,
+    write_probe,
+)
 from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import DELTAS, ReplyEvent, ReplyUnreadable
@@ -33,6 +39,7 @@ from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 from proxy.errors import BackendFailed, BackendRefused
+from proxy.inference.prepared import ANSWER_FORM
 
 CHAT = "/v1/chat/completions"
 
@@ -195,11 +202,24 @@ class AdaptiveEngine(OpenAICompatible):
         return {**dict.fromkeys(self.kind.lacks, ""), **super().lacks(model)}
 
     async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        if question.schema is not None and question.tools and Capability.TOOL_PARSER not in lacks:
+        if question.schema is not None:
+            model = question.request.model
             async with self._probing:
-                await self._find_binding(question.request.model)
-            lacks = {**lacks, **self.lacks(question.request.model)}
+                if question.tools and Capability.TOOL_PARSER not in lacks:
+                    await self._find_binding(model)
+                    lacks = {**lacks, **self.lacks(model)}
+                is_text = ANSWER_FORM in self.directives(question, lacks)
+                if is_text and STRUCTURAL_TAG not in self.learnt.honours(model):
+                    await self._probe(model, STRUCTURAL_TAG)
         return await super().prepare(question, lacks)
+
+    def directives(self, question: Question, lacks: Lacks) -> JsonObject:
+        fields = super().directives(question, lacks)
+        is_tight = self.learnt.honours(question.request.model).get(STRUCTURAL_TAG)
+        if is_tight and question.schema is not None and ANSWER_FORM in fields:
+            del fields[ANSWER_FORM]
+            fields |= tight_form(question.schema)
+        return fields
 
     async def _find_binding(self, model: str) -> None:
         """Try the ways to bind a call one after the other, once for a model, until one does."""
@@ -249,11 +269,21 @@ class AdaptiveEngine(OpenAICompatible):
     async def recover(
         self, attempt: OutgoingQuestion, error: BackendFailed
     ) -> OutgoingQuestion | ReplyUnreadable:
-        found = _PINNED.search(error.message) if isinstance(error, BackendRefused) else None
-        if found is None or found[1] == self._pinned:
+        if not isinstance(error, BackendRefused) or not self._learn(attempt, error.message):
             raise error
-        self._pinned = found[1]
         return await self.prepare(attempt.question, attempt.lacks)
+
+    def _learn(self, attempt: OutgoingQuestion, refusal: str) -> bool:
+        """Learn the pinned model, or that not every schema fits into a tag; or nothing."""
+        model = attempt.question.request.model
+        if STRUCTURAL_TAG in refusal and self.learnt.honours(model).get(STRUCTURAL_TAG):
+            self.learnt.note(model, STRUCTURAL_TAG, is_honoured=False)
+            return True
+        found = _PINNED.search(refusal)
+        if found is None or found[1] == self._pinned:
+            return False
+        self._pinned = found[1]
+        return True
 
     async def health(self) -> Health:
         # transformers serve fails to list its models where its cache has no folder, and chats

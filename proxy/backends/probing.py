@@ -28,6 +28,7 @@ _GRAMMAR = 'root ::= "zq7" | "xk4"'
 _HELLO = "Say hello in one short sentence."
 _WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
 _MOST_TOKENS = 48
+STRUCTURAL_TAG = "structural_tag"
 _LONGEST_ROW_OF_BLANKS = 16
 
 
@@ -52,6 +53,16 @@ def _tool(name: str, **more: JsonValue) -> JsonObject:
 def _form(schema: JsonObject) -> JsonObject:
     named: JsonObject = {"name": "answer", "schema": schema, "strict": True}
     return {"type": "json_schema", "json_schema": named}
+
+
+def tight_form(schema: JsonObject) -> JsonObject:
+    """Return the fields that bind text to a schema without rows of white space: vLLM's own.
+
+    As a `response_format` its router refuses the same tag (seen, 0.1.17).
+    """
+    bound: JsonObject = {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": 1}
+    tag = json.dump_text({"type": STRUCTURAL_TAG, "format": bound})
+    return {"structured_outputs": {STRUCTURAL_TAG: tag}}
 
 
 def _asking(said: str, **fields: JsonValue) -> JsonObject:
@@ -140,6 +151,11 @@ PROBES: Mapping[str, Probe] = {
     "white_space": Probe(
         "a schema leaves no room for endless blanks",
         _asking(_HELLO, response_format=_form(_ARGUMENTS)),
+        _has_few_blanks,
+    ),
+    STRUCTURAL_TAG: Probe(
+        "a structural tag does so too, and bounds white space",
+        _asking(_HELLO, **tight_form(_ARGUMENTS)),
         _has_few_blanks,
     ),
     "grammar": Probe(

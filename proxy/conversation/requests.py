@@ -20,12 +20,15 @@ class ThinkingOptions(msgspec.Struct, frozen=True):
     """What was said of the thoughts before an answer; as a rule, nothing was.
 
     `is_on` switches them. `effort` is how much of them is wanted, in the client's own word, and
-    says nothing about whether; `budget` is the most of them, in tokens.
+    says nothing about whether; if it `is_exact`, it is the model's word. `budget` is the most of
+    them, in tokens. `variables` are those of the chat template that tell it what else is wanted.
     """
 
     is_on: bool | None = None
     effort: str = ""
     budget: int | None = None
+    is_exact: bool = False
+    variables: JsonObject = {}
 
     def or_else(self, is_on: bool | None) -> "ThinkingOptions":  # noqa: FBT001 - what stands in the settings
         """Take what the operator wants where the client did not say."""

@@ -173,8 +173,8 @@ class Decoded:
     wants, whatever the operator's policy for text. `compaction` is what it says about shortening:
     None where it says nothing. `blindness` is what a client hears whose pictures the model cannot
     see, "" where it has sent none or the backend's own words will do. `wanted` are the
-    operator's tools that it asks for. `loaded` is the whole answer to a request without a prompt:
-    it asks for nothing but the model to be loaded, or unloaded.
+    operator's tools that it asks for. `load_answer` is the whole answer to a request without a
+    prompt: it asks for nothing but the model to be loaded, or unloaded.
     """
 
     request: Request
@@ -184,7 +184,7 @@ class Decoded:
     compaction: bool | None = None
     blindness: str = ""
     wanted: tuple[WantedTools, ...] = ()
-    loaded: bytes = b""
+    load_answer: bytes = b""
 
 
 class Front(Protocol):

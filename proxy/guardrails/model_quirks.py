@@ -42,7 +42,9 @@ class Quirks:
     writes to the tools it may mean. With `resets_state` the backend must not continue from a cached
     prompt, except that of the same conversation, unchanged. With `offers_respond` a `convention`
     also describes the synthetic answer tool if the `text_policy` is AUTO. A prompt that
-    `opens_thoughts` leaves their end to the reply.
+    `opens_thoughts` leaves their end to the reply. `efforts` are the words for how much to think
+    that its chat template takes, () where nobody knows, by its own `effort_variable` if it has one;
+    with the variables `kept_by` it keeps all earlier thoughts.
     """
 
     syntaxes: tuple[str, ...] = ()
@@ -55,6 +57,9 @@ class Quirks:
     aliases: Mapping[str, str] = field(default_factory=dict)
     offers_respond: bool = True
     opens_thoughts: bool = False
+    efforts: tuple[str, ...] = ()
+    effort_variable: str = ""
+    kept_by: Mapping[str, bool] = field(default_factory=dict)
 
 
 GENERIC = Quirks()

@@ -64,7 +64,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     mean; `allowed` names the only client tools that may be called, if it is set. Unless it
     `repairs`, names and arguments count as written; unless it `rescues`, text is never a call. If
     the prompt `opens_thoughts`, a reply may begin inside them. When a rejected call is being
-    corrected, prose is no answer unless it asks the user something.
+    corrected, prose is no answer unless it asks the user something, or the model `may_withdraw`,
+    because there is no tool of that name.
     """
 
     tools: tuple[Tool, ...]
@@ -86,16 +87,17 @@ class OfferedTools(msgspec.Struct, frozen=True):
     rescues: bool = True
     denied: tuple[WrittenCall, ...] = ()
     is_correction: bool = False
+    may_withdraw: bool = False
     opens_thoughts: bool = False
 
     @property
     def quotable(self) -> tuple[str, ...]:
         return self.spoken + self.results
 
-    def after_bad_call(self) -> "OfferedTools":
+    def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
         """Return the terms of a correction, with the answer tool for a model that has no call."""
         way_out = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
-        return replace(self, respond=way_out, is_correction=True)
+        return replace(self, respond=way_out, is_correction=True, may_withdraw=may_withdraw)
 
     @property
     def everything(self) -> tuple[Tool, ...]:

@@ -4,9 +4,10 @@ It separates what the model says from what it wants to run, in whichever channel
 judges only provenance: whether text that looks like a call is one.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import TypeAlias
 
@@ -57,6 +58,8 @@ from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
+from proxy.guardrails.transcript import parse_arguments
+from proxy.guardrails.unparsed_calls.recognition import begins_call
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _LINE = "\n"
@@ -64,8 +67,10 @@ _PARAGRAPH = "\n\n"
 _SIGHT = 2_000  # this much of the text after a call is examined
 _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _MOST_SAME = 3
+_CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
+_NOT_A_CALL = findings.RefusedText(Reason.NOT_A_CALL)
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
 _ARGUMENTS = (findings.ArgumentsStarted, findings.ArgumentsText)
@@ -90,12 +95,17 @@ Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 class Doubted(msgspec.Struct, frozen=True):
     """Calls that may not have been meant, as they appear in the text.
 
-    With `denied`, the user never named the values of the call: it is refused in any form.
+    If it `is_denied`, the user never named the values of the call: it is refused in any form.
     """
 
     source: str
     calls: tuple[WrittenCall, ...]
     is_denied: bool = False
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it reads as a line of Python, and not as markup."""
+        return _CODE.match(self.source) is not None
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -119,7 +129,13 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        return self.text.removesuffix(self.markup)
+        """The text without what nobody can take for words or code."""
+        text = self.text.removesuffix(self.markup)
+        for one in reversed(self.doubted):
+            if not one.is_code:  # the last place: what was quoted before may have been shown
+                before, _, behind = text.rpartition(one.source)
+                text = before + behind
+        return text
 
 
 @dataclass(slots=True)
@@ -144,7 +160,6 @@ class ReplyReader:
         is_plain = offer.answer_schema is not None or not offer.rescues
         self._named = () if is_plain else syntaxes_for(offer.everything)
         self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
-        self._read_before = EarlierTexts(offer.spoken, offer.results)
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
@@ -166,6 +181,10 @@ class ReplyReader:
         self._goes_on = False
         self._ends_thoughts = False
         self._has_ended = False
+
+    @cached_property
+    def _earlier(self) -> EarlierTexts:
+        return EarlierTexts(self._offer.spoken, self._offer.results)
 
     def read(self, event: ReplyEvent) -> list[Heard]:
         """Take one event of the backend and return what the model said with it."""
@@ -195,9 +214,9 @@ class ReplyReader:
         if self._labels is not None:
             heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
-        heard += self._hear_findings(self._scanner.finish(cut_off=cut_off))
+        heard += self._hear_findings(self._find_beginning(self._scanner.finish(cut_off=cut_off)))
         heard += self._settle()
-        heard += self._end_structured()
+        heard += self._end_structured(is_whole=not cut_off)
         if self.calls or self._has_answered:
             self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
         else:
@@ -226,6 +245,21 @@ class ReplyReader:
             doubted=tuple(self._doubted),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
+
+    def _find_beginning(self, last: list[Finding]) -> list[Finding]:
+        """Take the beginning of a call on the last lines of a reply for one that is not closed."""
+        at = next((n for n, one in enumerate(last) if isinstance(one, findings.RefusedText)), None)
+        if at is None:
+            return last
+        rest = last[at:]
+        if any(one != _NOT_A_CALL and not isinstance(one, findings.Prose) for one in rest):
+            return last
+        before = "".join((*self._text[-1:], *_prose_of(last[:at])))
+        text = "".join(_prose_of(rest))
+        is_apart = not before or before.endswith(_LINE) or text.startswith(_LINE)
+        if not is_apart or not begins_call(text, self._offer.everything):
+            return last
+        return [*last[:at], findings.RefusedText(Reason.NOT_CLOSED), findings.Prose(text)]
 
     def _hear_split(self, spoken: list[Spoken]) -> list[Heard]:
         heard: list[Heard] = []
@@ -297,6 +331,8 @@ class ReplyReader:
 
     def _settle(self) -> list[Heard]:
         """Decide about the calls found so far, then read what came after the first of them."""
+        if not self._late:
+            return []
         late, self._late = _without_beginnings(self._late), []
         sequels: list[str] = []
         words, is_cited = "", False
@@ -325,7 +361,7 @@ class ReplyReader:
         offer, origin = self._offer, Origin.MODEL
         calls = tuple(_resolve(offer, call) for call in found.calls)
         if offer.choice is ToolUse.AUTO and offer.quotable:
-            origin = self._read_before.find_origin(found.source, calls)
+            origin = self._earlier.find_origin(found.source, calls)
         before = found.before
         if before is Words.OTHER and asks_user("".join(self._text)):
             before = Words.ASKING
@@ -343,14 +379,16 @@ class ReplyReader:
         if verdict is Verdict.READ and not (found.is_doubtful or self._doubted):
             return self._promote(found)
         is_fit = all(_is_fit(offer, call) for call in found.calls)
-        if is_fit and verdict is not Verdict.TEXT:
-            self._doubted.append(Doubted(found.source, calls, is_denied=origin is Origin.RESULT))
-        reason = _refusal(origin, is_doubted=is_fit and verdict is not Verdict.TEXT)
+        is_doubted = is_fit and verdict is not Verdict.TEXT
+        reason = _refusal(origin, is_doubted=is_doubted)
         if reason or (found.is_marked and not found.is_doubtful):
             self._facts.append(Refused(reason or Reason.QUOTED.value))
         # the white space around it went with a call that could be one
         is_apart = found.is_doubtful or not self._text or self._text[-1][-1:].isspace()
-        heard = self._say(found.source if is_apart else _LINE + found.source)
+        source = found.source if is_apart else _LINE + found.source
+        if is_doubted:
+            self._doubted.append(Doubted(source, calls, is_denied=origin is Origin.RESULT))
+        heard = self._say(source)
         self._is_behind_call = not found.is_doubtful
         return heard
 
@@ -406,13 +444,18 @@ class ReplyReader:
         space = self._splitter.take_space() + self._scanner.take_space()
         return settled + (self._say(space) if space and message is None else [])
 
-    def _end_structured(self) -> list[Heard]:
+    def _end_structured(self, *, is_whole: bool) -> list[Heard]:
         """End the calls that the backend recognised, each at its place among those in text."""
         heard: list[Heard] = []
         before = 0
         for call in self._structured.values():
             written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
-            if call.message is not None:
+            if call.message is not None and is_whole and _is_botched(call.message, written):
+                self._is_broken = True
+                if self._markup_at is None:
+                    self._markup_at = len(self._text)
+                heard.append(BrokenCall(self._append(str(written.arguments), is_message=True)))
+            elif call.message is not None:
                 heard += self._end_message(call.message, written)
             else:
                 self.calls.insert(call.position + before, written)
@@ -504,6 +547,17 @@ class ReplyReader:
             self._is_behind_call = False
         self._text.append(text)
         return text
+
+
+def _prose_of(heard: Iterable[Finding]) -> Iterator[str]:
+    return (one.text for one in heard if isinstance(one, findings.Prose))
+
+
+def _is_botched(decoder: MessageDecoder, call: WrittenCall) -> bool:
+    """Return whether arguments have no message in them, and are no words either."""
+    written = str(call.arguments).strip()
+    is_object = written.startswith("{") and parse_arguments(written) is None
+    return is_object and not decoder.has_begun and extract_message(written) == written
 
 
 def _without_beginnings(late: Sequence[Finding]) -> list[Finding]:

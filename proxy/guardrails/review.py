@@ -48,6 +48,7 @@ class _JudgedCall(msgspec.Struct, frozen=True):
     defect: Defect | None = None
     problem: str | None = None
     objection: str = ""
+    tool: str = ""
 
 
 def review(
@@ -121,7 +122,7 @@ def _judge_all(
     if reply.is_botched:
         answer = replace(answer, text=reply.words)
         named, problem = _find_name(reply.markup, offer), "its JSON is broken"
-        bad = _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem, named)
+        bad = _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem, named, named)
         judged = [bad]
     if bad is None or bad.defect is None:
         return answer
@@ -132,7 +133,7 @@ def _judge_all(
     else:
         answers = [(one.call, one.problem) for one in judged if one.call is not None]
         nudge = nudges.correct_calls(reply.text, answers, taken)
-    return Rejected(bad.defect, nudge, answer, reply.facts, bad.objection)
+    return Rejected(bad.defect, nudge, answer, reply.facts, bad.objection, bad.tool)
 
 
 def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
@@ -170,13 +171,15 @@ def _judge_call(
     checked = arguments.check(tool, values, may_close=may_close)
     if isinstance(checked, arguments.BrokenArguments):
         objection = f"{tool.name}: {checked.problem}"
-        return _JudgedCall(None, renamed, Defect.BROKEN_ARGUMENTS, checked.problem, objection)
+        defect = Defect.BROKEN_ARGUMENTS
+        return _JudgedCall(None, renamed, defect, checked.problem, objection, tool.name)
     facts = (*renamed, *checked.facts)
     if isinstance(checked, arguments.InvalidArguments):
         problem = nudges.describe_invalid_arguments(checked.violations, offer)
         call = ToolCall(call_id, tool.name, json.dump_text(checked.value))
         objection = f"{tool.name}: {'; '.join(map(str, checked.violations))}"
-        return _JudgedCall(call, facts, Defect.INVALID_ARGUMENTS, problem, objection)
+        defect = Defect.INVALID_ARGUMENTS
+        return _JudgedCall(call, facts, defect, problem, objection, tool.name)
     call = ToolCall(call_id, tool.name, checked.text)
     is_mended = any(isinstance(fact, Repaired | Coerced) for fact in checked.facts)
     if is_mended and not offer.repairs:
@@ -189,10 +192,10 @@ def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedToo
     places = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(places) < len(facts):
         problem = "The arguments are not valid JSON"
-        return _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem, call.name)
+        return _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem, call.name, call.name)
     wrong = [Violation(place, "another type") for place in places]
     problem = nudges.describe_invalid_arguments(wrong, offer)
-    return _JudgedCall(call, (), Defect.INVALID_ARGUMENTS, problem, call.name)
+    return _JudgedCall(call, (), Defect.INVALID_ARGUMENTS, problem, call.name, call.name)
 
 
 def _judge_text(
@@ -231,16 +234,14 @@ def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> R
     if not (calls and may_ask) or shown:
         return None
     denied = tuple(call for one in reply.doubted if one.is_denied for call in one.calls)
-    nudge = nudges.correct_doubtful_call(_said_beside(reply), offer)
-    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, denied=denied)
-
-
-def _said_beside(reply: ReadReply) -> str:
-    """Return the text of a reply without its calls: a question never repeats one."""
-    text = reply.text
-    for one in reply.doubted:
-        text = text.replace(one.source, "")
-    return text
+    beside = reply.words
+    for one in reply.doubted:  # a question never repeats a call
+        beside = beside.replace(one.source, "")
+    nudge = nudges.correct_doubtful_call(beside, offer)
+    words = reply.words if beside.strip() else ""
+    left = None if words == reply.text else words
+    name = calls[0].name
+    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, name, denied=denied, words=left)
 
 
 def _find_name(text: str, offer: OfferedTools) -> str:
@@ -249,11 +250,14 @@ def _find_name(text: str, offer: OfferedTools) -> str:
 
 
 def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
-    """Reject prose in place of a call that was to be corrected, unless it asks the user."""
+    """Reject prose in place of a call that was to be corrected, unless it asks the user.
+
+    Who has called no tool that there is has nothing to correct, and may answer instead.
+    """
     if not offer.is_correction or isinstance(verdict, Rejected):
         return verdict
     text = verdict.text
-    if text.rstrip(_EMPHASIS).endswith(_QUESTION_MARKS):
+    if offer.may_withdraw or text.rstrip(_EMPHASIS).endswith(_QUESTION_MARKS):
         return verdict
     return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), verdict, verdict.facts)
 
@@ -272,7 +276,8 @@ def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
     is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
     if not is_told and looks_like_call(text, offer.tools, offer.quotable):
         nudge = nudges.correct_unknown_syntax(offer)
-        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, _find_name(text, offer))
+        name = _find_name(text, offer)
+        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, name, words="")
     return _judge_announcement(answer, offer)
 
 

@@ -44,7 +44,9 @@ class Rejected(msgspec.Struct, frozen=True):
 
     `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
     that can be made of it, if there is no further attempt. `objection` tells people the tool, and
-    what is wrong with the call. Calls that are `denied` must not be made.
+    what is wrong with the call. `tool` is the offered one that the model has called, where only its
+    arguments are wrong. Calls that are `denied` must not be made. `words` is what remains of the
+    fallback's text without the calls that it probably holds, None if it holds none.
     """
 
     defect: Defect
@@ -52,7 +54,9 @@ class Rejected(msgspec.Struct, frozen=True):
     fallback: Accepted
     facts: tuple[Fact, ...] = ()
     objection: str = ""
+    tool: str = ""
     denied: tuple[WrittenCall, ...] = ()
+    words: str | None = None
 
 
 Verdict: TypeAlias = Accepted | Rejected

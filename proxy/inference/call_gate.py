@@ -1,8 +1,9 @@
 """Shows the calls that a backend recognised while the model is still writing them.
 
-A call's name is sent as soon as only its arguments can still be wrong. Its arguments follow as far
-as they are certain. The next call waits until this one is settled. After the first doubt everything
-waits for the verdict on the whole reply.
+A call is begun with the first of its arguments that is certain, so that nobody is left with the
+name of a call that was wrong from its first word on. The others follow as far as they are certain.
+The next call waits until this one is settled. After the first doubt everything waits for the
+verdict on the whole reply.
 
 How arguments are read
 ----------------------
@@ -79,7 +80,10 @@ class ArgumentsGate:
                 is_whole = yield from self._show_value(name, first)
             if not is_whole:
                 return
-            if (yield from self._pass(_SPACE)) != ",":
+            follows = yield from self._pass(_SPACE)
+            if follows in ",}":
+                self.shown.leave_string()
+            if follows != ",":
                 return
             self._take()
 
@@ -211,6 +215,7 @@ class CallGate:
         self._sent = shown
         self._is_over = False
         self._index = -1
+        self._id = ""
         self._tool: Tool | None = None
         self._written: list[str] = []
         self._release: ArgumentsGate | None = None
@@ -223,8 +228,13 @@ class CallGate:
         if self._release is None or event.index != self._index:
             return []
         self._written.append(event.text)
-        released, call = self._release.feed(event.text), self._sent.open_call
-        return [ToolCallArgumentsDelta(call.index, released)] if released and call else []
+        released, shown = self._release.feed(event.text), self._release.shown
+        if not (released and shown.names):
+            return []
+        if (call := self._sent.open_call) is not None:
+            return [ToolCallArgumentsDelta(call.index, released)]
+        begun = self._begin(shown)
+        return [begun, ToolCallArgumentsDelta(begun.index, shown.text)]
 
     def _start(self, started: ToolCallStarted) -> list[ReplyEvent]:
         settled = self._settle()
@@ -232,11 +242,14 @@ class CallGate:
         if tool is None:
             self._is_over = True
             return settled or []
-        self._index, self._tool = started.index, tool
+        self._index, self._id, self._tool = started.index, started.id or "", tool
         self._written.clear()
         self._release = ArgumentsGate(Members(tool.parameters))
-        call = self._sent.start_call(started.id or "", tool.name, self._release.shown)
-        return [*(settled or []), call]
+        return settled or []
+
+    def _begin(self, shown: SentArguments) -> ToolCallStarted:
+        assert self._tool is not None  # noqa: S101 - its arguments are read
+        return self._sent.start_call(self._id, self._tool.name, shown)
 
     def _showable(self, name: str) -> Tool | None:
         """Return the tool of a call whose name may be shown before its arguments are known."""
@@ -254,4 +267,6 @@ class CallGate:
         checked = arguments.check(self._tool, "".join(self._written))
         if not isinstance(checked, arguments.ValidArguments):
             return None
-        return self._sent.close_call(checked.text)
+        begun = [self._begin(SentArguments())] if self._sent.open_call is None else []
+        closed = self._sent.close_call(checked.text)
+        return None if closed is None else [*begun, *closed]

@@ -66,7 +66,7 @@ class Policy(msgspec.Struct, frozen=True):
     without: frozenset[Part] = frozenset()
     shows_pieces: bool = False
     explains: bool = True
-    close_out: CloseOut = CloseOut.STRUCTURAL
+    close_out: CloseOut = CloseOut.OFF
     close_out_tries: int = 1
     habit: ThoughtHabit = msgspec.field(default_factory=ThoughtHabit)
 

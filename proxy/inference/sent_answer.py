@@ -4,6 +4,7 @@ Nothing that was shown is taken back. Text can only be added to, and an open cal
 as a call that begins with what was shown.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 
+_SIGNS = re.compile(r"[][(){}.*+?^$|]")
+_REST = r'([^"\\]|\\["\\/bfnrt])*'
+
 
 class SentArguments:
     """What the client has of one call's arguments: whole `members`, perhaps part of a string."""
@@ -27,6 +31,7 @@ class SentArguments:
         self._text: list[str] = []
         self._string_name: str | None = None
         self._string: list[str] = []
+        self._is_string_over = False
 
     @property
     def text(self) -> str:
@@ -49,12 +54,25 @@ class SentArguments:
     def begin_string(self, name: str) -> None:
         self._string_name = name
         self._string.clear()
+        self._is_string_over = False
+
+    def leave_string(self) -> None:
+        """Note that the model ended the string, although its quote was not shown."""
+        self._is_string_over = True
 
     def end_string(self) -> None:
         """Note that the string being shown, if any, is complete."""
         if self._string_name is not None:
             self.members[self._string_name] = self._string_value
         self._string_name = None
+
+    def bind(self) -> JsonObject:
+        """Return what later arguments have to be to go on from here: a schema for each member."""
+        bound: JsonObject = {name: {"const": value} for name, value in self.members.items()}
+        if self._string_name is not None:
+            value = self._string_value
+            bound[self._string_name] = {"const": value} if self._is_string_over else _begin(value)
+        return bound
 
     @property
     def _string_value(self) -> str:
@@ -94,6 +112,17 @@ class SentArguments:
         if shown and unseen:
             written += ","
         return written + json.dump_text(unseen)[1:]
+
+
+def _begin(value: str) -> JsonObject:
+    """Return the schema of strings that begin so, as far as grammars can be told.
+
+    A grammar matches a pattern with JSON as it is written: a beginning with escapes has none.
+    """
+    if not value or json.dump_text(value) != f'"{value}"':
+        return {"type": "string"}
+    written = _SIGNS.sub(r"\\\g<0>", value)
+    return {"type": "string", "pattern": f"^{written}{_REST}$"}
 
 
 @dataclass(slots=True)
@@ -140,7 +169,7 @@ class SentAnswer:
         self._text.append(text)
         return [TextDelta(text)]
 
-    def start_call(self, call_id: str, name: str, arguments: SentArguments) -> ReplyEvent:
+    def start_call(self, call_id: str, name: str, arguments: SentArguments) -> ToolCallStarted:
         self.open_call = PartialCall(len(self.calls), call_id, name, arguments)
         return ToolCallStarted(self.open_call.index, call_id, name)
 

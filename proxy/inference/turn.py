@@ -65,9 +65,10 @@ from proxy.guardrails.nudges import (
     keep_calls,
 )
 from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.rescue.marks import holds_rest
 from proxy.guardrails.retry import FIRST, Attempt, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
-from proxy.guardrails.schemas.members import pin_members
+from proxy.guardrails.schemas.members import bind_members
 from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
@@ -80,13 +81,14 @@ from proxy.inference.sent_answer import SentAnswer
 class Candidate(msgspec.Struct, frozen=True):
     """An answer, the `listening` that can show it, and what its reply cost.
 
-    `is_markup`: the text is probably a call in a syntax that no reader knows.
+    `words` is what remains of its text without the calls that it probably holds, None if it holds
+    none.
     """
 
     answer: Accepted
     listening: reply_reader.TurnReader
     usage: UsageReported | None
-    is_markup: bool = False
+    words: str | None = None
 
 
 def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Candidate:
@@ -193,6 +195,7 @@ class Turn:
         self._failures: list[Failure] = []
         self._nudges: Messages = ()
         self._denied: tuple[WrittenCall, ...] = ()
+        self._named: set[str] = set()  # tools of calls that are to be corrected
         self.facts: tuple[facts.Fact, ...] = prepared.facts
         self._has_started = False
         self._usage: UsageReported | None = None
@@ -341,17 +344,21 @@ class Turn:
         offer, best = self._prepared.offer, self._best
         if offer is None or best is None or best.answer.calls:
             return offer
-        is_correction = any(one.defect in _BAD_CALLS for one in self._failures)
-        is_auto = offer.text_policy is TextPolicy.AUTO
-        return offer.after_bad_call() if is_auto and is_correction else offer
+        has_called = any(one.defect in _BAD_CALLS for one in self._failures)
+        if offer.text_policy is not TextPolicy.AUTO or not has_called:
+            return offer
+        return offer.after_bad_call(may_withdraw=not self._named)
 
     def _schema(self) -> JsonObject:
         offer = self._terms
         assert offer is not None  # noqa: S101 - only calls are constrained
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
-            return call_schema([pin_members(tool, open_call.arguments.members) for tool in tools])
-        return call_schema(offer.due)
+            return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
+        # what was to be corrected, and no other call
+        due = [one for one in offer.due if one.name in self._named or offer.is_respond(one.name)]
+        has_named = any(one.name in self._named for one in due)
+        return call_schema(due if has_named else offer.due)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
         is_committed = self.state is TurnState.COMMITTED
@@ -403,6 +410,7 @@ class Turn:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))
         self._failures.append(Failure(self._attempt, rejected.defect, rejected.objection))
         self._denied += rejected.denied
+        self._named |= {rejected.tool} - {""}
         self._remember(rejected)
         self._move(TurnState.ASKING)
         left_out = self._prepared.left_out
@@ -432,9 +440,8 @@ class Turn:
         if self._attempt.kind == "constrained":  # whose text nobody was meant to see
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
-            is_markup = rejected.defect is Defect.UNKNOWN_SYNTAX
             is_resumed = self._shown_by not in (None, self._listening)
-            found = Candidate(answer, self._listening, self._usage, is_markup)
+            found = Candidate(answer, self._listening, self._usage, rejected.words)
             self._best = better(self._best, found, is_resumed=is_resumed)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
@@ -442,7 +449,8 @@ class Turn:
         # it was asked for a call, or for anything at all, and gave neither
         is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
         is_answer = is_an_answer(failure, self._text_policy)
-        is_over = is_narrated or not is_answer
+        is_unclear = len(defects) > 1 and self._best is not None and self._best.words is not None
+        is_over = is_narrated or is_unclear or not is_answer
         if is_over:
             self.facts += (facts.LadderEnded(failure.defect.value),)
         if self._prepared.is_strict and not is_answer:
@@ -458,8 +466,13 @@ class Turn:
 
     def _put_in_words(self, best: Candidate) -> Candidate:
         """Remove markup from the last resort, and explain what went wrong if the model did not."""
-        text = self._sent.text if best.is_markup else best.answer.text
-        is_said = bool(text.strip()) and all(one.defect in _SAID for one in self._failures)
+        text, sent, is_all = best.answer.text, self._sent.text, best.words is None
+        if best.words is not None:
+            text = (best.words if sent else best.words.strip()) or sent
+        elif holds_rest(text):
+            text, is_all = sent, False
+        is_all = is_all and all(one.defect in _SAID for one in self._failures)
+        is_said = bool(text.strip()) and is_all
         told = self.explanation
         if told and not (is_said or best.answer.calls or self._sent.has_calls):
             text = f"{text}\n\n{told}" if text.strip() else text + told

@@ -30,6 +30,7 @@ from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling, Text, T
 _KNOWN_SYNTAXES = tuple(syntax.name for syntax in SYNTAXES)
 
 Convention = Literal["hermes", "mistral", "gemma", "llama3", "react", "json"]
+Effort = Literal["none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max"]
 Describer = Literal["template", "hermes", "mistral", "gemma", "llama3", "react", "json"]
 
 
@@ -66,6 +67,10 @@ class _Answers(_ProfileSection):
 class _ReasoningSection(_ProfileSection):
     replay: Replay = "full"  # the earlier thoughts it wants back; last: since the user spoke
     opened: bool = False  # whether its chat template opens thoughts that replies only end
+    efforts: tuple[Effort, ...] = ()  # those that its chat template takes, if it refuses others
+    effort_variable: str = ""  # of its chat template, where it is not reasoning_effort
+    # variables with which its chat template keeps all thoughts, sent where profile.replay is full
+    kept_by: dict[Text, bool] = {}
 
 
 class _TemplateSection(_ProfileSection):
@@ -183,6 +188,9 @@ def _profile(read: _File) -> Profile:
         aliases=read.calls.aliases,
         offers_respond=read.answers.respond,
         opens_thoughts=read.reasoning.opened,
+        efforts=read.reasoning.efforts,
+        effort_variable=read.reasoning.effort_variable,
+        kept_by=read.reasoning.kept_by,
     )
     return Profile(
         name=read.name,

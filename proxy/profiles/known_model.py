@@ -72,6 +72,8 @@ def introduce(
         quirks = replace(quirks, calls_in_parallel=False)
     if overrides.replay is not None:
         quirks = replace(quirks, replay=overrides.replay)
+    if overrides.replay != "full":
+        quirks = replace(quirks, kept_by={})
     known = KnownModel(model, recognition, quirks, evidence=evidence, overrides=overrides)
     if quirks.opens_thoughts:
         known.habit.note(is_shown=True)

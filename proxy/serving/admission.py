@@ -62,7 +62,7 @@ class WaitingLine:
     def join(self, key: str, priority: Priority = Priority.NORMAL) -> SlotRequest | None:
         """Take a place at the end of the line of `key`; None if the line is full."""
         place = SlotRequest(key, priority)
-        if self._is_open and not any(self._lines.values()):
+        if self._is_open and not self._is_anyone_waiting:
             self._serve(place)
         elif self._waiting_before(priority) >= self._most_waiting:
             return None
@@ -90,8 +90,14 @@ class WaitingLine:
     def _is_open(self) -> bool:
         return self._capacity is None or self.served < self._capacity
 
+    @property
+    def _is_anyone_waiting(self) -> bool:
+        return any(self._lines.values())
+
     def _advance(self) -> list[SlotRequest]:
         called: list[SlotRequest] = []
+        if not self._is_anyone_waiting:  # as nearly always
+            return called
         while self._is_open and (priority := self._next_priority()) is not None:
             turns = self._lines[priority]
             key, line = turns.popitem(last=False)

@@ -137,6 +137,7 @@ def profile_summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
         "tools": f"described {describer or 'by the chat template'}",
         "prose": f"{quirks.text_policy.value}{respond}",
         "thoughts": f"replayed: {quirks.replay}",
+        "efforts": ", ".join(quirks.efforts),
         "template": _template(quirks.template),
         "sampling": _sampling(profile.sampling),
         "launch": " ".join(profile.launch_flags),
@@ -158,6 +159,7 @@ def profile_document(recognition: Recognition, quirks: Quirks) -> JsonObject:
         "text_policy": quirks.text_policy.value,
         "offers_respond": quirks.offers_respond,
         "replay": quirks.replay,
+        "efforts": [*quirks.efforts],
         "resets_state": quirks.resets_state,
         "aliases": {**quirks.aliases},
         "template": {

@@ -18,6 +18,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Answering, Decoded, Sender
+from proxy.dialects.openai_chat.thinking import fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
@@ -113,6 +114,8 @@ class RequestPreparation:
         thinking = request.thinking.or_else(known.overrides.thinking)
         if thinking is not request.thinking:
             request = structs.replace(request, thinking=thinking)
+        said = known.quirks
+        request = fit_thinking(request, said.efforts, said.effort_variable, said.kept_by)
         rules, skipped = NO_RULES, tuple[RuleSkipped, ...]()
         # if prose is requested, for example a summary, no step can be due before it
         if not decoded.accepts_prose:

@@ -201,7 +201,7 @@ class Guardrails(Section):
         3, "rounds in a row of failing tool calls after which the model is told so", ge=1
     )
     close_out: Literal["off", "structural", "always"] = setting(
-        "structural",
+        "off",
         "ask once more whether something is left to do, where a turn ends in text: off, structural "
         "(after a result that says that its call failed) or always (after every use of tools)",
     )

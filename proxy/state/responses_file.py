@@ -59,7 +59,7 @@ def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Con
     A write waits `busy_seconds` for other writers, then fails. Raises `InvalidConfiguration` if the
     file cannot be written, is damaged, or is not ours.
     """
-    try:
+    with _explain_errors(path):
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         keep_private(file)
         os.close(file)
@@ -69,12 +69,6 @@ def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Con
         except BaseException:
             connection.close()
             raise
-    except OSError as error:
-        raise _unusable(path, f"cannot be opened: {error.strerror}") from error
-    except sqlite3.OperationalError as error:  # locked, read-only, or full
-        raise _unusable(path, f"cannot be used: {error}") from error
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise _unusable(path, f"is damaged ({error}); remove it, or name another file") from error
     return connection
 
 
@@ -125,6 +119,18 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             return
 
 
+@contextmanager
+def _explain_errors(path: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        raise _unusable(path, f"cannot be opened: {error.strerror}") from error
+    except sqlite3.OperationalError as error:  # locked, read-only, or full
+        raise _unusable(path, f"cannot be used: {error}") from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise _unusable(path, f"is damaged ({error}); remove it, or name another file") from error
+
+
 def _unusable(path: Path, problem: str) -> InvalidConfiguration:
     return InvalidConfiguration("responses.path", f"{path} {problem}")
 
@@ -146,7 +152,9 @@ def open_responses(
         connection = thread.submit(open_database, path, busy_seconds).result()
         try:
             making = thread.submit(ResponsesTable, connection, time.time, bounds or Bounds())
-            yield ResponsesFile(path, making.result(), thread, on_loss)
+            with _explain_errors(path):  # an index may be damaged where the rest is sound
+                table = making.result()
+            yield ResponsesFile(path, table, thread, on_loss)
         finally:
             thread.submit(connection.close).result()
 

@@ -63,6 +63,11 @@ class _Moment:
         return self.profile.reactions[reaction]
 
     @property
+    def answer_tool(self) -> JsonObject | None:
+        """The tool for answering, be it offered or only in the schema of a constrained reply."""
+        return self.seen.answer_tool or (self.seen.way_out if self.is_constrained else None)
+
+    @property
     def key(self) -> tuple[str | int, ...]:
         return (self.seen.seed, self.seen.task.name, self.at.progress, self.at.tries)
 
@@ -178,7 +183,7 @@ def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
     """Decide what is left of a flaw where only a valid call can come out."""
     if moment.luck("constrained") < moment.chance(Reaction.CONSTRAINED_ERROR):
         return Flaw.WRONG_VALUE
-    tool = moment.seen.answer_tool
+    tool = moment.answer_tool
     may_answer = tool is not None and _form_of([_answer_call(tool, "")], moment) is not None
     return flaw if flaw in OF_PROSE and may_answer else None
 
@@ -291,6 +296,8 @@ def _call_needlessly(moment: _Moment) -> WrittenReply:
     draw = draws_of(*moment.key, "needless")
     known = [one for one in moment.seen.tools if one != moment.seen.answer_tool]
     names = [tool_name(one) for one in known if moment.seen.named in ("", tool_name(one))]
+    if moment.is_constrained and (allowed := moment.seen.allowed):
+        names = [one for one in names if one in allowed]
     if not names:
         return WrittenReply(_OTHER)
     name = draw.choice(names)
@@ -301,7 +308,7 @@ def _call_needlessly(moment: _Moment) -> WrittenReply:
 
 def _say(moment: _Moment, text: str, flaw: Flaw | None) -> WrittenReply:
     """Say something, by the tool for answering where there is one."""
-    tool = moment.seen.answer_tool
+    tool = moment.answer_tool
     uses_it = moment.luck("answer tool") < moment.chance(Reaction.ANSWER_TOOL)
     if tool is None or not (uses_it or moment.is_constrained):
         return WrittenReply(text, flaw=flaw)

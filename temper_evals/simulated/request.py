@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.suite import task_named
 from temper_evals.scenarios.task import PlannedTask
 from temper_evals.scenarios.worlds import function_of, tool_name
@@ -41,6 +41,20 @@ class SimulatedRequest:
         return None
 
     @property
+    def allowed(self) -> frozenset[str]:
+        """The tools that a schema for calls allows; empty where it has no such form."""
+        return frozenset(tool_name(one) for one in _tools_in(self.schema or {}))
+
+    @property
+    def way_out(self) -> JsonObject | None:
+        """A tool for answering that is only in the schema of a reply that has to be a call."""
+        known = {tool_name(one) for one in self.task.setting.tools}
+        for tool in _tools_in(self.schema or {}):
+            if tool_name(tool) not in known and text_parameter(tool):
+                return tool
+        return None
+
+    @property
     def closing_word(self) -> str:
         """The word that the last message wants of a model that has nothing left to do; or ""."""
         last = self.messages[-1]
@@ -61,6 +75,26 @@ def text_parameter(tool: JsonObject) -> str:
         if isinstance(kind, dict) and kind.get("type") == "string":
             return name
     return ""
+
+
+def _tools_in(schema: JsonObject) -> list[JsonObject]:
+    """Return the calls that a schema allows, as tools; of a form that gives name and arguments."""
+    found: list[JsonObject] = []
+    for one in _objects(schema.get("anyOf")) or (schema,):
+        properties = one.get("properties")
+        members = properties if isinstance(properties, dict) else {}
+        name, arguments = members.get("name"), members.get("arguments")
+        if isinstance(name, dict) and isinstance(arguments, dict):
+            parameters = _resolve(arguments, schema)
+            found.append({"function": {"name": name.get("const"), "parameters": parameters}})
+    return found
+
+
+def _resolve(own: JsonObject, schema: JsonObject) -> JsonValue:
+    """Return a definition where a schema refers to one."""
+    place, definitions = own.get("$ref"), schema.get("$defs")
+    name = place.removeprefix("#/$defs/") if isinstance(place, str) else ""
+    return definitions.get(name, own) if isinstance(definitions, dict) else own
 
 
 def read_request(body: JsonObject) -> SimulatedRequest | None:

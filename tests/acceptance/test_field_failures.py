@@ -323,11 +323,14 @@ async def test_s16_a_question_beside_a_call_without_values_is_the_answer(
 CUT = '<tool_call>{"name": "get_weather", "arguments": {"loc'
 WRONG = '<tool_call>{"name": "get_weather", "arguments": {"town": "Paris"}}</tool_call>'
 UNKNOWN = 'commentary to=functions.get_weather json{"location": "Paris"}'
+HEAD = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
 NEVER_USABLE = [
     ((WRONG, WRONG, CUT[11:]), "get_weather: "),
     ((CUT, CUT, CUT[11:]), "broken arguments (get_weather)"),
     (("", ""), "an empty reply"),
     ((UNKNOWN, UNKNOWN), "an unknown syntax (get_weather)"),
+    ((UNKNOWN, ""), "an unknown syntax (get_weather)"),
+    ((HEAD, HEAD, HEAD), "broken arguments (get_weather)"),
 ]
 
 
@@ -345,6 +348,24 @@ async def test_where_no_reply_is_usable_the_answer_says_so_in_words(
         assert "<" not in got.text
         assert "{" not in got.text
         assert len(front.backend.questions) == len(replies)
+
+
+DOUBTED = f"{TOLD.strip()} is how I look at it."
+
+
+@pytest.mark.parametrize("again", [DOUBTED, ""])
+async def test_of_a_doubtful_call_that_is_written_again_only_the_words_are_shown(
+    again: str, front: Front
+) -> None:
+    for language, stream in EVERYWHERE:
+        front.backend.play(*Row("", (DOUBTED, again)).scripts)
+        got = await ask(front, language, CHAT, stream=stream)
+        assert (got.status, got.error, got.called) == (200, "", ()), (language, stream)
+        *_, words, reason = got.text.split("\n\n")
+        assert words.splitlines()[-1] == "is how I look at it."
+        assert reason.startswith("The model gave no usable reply in 2 attempts: a call that may ")
+        assert "<" not in got.text
+        assert "{" not in got.text
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol, cast
 
 import httpx
@@ -17,11 +18,14 @@ from pydantic import BaseModel
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_list, as_object
 from proxy.processes.process import RunningServer
-from tests.fakes.command import running_temper
+from tests.fakes.command import ended, running_temper
 from tests.fakes.right_ollama import (
     ANSWER,
     BLIND,
+    BREAK,
+    BROKEN,
     PICTURE,
     TAGGED,
     THINK,
@@ -30,15 +34,15 @@ from tests.fakes.right_ollama import (
     before_right_ollama,
 )
 from tests.fakes.tool_loops import (
+    FACT,
+    FACT_SCHEMA,
     FACTS,
     MODEL,
     TRIP,
-    TRIP_ANSWER,
-    TRIP_CALLS,
-    TRIP_GENERATIONS,
     Served,
     Tools,
     before_leaking_llama_server,
+    check_trip,
 )
 
 pytestmark = pytest.mark.usefixtures("llama_server")  # which lives longer than the module
@@ -48,13 +52,6 @@ class Way(Protocol):
     """A way to call a method of the client; answers are read whole, or added up."""
 
     def __call__(self, url: str, method: str, /, **asked: object) -> JsonObject: ...
-
-
-SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "country": {"type": "string"}},
-    "required": ["city", "country"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -72,20 +69,20 @@ def both(mock: RightOllama) -> Iterator[tuple[str, Served]]:
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with before_leaking_llama_server(tmp_path_factory.mktemp("leaks")) as served:
-        yield served
+        yield replace(served, url=served.url.removesuffix("/v1"))
 
 
-def whole(url: str, method: str, **asked: object) -> JsonObject:
+def whole(url: str, method: str, /, **asked: object) -> JsonObject:
     with ollama.Client(url) as client:
         return dumped(getattr(client, method)(**asked))
 
 
-def streamed(url: str, method: str, **asked: object) -> JsonObject:
+def streamed(url: str, method: str, /, **asked: object) -> JsonObject:
     with ollama.Client(url) as client:
         return add_up([dumped(line) for line in getattr(client, method)(**asked, stream=True)])
 
 
-def awaited(url: str, method: str, **asked: object) -> JsonObject:
+def awaited(url: str, method: str, /, **asked: object) -> JsonObject:
     async def ask() -> JsonObject:
         async with ollama.AsyncClient(url) as client:
             return dumped(await getattr(client, method)(**asked))
@@ -93,7 +90,7 @@ def awaited(url: str, method: str, **asked: object) -> JsonObject:
     return asyncio.run(ask())
 
 
-def async_streamed(url: str, method: str, **asked: object) -> JsonObject:
+def async_streamed(url: str, method: str, /, **asked: object) -> JsonObject:
     async def ask() -> JsonObject:
         async with ollama.AsyncClient(url) as client:
             lines = await getattr(client, method)(**asked, stream=True)
@@ -147,7 +144,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
     "thoughts": ("chat", {"messages": [user(THINK)], "think": True}),
     "no thoughts": ("chat", {"messages": [user(THINK)], "think": False}),
     "calls": ("chat", {"messages": [user(TRIP)], "tools": TOOLS}),
-    "a form": ("chat", {"messages": [user(FACTS)], "format": SCHEMA}),
+    "a form": ("chat", {"messages": [user(FACTS)], "format": FACT_SCHEMA}),
     "json": ("chat", {"messages": [user(FACTS)], "format": "json"}),
     "log probabilities": ("chat", {"messages": [user(FACTS)], "logprobs": True}),
     "a picture": ("chat", {"messages": [user("See?", images=[PICTURE])]}),
@@ -252,36 +249,124 @@ def run_tools(url: str, way: Way, tools: Tools) -> str:
         for call in calls:
             function = cast("JsonObject", call["function"])
             arguments = cast("dict[str, str]", function["arguments"])
-            is_weather = function["name"] == "get_weather"
-            said = tools.get_weather(**arguments) if is_weather else tools.get_time(**arguments)
+            said = tools.run(f"{function['name']}", arguments)
             messages.append({"role": "tool", "tool_name": function["name"], "content": said})
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_loop_runs_its_tools_and_answers(loop: Served, way: Way) -> None:
-    tools, before = Tools([]), loop.generations()
-    url = loop.url.removesuffix("/v1")
-    rescued = loop.rescued_calls if loop.leaks else 0
-    assert run_tools(url, way, tools) == TRIP_ANSWER
-    assert tools.called == [*TRIP_CALLS]
-    assert loop.generations() - before == TRIP_GENERATIONS
-    if loop.leaks:
-        assert loop.rescued_calls - rescued == len(TRIP_CALLS)
+    check_trip(loop, lambda tools: run_tools(loop.url, way, tools))
+
+
+class HomeAssistant:
+    """What Home Assistant's integration for Ollama sends, by its code: it has no ids and no names.
+
+    Numbers are floats there, as a form of its pages gives them.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.history: list[ollama.Message] = [ollama.Message(role="system", content="You are HA.")]
+
+    def look(self) -> tuple[ollama.ListResponse, ollama.ProcessResponse]:
+        async def ask() -> tuple[ollama.ListResponse, ollama.ProcessResponse]:
+            async with ollama.AsyncClient(self.url, verify=False) as client:
+                listed: ollama.ListResponse
+                running: ollama.ProcessResponse
+                listed, running = await asyncio.gather(client.list(), client.ps())
+                return listed, running
+
+        return asyncio.run(ask())
+
+    def ask(self, *tools: JsonObject, form: JsonObject | None = None) -> JsonObject:
+        return async_streamed(
+            self.url,
+            "chat",
+            model=MODEL,
+            messages=[*self.history],
+            tools=[*tools] or None,
+            keep_alive=-1,
+            options={"num_ctx": 8192.0},
+            think=False,
+            format=form,
+        )
+
+    def run(self, tools: Tools) -> str:
+        city: JsonObject = {"properties": {"city": {"type": "string"}}, "required": ["city"]}
+        nothing: JsonObject = {"properties": {}, "required": []}
+        offered: list[JsonObject] = [
+            {
+                "type": "function",
+                "function": {"name": name, "parameters": {"type": "object", **one}},
+            }
+            for name, one in (("get_weather", city), ("get_time", nothing))
+        ]
+        self.history.append(ollama.Message(role="user", content=TRIP))
+        while True:
+            message = cast("JsonObject", self.ask(*offered)["message"])
+            made = [
+                ollama.Message.ToolCall.model_validate({"function": as_object(one)["function"]})
+                for one in as_list(message.get("tool_calls"))
+            ]
+            content = f"{message.get('content')}"
+            self.history.append(ollama.Message(role="assistant", content=content, tool_calls=made))
+            if not made:
+                return content
+            for call in made:
+                data = tools.run(call.function.name, {**call.function.arguments})
+                said = json.dump_text({"data": data, "error": None})
+                self.history.append(ollama.Message(role="tool", content=said))
+
+
+def test_home_assistant_runs_its_tools(mock: RightOllama, loop: Served) -> None:
+    home = HomeAssistant(loop.url)
+    listed, running = home.look()
+    assert [one.model for one in running.models] == [listed.models[0].model]
+    check_trip(loop, home.run)
+    if not loop.leaks:
+        body = mock.bodies[-1]
+        assert (body["keep_alive"], body["think"], body["options"]) == (
+            -1,
+            False,
+            {"num_ctx": 8192},
+        )
+
+
+def test_home_assistant_has_a_form_filled(loop: Served) -> None:
+    home = HomeAssistant(loop.url)
+    home.history.append(ollama.Message(role="user", content=FACTS))
+    message = cast("JsonObject", home.ask(form=FACT_SCHEMA)["message"])
+    assert json.parse(f"{message['content']}") == FACT
+
+
+def test_vs_code_finds_the_models_and_asks_them_in_chat_completions(loop: Served) -> None:
+    with httpx.Client(base_url=loop.url, trust_env=False, timeout=60) as client:
+        version = f"{client.get('/api/version').json()['version']}"
+        assert [*map(int, version.split("."))] >= [0, 6, 4]  # or it offers no model
+        name = client.get("/api/tags").json()["models"][0]["model"]
+        shown = client.post("/api/show", json={"model": name}).json()
+        about = shown["model_info"]
+        assert about[f"{about['general.architecture']}.context_length"] >= 8192
+        assert "tools" in shown["capabilities"]
+        said = {"model": name, "messages": [user("Who are you?")], "stream": True}
+        keyless = {"Authorization": "Bearer"}
+        answer = client.post("/v1/chat/completions", json=said, headers=keyless)
+    assert answer.status_code == 200
+    assert answer.text.endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_answer_of_a_llama_server_has_its_form(leaking: Served, way: Way) -> None:
-    url = leaking.url.removesuffix("/v1")
-    answer = way(url, "chat", model=MODEL, messages=[user(FACTS)], format=SCHEMA)
+    answer = way(leaking.url, "chat", model=MODEL, messages=[user(FACTS)], format=FACT_SCHEMA)
     message = cast("JsonObject", answer["message"])
-    assert json.parse(f"{message['content']}") == {"city": "Paris", "country": "France"}
+    assert json.parse(f"{message['content']}") == FACT
     assert (answer["model"], answer["done_reason"]) == (MODEL, "stop")
     assert all(cast("int", answer[name]) > 0 for name in ("eval_count", "prompt_eval_count"))
     assert cast("int", answer["eval_duration"]) > 0
 
 
 def test_a_llama_server_is_listed_and_shown(leaking: Served) -> None:
-    with ollama.Client(leaking.url.removesuffix("/v1")) as client:
+    with ollama.Client(leaking.url) as client:
         (listed,) = client.list().models
         (running,) = client.ps().models
         assert listed.model is not None
@@ -320,6 +405,31 @@ def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Wa
     assert (status, said.startswith("suffix: ")) == (400, True)
 
 
+@pytest.mark.parametrize("way", [streamed, async_streamed])
+def test_a_reply_that_breaks_off_ends_with_an_error_that_clients_raise(
+    both: tuple[str, Served], way: Way
+) -> None:
+    url = both[1].url
+    _, said = refused(url, way, model=MODEL, messages=[user(BREAK)])
+    assert BROKEN in said
+    asked: JsonObject = {"model": MODEL, "messages": [user(BREAK)]}
+    answer = httpx.post(f"{url}/api/chat", json=asked, trust_env=False)
+    *begun, last = map(json.parse, answer.content.splitlines())
+    assert (answer.status_code, last) == (200, {"error": said})
+    assert [as_object(line)["done"] for line in begun] == [False, False]
+
+
+def test_a_key_is_asked_for_as_everywhere(both: tuple[str, Served]) -> None:
+    surroundings = {"TEMPER_SERVER__API_KEY": "sesame", "TEMPER_BACKEND__KIND": "ollama"}
+    with running_temper("--backend-url", both[0], environment=surroundings) as url:
+        status, said = refused(url, whole, model=MODEL, messages=[user("Hi")])
+        assert (status, "key" in said) == (401, True)
+        key = {"Authorization": "Bearer sesame"}  # as OLLAMA_API_KEY has ollama-python send it
+        with ollama.Client(url, headers=key) as client:
+            assert client.chat(MODEL, [user("Hi")]).done
+            assert client.list().models
+
+
 def test_a_reply_that_takes_too_long_has_a_last_line(llama_server: RunningServer) -> None:
     key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key, "TEMPER_BACKEND__DEADLINE_SECONDS": "1"}
     with running_temper("--backend-url", llama_server.base_url, environment=key) as url:
@@ -349,3 +459,12 @@ def test_it_listens_where_clients_look_for_an_ollama(both: tuple[str, Served]) -
         with ollama.Client(url) as client:
             assert [one.model for one in client.list().models] == [TAGGED, BLIND]
     assert httpx.head(served.url, trust_env=False).status_code == 200
+
+
+def test_a_port_that_an_ollama_has_is_told_with_the_remedy(both: tuple[str, Served]) -> None:
+    direct, _ = both
+    port = direct.rpartition(":")[2]
+    told = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)
+    assert told.returncode == 1
+    assert f"port {port} cannot be had, as an Ollama or another program has it" in told.stderr
+    assert "leave --like-ollama out" in told.stderr

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from proxy.api.app import ServerOptions
+from proxy.backends.capabilities import Capability
 from proxy.backends.http_backend import HttpBackend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
@@ -18,8 +20,14 @@ from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.doctor.exchanges import refusals
+from proxy.doctor.target import Target
+from proxy.profiles.files import load_profiles
+from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.recognition import Evidence
+from proxy.settings import Settings
 from tests.fakes import spoken
-from tests.fakes.front import Front, in_front_of
+from tests.fakes.front import Front, in_front_of, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, as_object, ask, objects_in, post
 from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
@@ -262,6 +270,9 @@ async def test_a_refusal_is_acted_on_and_remembered(
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
     with caplog.at_level(logging.WARNING, "proxy.backends"):
         async with before(row.engine, *scripts) as (front, engine):
+            front.backend.models = {"data": [{"id": "m"}]}
+            front.backend.documents["/api/tags"] = {"models": [{"name": "m:latest"}]}
+            name = "m:latest" if row.engine == "ollama" else "m"
             for _ in range(2):
                 got = await ask(front, language, row.chat, stream=stream)
                 assert (got.status, got.error) == (200, "")
@@ -271,10 +282,16 @@ async def test_a_refusal_is_acted_on_and_remembered(
                     assert got.text == row.reply
             described = await engine.describe("m")
             asked = front.backend.questions
+            listed = (await front.client.get(f"/v1/models/{name}")).json()["engine"]
+            known = introduce(name, Evidence(), (), Overrides())
+            target = Target(Settings(), name, known, front.client, front.client, "")
+            finding = await refusals(target)
     assert len(asked) == len(scripts)
     assert not row.is_mended(asked[0])
     assert all(map(row.is_mended, asked[-2:]))
     assert row.learnt in described.lacks
+    assert row.learnt in listed["lacks"]
+    assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.said
     told = [one for one in caplog.messages if f"no {row.learnt.replace('_', ' ')} " in one]
     assert len(told) == 1
 
@@ -521,3 +538,26 @@ async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> 
             ],
         }
     return await post(front, PATHS[language][0], {"model": "m", "stream": stream, **body})
+
+
+EFFORTS = [
+    ("qwen3.8-27b", "high", "reasoning_effort", "xhigh"),
+    ("qwen3.8-27b", "low", "reasoning_effort", "low"),
+    ("hy4", "medium", "reasoning_effort", "high"),
+    ("muse-glimmer-30b", "max", "reasoning_strength", "xhigh"),
+]
+
+
+@pytest.mark.parametrize(("model", "effort", "name", "sent"), EFFORTS)
+async def test_r2_where_the_profile_knows_the_efforts_nothing_is_refused(
+    model: str, effort: str, name: str, sent: str
+) -> None:
+    async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
+        for language, stream in EVERYWHERE:
+            front.backend.play(spoken.says("Hello."))
+            path, write = PATHS[language]
+            asked: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
+            assert (await post(front, path, asked)).text == "Hello."
+            (question,) = front.backend.questions
+            told = as_object(question.fields.get("chat_template_kwargs")) | question.fields
+            assert told[name] == sent, language

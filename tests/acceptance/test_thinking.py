@@ -12,8 +12,10 @@ from proxy.api.app import ServerOptions
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.model_quirks import Quirks
 from proxy.processes.process import RunningServer
 from proxy.profiles.known_model import Overrides
+from proxy.profiles.profile import Matching, Profile
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.front import in_front_of, plain_transport
@@ -36,6 +38,7 @@ SCRIPTS = {
     "[[silent]]": "I did not think.",
     "[[low]]": "Well.\n</think>\n\nI thought a little.",
     "[[high]]": "Well, well, well.\n</think>\n\nI thought hard.",
+    "[[xhigh]]": "Well, well, well, well.\n</think>\n\nI thought harder.",
 }
 USUAL = "I thought about it."
 SILENT = "I did not think."
@@ -76,10 +79,11 @@ async def ask(
     body: Mapping[str, JsonValue],
     *,
     thinking: bool | None = None,
+    profile: Profile | None = None,
 ) -> Answer:
-    """Ask through Temper; `thinking` is what its operator has set."""
+    """Ask through Temper; `thinking` and the model's `profile` are what its operator has set."""
     connection = BackendClient(server.base_url, server.api_key, transport=plain_transport())
-    serves = ServerOptions(overrides=Overrides(thinking=thinking))
+    serves = ServerOptions(overrides=Overrides(profile, thinking=thinking))
     async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as front:
         answer = await front.client.post(path, json=body)
     assert answer.status_code == 200, answer.text
@@ -169,3 +173,18 @@ async def test_a_budget_ends_thoughts_early(server: RunningServer) -> None:
     assert whole.thoughts.strip() == LONG.strip()
     assert LONG.startswith(bounded.thoughts.strip())
     assert 0 < len(bounded.thoughts) < len(whole.thoughts) / 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {**CHAT, "reasoning_effort": "high"}),
+        ("/v1/messages", {**MESSAGES, "output_config": {"effort": "max"}}),
+        ("/v1/responses", {**RESPONSES, "reasoning": {"effort": "xhigh"}}),
+    ],
+)
+async def test_a_template_is_told_the_nearest_effort_that_its_profile_knows(
+    server: RunningServer, path: str, body: JsonObject
+) -> None:
+    profile = Profile("own", "Own", Quirks(efforts=("low", "xhigh")), Matching(("own",)))
+    assert (await ask(server, path, body, profile=profile)).text == "I thought harder."

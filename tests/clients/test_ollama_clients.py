@@ -1,18 +1,27 @@
-"""langchain-ollama and LlamaIndex's Ollama: tool loops, streams, thoughts, forms and pictures.
+"""Ollama's clients of Python and of npm: tool loops, streams, thoughts, forms and pictures.
 
-They need the extra `clients-ollama`.
+Those of Python need the extra `clients-ollama`. Those of npm are asked through
+`ollama_clients.mjs`; the versions that are known to pass stand in `.ci/run`, and the variable
+`OLLAMA_NODE_MODULES` says where they are.
 """
 
-from collections.abc import Callable, Iterator
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol, cast
 
 import pytest
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.right_ollama import (
     ANSWER,
     BLIND,
+    BREAK,
+    BROKEN,
     PICTURE,
     THINK,
     THOUGHT,
@@ -20,15 +29,17 @@ from tests.fakes.right_ollama import (
     before_right_ollama,
 )
 from tests.fakes.tool_loops import (
+    FACT,
+    FACT_SCHEMA,
     FACTS,
     MODEL,
+    TIME,
     TRIP,
-    TRIP_ANSWER,
-    TRIP_CALLS,
-    TRIP_GENERATIONS,
+    WEATHER,
     Served,
     Tools,
     before_leaking_llama_server,
+    check_trip,
 )
 
 pytest.importorskip("langchain_ollama", reason="needs the extra `clients-ollama`")
@@ -42,18 +53,16 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_ollama import ChatOllama
-from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    ImageBlock,
+    MessageRole,
+    TextBlock,
+)
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.ollama import Ollama as LlamaIndexOllama
 from ollama import Client
-
-SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "country": {"type": "string"}},
-    "required": ["city", "country"],
-}
-FACT = {"city": "Paris", "country": "France"}
-
 
 OPENED: list[Client] = []  # nobody else closes them
 
@@ -66,15 +75,20 @@ def every_client_is_closed() -> Iterator[None]:
 
 
 class Asking(Protocol):
-    """A client as a test needs it: a loop, words with thoughts, a form, a picture."""
+    """A client as a test needs it: a loop, its first answer, thoughts, a form, a picture."""
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str: ...
+
+    def tell(self, url: str, words: str, *, stream: bool) -> JsonObject: ...
 
     def think(self, url: str, *, stream: bool) -> tuple[str, str]: ...
 
     def fill(self, url: str) -> object: ...
 
     def show(self, url: str, model: str) -> str: ...
+
+
+_KEPT = ("content", "tool_calls", "response_metadata", "usage_metadata")
 
 
 class LangChain:
@@ -86,28 +100,31 @@ class LangChain:
         return made
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str:
-        bound = self.model(url).bind_tools([tools.get_weather, tools.get_time])
         messages: list[BaseMessage] = [HumanMessage(TRIP)]
         while True:
-            answer = self.ask(bound.stream if stream else bound.invoke, messages)
+            answer = self.put(url, tools, messages, stream=stream)
             messages.append(answer)
             if not answer.tool_calls:
                 return f"{answer.content}"
             for call in answer.tool_calls:
-                said = run(tools, call["name"], call["args"])
+                said = tools.run(call["name"], call["args"])
                 messages.append(ToolMessage(said, tool_call_id=f"{call['id']}"))
 
-    def ask(
-        self, put: Callable[[list[BaseMessage]], object], messages: list[BaseMessage]
+    def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
+        answer = self.put(url, Tools([]), [HumanMessage(words)], stream=stream)
+        calls = [(call["name"], call["args"]) for call in answer.tool_calls]
+        told: object = [f"{answer.content}", calls, answer.response_metadata, answer.usage_metadata]
+        return cast("JsonObject", {"told": told})
+
+    def put(
+        self, url: str, tools: Tools, messages: list[BaseMessage], *, stream: bool
     ) -> AIMessage:
-        answer = put(messages)
-        if isinstance(answer, AIMessage):
-            return answer
-        whole: AIMessageChunk | None = None
-        for piece in cast("Iterator[AIMessageChunk]", answer):
-            whole = piece if whole is None else whole + piece
-        assert whole is not None
-        return AIMessage(content=whole.content, tool_calls=whole.tool_calls)
+        bound = self.model(url).bind_tools([tools.get_weather, tools.get_time])
+        if not stream:
+            return bound.invoke(messages)
+        first, *others = cast("Iterator[AIMessageChunk]", bound.stream(messages))
+        whole = sum(others, first)
+        return AIMessage(**{name: getattr(whole, name) for name in _KEPT})
 
     def think(self, url: str, *, stream: bool) -> tuple[str, str]:
         model = self.model(url, reasoning=True)
@@ -116,7 +133,9 @@ class LangChain:
         return thoughts, "".join(f"{one.content}" for one in pieces)
 
     def fill(self, url: str) -> object:
-        return self.model(url).with_structured_output(SCHEMA, method="json_schema").invoke(FACTS)
+        return (
+            self.model(url).with_structured_output(FACT_SCHEMA, method="json_schema").invoke(FACTS)
+        )
 
     def show(self, url: str, model: str) -> str:
         picture = {"type": "image_url", "image_url": f"data:image/png;base64,{PICTURE}"}
@@ -134,27 +153,36 @@ class LlamaIndex:
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str:
         model = self.model(url)
-        offered = [
-            FunctionTool.from_defaults(fn=one) for one in (tools.get_weather, tools.get_time)
-        ]
         messages = [ChatMessage(role="user", content=TRIP)]
         while True:
-            if stream:
-                *_, answer = model.stream_chat_with_tools(offered, chat_history=messages)
-            else:
-                answer = model.chat_with_tools(
-                    offered, chat_history=messages, allow_parallel_tool_calls=True
-                )
+            answer = self.put(model, tools, messages, stream=stream)
             messages.append(answer.message)
             calls = model.get_tool_calls_from_response(answer, error_on_no_tool_call=False)
             if not calls:
                 return f"{answer.message.content}"
             for call in calls:
-                said = run(tools, call.tool_name, call.tool_kwargs)
+                said = tools.run(call.tool_name, call.tool_kwargs)
                 named = {"tool_call_id": call.tool_id}
                 messages.append(
                     ChatMessage(role=MessageRole.TOOL, content=said, additional_kwargs=named)
                 )
+
+    def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
+        asked = [ChatMessage(role="user", content=words)]
+        return cast("JsonObject", self.put(self.model(url), Tools([]), asked, stream=stream).raw)
+
+    def put(
+        self, model: LlamaIndexOllama, tools: Tools, asked: list[ChatMessage], *, stream: bool
+    ) -> ChatResponse:
+        offered = [
+            FunctionTool.from_defaults(fn=one) for one in (tools.get_weather, tools.get_time)
+        ]
+        if not stream:
+            return model.chat_with_tools(
+                offered, chat_history=asked, allow_parallel_tool_calls=True
+            )
+        *_, answer = model.stream_chat_with_tools(offered, chat_history=asked)
+        return answer
 
     def think(self, url: str, *, stream: bool) -> tuple[str, str]:
         model = self.model(url, thinking=True)
@@ -168,7 +196,7 @@ class LlamaIndex:
         return thoughts, f"{answer.content}"
 
     def fill(self, url: str) -> object:
-        answer = self.model(url).chat([ChatMessage(role="user", content=FACTS)], format=SCHEMA)
+        answer = self.model(url).chat([ChatMessage(role="user", content=FACTS)], format=FACT_SCHEMA)
         return json.parse(f"{answer.message.content}")
 
     def show(self, url: str, model: str) -> str:
@@ -177,57 +205,140 @@ class LlamaIndex:
         return f"{self.model(url, model).chat(asked).message.content}"
 
 
-def run(tools: Tools, name: str, arguments: dict[str, str]) -> str:
-    return tools.get_weather(**arguments) if name == "get_weather" else tools.get_time(**arguments)
+@dataclass(frozen=True)
+class Npm:
+    """A client of npm, asked through a program that goes on running: a line in, a line out."""
+
+    process: subprocess.Popen[str]
+    client: str
+
+    def run(self, url: str, tools: Tools, *, stream: bool) -> str:
+        said = self.ask("run", url, TRIP, stream=stream, weather=WEATHER, time=TIME)
+        tools.called += [(name, city) for name, city in cast("list[list[str]]", said["called"])]
+        return f"{said['answer']}"
+
+    def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
+        return cast("JsonObject", self.ask("tell", url, words, stream=stream)["answer"])
+
+    def think(self, url: str, *, stream: bool) -> tuple[str, str]:
+        thoughts, text = cast("list[str]", self.ask("think", url, THINK, stream=stream)["answer"])
+        return thoughts, text
+
+    def fill(self, url: str) -> object:
+        return self.ask("fill", url, FACTS, form=FACT_SCHEMA)["answer"]
+
+    def show(self, url: str, model: str) -> str:
+        return f"{self.ask('show', url, 'See?', model=model, picture=PICTURE)['answer']}"
+
+    def ask(self, what: str, url: str, words: str, **more: object) -> JsonObject:
+        asked = {"model": MODEL, "stream": False, "weather": {}, "time": "", **more}
+        asked |= {"client": self.client, "ask": what, "url": url, "words": words}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dump_text(cast("JsonObject", asked)) + "\n")
+        self.process.stdin.flush()
+        said = cast("JsonObject", json.parse(self.process.stdout.readline()))
+        if "error" in said:
+            raise RuntimeError(said["error"])
+        return said
+
+
+MODULES = os.environ.get("OLLAMA_NODE_MODULES", "")
+NPM = ("ollama-js", "@langchain/ollama", "ai-sdk-ollama")
+needs_npm = pytest.mark.skipif(not MODULES, reason="needs clients from npm, see .ci/run")
 
 
 @pytest.fixture(scope="module")
-def mock() -> Iterator[Served]:
-    with before_right_ollama(RightOllama()) as (_, served):
-        yield served
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    folder = tmp_path_factory.mktemp("npm")
+    (folder / "node_modules").symlink_to(MODULES)  # modules are looked for beside the program
+    program = shutil.copy(Path(__file__).with_name("ollama_clients.mjs"), folder)
+    with subprocess.Popen(
+        [shutil.which("node") or "node", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def mock() -> Iterator[tuple[str, Served]]:
+    """The mock's address, and Temper before it."""
+    with before_right_ollama(RightOllama()) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with before_leaking_llama_server(tmp_path_factory.mktemp("leaks")) as served:
-        yield served
+        yield replace(served, url=served.url.removesuffix("/v1"))
 
 
 @pytest.fixture(params=["mock", "leaking"])
 def server(request: pytest.FixtureRequest) -> Served:
-    found: Served = request.getfixturevalue(request.param)
-    return found
+    if request.param == "mock":
+        return cast("tuple[str, Served]", request.getfixturevalue("mock"))[1]
+    leaking: Served = request.getfixturevalue("leaking")
+    return leaking
 
 
-CLIENTS: tuple[Asking, ...] = (LangChain(), LlamaIndex())
-each = pytest.mark.parametrize("client", CLIENTS, ids=lambda one: type(one).__name__)
+@pytest.fixture(
+    params=["LangChain", "LlamaIndex", *(pytest.param(one, marks=needs_npm) for one in NPM)]
+)
+def client(request: pytest.FixtureRequest) -> Asking:
+    if request.param in NPM:
+        return Npm(request.getfixturevalue("node"), request.param)
+    return LangChain() if request.param == "LangChain" else LlamaIndex()
+
+
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
-@each
 @both
 def test_a_loop_runs_its_tools_and_answers(client: Asking, server: Served, *, stream: bool) -> None:
-    tools, before = Tools([]), server.generations()
-    answer = client.run(server.url.removesuffix("/v1"), tools, stream=stream)
-    assert answer.endswith(TRIP_ANSWER)
-    assert tools.called == [*TRIP_CALLS]
-    assert server.generations() - before == TRIP_GENERATIONS
+    check_trip(server, lambda tools: client.run(server.url, tools, stream=stream))
 
 
-@each
-def test_an_answer_has_its_form(client: Asking, server: Served) -> None:
-    assert client.fill(server.url.removesuffix("/v1")) == FACT
-
-
-@each
 @both
-def test_thoughts_stand_apart(client: Asking, mock: Served, *, stream: bool) -> None:
-    assert client.think(mock.url, stream=stream) == (THOUGHT, ANSWER)
+def test_an_answer_is_the_one_that_comes_directly_but_for_the_time(
+    client: Asking, mock: tuple[str, Served], *, stream: bool
+) -> None:
+    direct, served = mock
+    asked_directly = without_times(client.tell(direct, TRIP, stream=stream))
+    before = served.generations()
+    assert without_times(client.tell(served.url, TRIP, stream=stream)) == asked_directly
+    assert served.generations() - before == 1
 
 
-@each
-def test_a_picture_is_seen_or_refused(client: Asking, mock: Served) -> None:
-    assert client.show(mock.url, MODEL)
+def test_a_stream_that_breaks_off_is_an_error(client: Asking, mock: tuple[str, Served]) -> None:
+    with pytest.raises(Exception, match=BROKEN):
+        client.tell(mock[1].url, BREAK, stream=True)
+
+
+def without_times(told: JsonValue) -> JsonValue:
+    if isinstance(told, dict):
+        return {
+            name: without_times(value)
+            for name, value in told.items()
+            if name not in ("created_at", "id")  # LangChain makes ids of its own
+        }
+    return [*map(without_times, told)] if isinstance(told, list | tuple) else told
+
+
+def test_an_answer_has_its_form(client: Asking, server: Served) -> None:
+    assert client.fill(server.url) == FACT
+
+
+@both
+def test_thoughts_stand_apart(client: Asking, mock: tuple[str, Served], *, stream: bool) -> None:
+    assert client.think(mock[1].url, stream=stream) == (THOUGHT, ANSWER)
+
+
+def test_a_picture_is_seen_or_refused(client: Asking, mock: tuple[str, Served]) -> None:
+    url = mock[1].url
+    assert client.show(url, MODEL)
     with pytest.raises(Exception, match="takes no pictures") as refused:
-        client.show(mock.url, BLIND)
+        client.show(url, BLIND)
     assert getattr(refused.value, "status_code", 400) == 400

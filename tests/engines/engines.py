@@ -7,10 +7,12 @@ An engine from PyPI lives in a virtual environment of its own, whose Python a va
 
 import importlib.metadata
 import os
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from tests.fakes.llama import serving
 KEY = "sk-of-the-suite"
 _LOOK = 0.2
 _START_SECONDS = 600  # vLLM takes two minutes on a machine that does something else
+_TIED_TO_US = sys.executable, "-m", "proxy.processes.parent_death"
 _PYTHON = "-c", "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 
 
@@ -99,21 +102,31 @@ class Workplace:
     def process(
         self, command: Sequence[str], health: str, **environment: str
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a server while the block does, from when it is healthy."""
+        """Run a server while the block does, from when it is healthy.
+
+        It is a session of its own: vLLM ends with all that is in its process group, and what its
+        router starts outlives it. It ends with us, even if we are killed.
+        """
         log = self.folder / f"{Path(command[0]).parents[1].name}-{free_port()}.log"
         surroundings = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment}
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, env=surroundings)
+            process = subprocess.Popen(
+                [*_TIED_TO_US, str(os.getpid()), *command],
+                stdout=output,
+                stderr=output,
+                env=surroundings,
+                start_new_session=True,
+            )
             try:
                 _until_healthy(process, health, log)
                 yield process
             finally:
                 process.terminate()
-                try:
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=30)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def _until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -13,6 +13,7 @@ COLUMNS = {
     "none": "`none`",
     "constrained": "an enum",
     "counting": "counts",
+    "uncut": "left whole",
     "overflow": "too long",
     "cancel": "hang-up",
     "usage": "usage",

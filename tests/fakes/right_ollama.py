@@ -25,6 +25,7 @@ TAGGED = f"{MODEL}:latest"
 BLIND = "blind:latest"
 THINK, THOUGHT, ANSWER = "[[think]]", "Two and two make four.", "It is four."
 FOREVER = "[[for ever]]"
+BREAK, BROKEN = "[[break]]", "the model runner has stopped"
 PICTURE = "iVBORw0KGgo="
 _WHEN = "2026-11-21T12:00:00.123456789Z"
 _COUNTS: JsonObject = {
@@ -129,6 +130,8 @@ class RightOllama:
         if FOREVER in json.dump_text(messages):
             return StreamingResponse(self._for_ever(body), media_type="application/x-ndjson")
         lines = [*_lines(body, messages, is_text=is_text)]
+        if BREAK in json.dump_text(messages):
+            lines[2:] = [{"error": BROKEN}]
         if body.get("stream") is False:
             return JSONResponse(_added_up(lines))
         written = (json.dump(line) + b"\n" for line in lines)

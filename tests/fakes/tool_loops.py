@@ -51,6 +51,12 @@ CODE_ANSWER = f"The code word is {CODE_WORD}."
 CODE_GENERATIONS = 2
 AGENT_TOKENS = 131_072  # their first request has 50 kB, and a token here is hardly more than a byte
 _FACTS = '{"city": "Paris", "country": "France"}'
+FACT: JsonObject = {"city": "Paris", "country": "France"}
+FACT_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "country": {"type": "string"}},
+    "required": ["city", "country"],
+}
 
 
 def _call(name: str, **arguments: JsonValue) -> Call:
@@ -125,6 +131,10 @@ class Tools:
         self.called.append(("get_time", ""))
         return TIME
 
+    def run(self, name: str, arguments: dict[str, str]) -> str:
+        """Run the tool of a name."""
+        return self.get_weather(**arguments) if name == "get_weather" else self.get_time()
+
 
 @dataclass(frozen=True)
 class Served:
@@ -143,6 +153,17 @@ class Served:
     def rescued_calls(self) -> int:
         """How many calls were text."""
         return _counted(self.url.removesuffix("/v1"), "temper_rescued_calls_total")
+
+
+def check_trip(served: Served, follow: Callable[[Tools], str]) -> None:
+    """Follow a whole loop: each tool is called once, and calls that are text are read."""
+    tools, before = Tools([]), served.generations()
+    rescued = served.rescued_calls if served.leaks else 0
+    assert follow(tools).endswith(TRIP_ANSWER)
+    assert tools.called == [*TRIP_CALLS]
+    assert served.generations() - before == TRIP_GENERATIONS
+    if served.leaks:
+        assert served.rescued_calls - rescued == len(TRIP_CALLS)
 
 
 @contextmanager

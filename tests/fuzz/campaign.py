@@ -5,6 +5,7 @@ import hashlib
 import re
 import time
 import traceback
+from base64 import b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.fuzz.watch import MEGABYTE, Cost, watching
 CORPUS = Path(__file__).with_name("corpus")
 _EXAMPLES = 200  # of a round; the next one begins elsewhere
 _SHRINKING_SECONDS = 20.0
+_SHOWN = 2_048  # bytes of an input, for where its file is lost with the machine
 
 
 @dataclass
@@ -38,7 +40,9 @@ class Finding:
         file = (
             self.file.relative_to(Path.cwd()) if self.file.is_relative_to(Path.cwd()) else self.file
         )
-        return f"again: python -m tests.fuzz --again {file}"
+        told = f"again: python -m tests.fuzz --again {file}"
+        data = self.file.read_bytes()
+        return told if len(data) > _SHOWN else f"{told}\n    in base64: {b64encode(data).decode()}"
 
 
 @dataclass

@@ -42,7 +42,7 @@ def guide(targets: Sequence[Target], seconds: float, first_seed: int) -> dict[st
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         folder = Path(name)
         _sow(targets, folder / "seeds", first_seed)
-        command = [sys.executable, "-m", "tests.fuzz.guided", f"{seconds}", name]
+        command = [sys.executable, "-m", "tests.fuzz.guided", f"{seconds}", name, f"{first_seed}"]
         process = subprocess.run(
             [*command, *(target.name for target in targets)],
             capture_output=True,

@@ -23,7 +23,7 @@ _FIXED = (
 )
 
 
-def main(seconds: float, folder: Path, names: list[str]) -> None:
+def main(seconds: float, folder: Path, seed: int, names: list[str]) -> None:
     """Fuzz for so many seconds, and write the report; never returns."""
     logging.disable()
     with atheris.instrument_imports(include=["proxy"]):
@@ -42,10 +42,14 @@ def main(seconds: float, folder: Path, names: list[str]) -> None:
             os._exit(0)
 
     atheris.Setup(
-        [sys.argv[0], *_FIXED, f"-artifact_prefix={folder}/", str(folder / "seeds")], judge
+        [
+            *(sys.argv[0], *_FIXED, f"-seed={seed}"),
+            *(f"-artifact_prefix={folder}/", str(folder / "seeds")),
+        ],
+        judge,
     )
     atheris.Fuzz()
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    main(float(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -48,7 +48,7 @@ _WORD = re.compile(r"\w+")
 _LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
 _HALVES = [re.escape(one[:end]) for one in STRAY_CLOSERS for end in range(2, len(one))]
 # only such a control token may end a call, whatever its name
-_UNKNOWN_TOKEN = re.compile(r"<[|\uff5c][^\s|\uff5c<>]+[|\uff5c]>\s*$")
+_UNKNOWN_TOKEN = re.compile(r"<[|\uff5c][^\s|\uff5c<>]+[|\uff5c]>$")
 _HALF_CLOSER = re.compile(f"(?:{'|'.join(_HALVES)})$")
 
 
@@ -107,8 +107,11 @@ def _check_findings(text: str, findings: Sequence[Finding]) -> None:
 
 
 def _without_leftovers(text: str) -> str:
-    """Leave out what may be left out behind a call: at the end also half a mark, or an odd one."""
-    return _LEFT_OUT.sub("", _HALF_CLOSER.sub("", _UNKNOWN_TOKEN.sub("", text)))
+    """Leave out what may be left out behind a call: at the end also half a mark, and odd ones."""
+    shorter = _LEFT_OUT.sub("", text)
+    while shorter != text:
+        text, shorter = shorter, _HALF_CLOSER.sub("", _UNKNOWN_TOKEN.sub("", shorter))
+    return text
 
 
 def _is_spelled(value: JsonValue | tuple[JsonValue, ...], source: str) -> bool:

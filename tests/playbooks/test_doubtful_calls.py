@@ -5,6 +5,7 @@ import pytest
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.tools import ToolCall
+from proxy.errors import GuardrailsExhausted
 from proxy.facts import Dropped, Refused, RejectedReply
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
@@ -56,12 +57,73 @@ def test_nothing_of_it_is_seen_before_the_model_has_answered() -> None:
     assert shown_text(book) == CALL + BEHIND
 
 
-def test_who_writes_it_again_has_given_an_answer() -> None:
+def test_who_writes_code_again_has_given_an_answer() -> None:
     book = asked(CALL + BEHIND)
     write(book, CALL + BEHIND)
     assert shown_text(book) == CALL + BEHIND
     book.shown.clear()
     book.end()
+
+
+ENDED = "The model gave no usable reply in 2 attempts: a call that may not have been meant"
+SAID = f"{ENDED} (get_weather)."
+ENVELOPE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
+
+
+@pytest.mark.parametrize("again", ["", f"{MARKED} is it.", f"{ENVELOPE}\n\nWhich is it."])
+@pytest.mark.parametrize("stream", [False, True])
+def test_markup_that_is_written_again_is_never_the_answer(again: str, stream: bool) -> None:
+    book = asked(f"{MARKED} is it.", stream=stream)
+    write(book, again)
+    said = shown_text(book)
+    assert said.endswith(f"is it.\n\n{SAID}")
+    assert "{" not in said
+    book.shown.clear()
+    book.end()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
+def test_where_nothing_is_left_of_it_the_answer_says_so(text: str, stream: bool) -> None:
+    book = asked(text, *after_result(), stream=stream)
+    write(book, text)
+    assert shown_text(book) == SAID
+
+
+def test_an_envelope_beside_words_is_left_out_like_a_mark() -> None:
+    book = asked(f"{ENVELOPE}\n\nIt is done.")
+    write(book, f"{ENVELOPE}\n\nIt is done.")
+    assert shown_text(book) == f"It is done.\n\n{SAID}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_words_that_were_shown_stay_where_a_call_is_written_again(stream: bool) -> None:
+    book = Playbook.of(make_request(*after_result(), stream=stream)).ask()
+    write(book, f"It is three.\n{MARKED}")
+    assert shown_text(book) == "It is three."
+    book.shown.clear()
+    book.ask()
+    write(book, f"It is three.\n{MARKED}")
+    assert shown_text(book) == f"\n\n{SAID}"
+
+
+def test_a_strict_turn_names_the_tool_of_a_doubtful_call() -> None:
+    policy = Policy(text_policy=TextPolicy.REQUIRE, is_strict=True)
+    book = Playbook.of(make_request(), policy)
+    write(book.ask(), CALL + BEHIND)
+    write(book.ask(), CALL + BEHIND)
+    with pytest.raises(GuardrailsExhausted, match="get_weather"):
+        write(book.ask(), CALL + BEHIND)
+
+
+def test_thoughts_before_a_doubtful_call_are_not_among_its_words() -> None:
+    said = f"I think.\n</think>\n{MARKED} is it."
+    book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.REQUIRE)).ask()
+    for _ in range(3):
+        write(book, said)
+        if book.turn.next_question() is None:
+            break
+    assert shown_text(book).startswith("is it.")
 
 
 @pytest.mark.parametrize("stream", [False, True])

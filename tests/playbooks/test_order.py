@@ -5,7 +5,13 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
-from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled, ToolCallStarted
+from proxy.conversation.replies import (
+    ReplyFinished,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.facts import (
@@ -229,5 +235,5 @@ def test_an_answer_that_comes_too_early_is_not_shown_even_in_part(rules: Workflo
 def test_a_call_streams_also_while_no_answer_is_due() -> None:
     request = replace(make_request(stream=True), workflow=Workflow(("get_time",)))
     book = Playbook.of(request).ask()
-    book.receive(ToolCallStarted(0, "a", "get_weather"))
+    book.receive(ToolCallStarted(0, "a", "get_weather"), ToolCallArgumentsDelta(0, '{"city": "'))
     book.expect(ToolCallStarted(0, "a", "get_weather"))

@@ -191,8 +191,13 @@ def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbo
     return call(Playbook.of(make_request(), policy).ask(), name, arguments).ask()
 
 
-@pytest.mark.parametrize("wrong", [NO_CITY, NO_TOOL])
-@pytest.mark.parametrize("said", ["Sorry, it is sunny.", "DONE", ANNOUNCED, ""])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        *((NO_CITY, one) for one in ("Sorry, it is sunny.", "DONE", ANNOUNCED, "")),
+        *((NO_TOOL, one) for one in ("DONE", ANNOUNCED, "")),
+    ],
+)
 def test_behind_a_rejected_call_prose_does_not_end_the_turn_before_the_constrained_attempt(
     wrong: tuple[str, str], said: str
 ) -> None:
@@ -208,7 +213,7 @@ def test_behind_a_rejected_call_prose_does_not_end_the_turn_before_the_constrain
 
 
 def test_the_constrained_attempt_leaves_the_prose_behind_a_rejected_call_a_way_out() -> None:
-    book = write(corrected(*NO_TOOL), "Sorry, it is sunny.")
+    book = write(corrected(*NO_CITY), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     book.shown.clear()
     book.ask()
@@ -217,6 +222,33 @@ def test_the_constrained_attempt_leaves_the_prose_behind_a_rejected_call_a_way_o
     write(book, '{"name": "respond", "arguments": {"message": ""}}')
     book.expect(ReplyFinished("stop"))
     book.end()
+
+
+@pytest.mark.parametrize("wrong", [NO_CITY, ("get_weather", '{"city":')])
+def test_the_constrained_attempt_may_correct_the_call_and_make_no_other(
+    wrong: tuple[str, str],
+) -> None:
+    book = call(corrected(*wrong), "launch_rocket", "{}")
+    book.ask()
+    schema = str(book.schema())
+    assert "get_weather" in schema
+    assert "respond" in schema
+    assert "get_time" not in schema
+
+
+def test_who_has_named_no_tool_that_there_is_may_take_any_in_the_end() -> None:
+    book = call(corrected(*NO_TOOL), "launch_rocket", "{}")
+    book.ask()
+    assert all(one in str(book.schema()) for one in ("get_weather", "get_time", "respond"))
+
+
+def test_who_has_called_no_tool_that_there_is_may_answer_instead() -> None:
+    book = write(corrected(*NO_TOOL), "Sorry, it is sunny.")
+    assert shown_text(book) == "Sorry, it is sunny."
+    assert book.shown[-1] == ReplyFinished("stop")
+    book.shown.clear()
+    book.end()
+    assert attempts(book.turn.facts) == 2
 
 
 def test_behind_a_rejected_call_a_question_to_the_user_is_an_answer() -> None:
@@ -389,4 +421,5 @@ def test_a_preamble_goes_out_before_its_call() -> None:
 
 def test_with_a_required_choice_a_call_streams_as_well() -> None:
     book = streamed(make_request(choice=ToolUse.REQUIRED))
-    book.receive(ToolCallStarted(0, "x", "get_time")).expect(ToolCallStarted(0, "x", "get_time"))
+    book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"city": "'))
+    book.expect(ToolCallStarted(0, "x", "get_weather"))

@@ -1,6 +1,8 @@
 """The wheel and the sdist as they would be published."""
 
 import hashlib
+import json
+import re
 import sys
 import tarfile
 import zipfile
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.release.conftest import MISSING, VERSION, Build, run
+from tests.release.conftest import MISSING, REPOSITORY, VERSION, Build, run
 
 PACKAGES = ("proxy", "temper", "temper_evals")
 
@@ -27,6 +29,28 @@ def test_what_a_package_index_shows_is_sound(build_archives: Build) -> None:
     pytest.importorskip("twine", reason=MISSING.format("twine"))
     archives = sorted(build_archives("first").iterdir())
     assert run(sys.executable, "-m", "twine", "check", "--strict", *archives).count("PASSED") == 2
+
+
+SOURCE = "https://forge.example/somebody/temper"
+KNOWN = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "somebody/temper"}
+
+
+@pytest.mark.parametrize("known", [KNOWN, dict.fromkeys(KNOWN, "")], ids=["known", "unknown"])
+def test_the_description_has_no_link_that_is_dead_outside_of_a_checkout(
+    known: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("hatchling", reason=MISSING.format("hatchling"))
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    text = str(json.loads(run(sys.executable, "-m", "hatchling", "metadata"))["readme"]["text"])
+    links = re.findall(r"(!?)\[[^]]*\]\(([^)]+)\)", text)
+    ours = [link.partition(f"/v{VERSION}/")[2] for _, link in links if link.startswith(SOURCE)]
+    assert all(link.startswith("https://") for _, link in links)
+    assert all((REPOSITORY / file).is_file() for file in ours)
+    assert len(ours) > 20 if known is KNOWN else not ours
+    assert [link for image, link in links if image and f"{SOURCE}/raw/" not in link] == []
+    assert "pip install 'temper-proxy[embedded]' && temper demo" in text
+    assert "not on PyPI" not in text
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:

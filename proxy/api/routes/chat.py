@@ -114,14 +114,14 @@ class Chat:
             context.owned = self.tools.tools_for(decoded, sender.owner)
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
         context.live.priority = self.preparation.priority_of(sender).value
-        with service.lease_for(request, has_prompt=not decoded.loaded) as claim:
+        with service.lease_for(request, has_prompt=not decoded.load_answer) as claim:
             if claim is not None:
                 with context.live.wait_for_model(self.observers.load(service.title)):
                     await context.stream.wait_for(claim, decoded)
             context.upstream = self.reader.upstream_headers(connection.scope)
-            if decoded.loaded:
+            if decoded.load_answer:
                 await service.load(request, context.upstream)
-                await connection.respond(200, {}, decoded.loaded)
+                await connection.respond(200, {}, decoded.load_answer)
                 return
             prepared = await self.preparation.prepare(parsed, sender, context.upstream)
             context.prepared = prepared

@@ -6,6 +6,8 @@ thoughts by a variable of the chat template. What a client wrote itself goes out
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Request, ThinkingOptions
@@ -21,6 +23,13 @@ SWITCHES = ("enable_thinking", "thinking")
 _EFFORTS = {word: word for word in ("minimal", "low", "medium", "high")}
 _EFFORTS |= {"xhigh": "high", "max": "high"}
 _NO_EFFORT = "none"
+_THINK = "think"  # Ollama's own name
+_NAMES = (_THINK, EFFORT)
+
+# Words for efforts, and how much each is.
+RANKS = {
+    "none": 0, "no_think": 0, "minimal": 1, "low": 2, "medium": 3, "high": 4, "xhigh": 5, "max": 6,
+}  # fmt: skip
 
 
 def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
@@ -47,15 +56,70 @@ def thinking_fields(
     if thinking == UNSAID:
         return {}
     added: JsonObject = {}
-    effort = _EFFORTS.get(thinking.effort)
+    effort = thinking.effort if thinking.is_exact else _EFFORTS.get(thinking.effort)
     if effort is not None and EFFORT not in fields:
         added[EFFORT] = effort
-    variables = _variables(fields)
-    if thinking.is_on is not None and _find_switch(variables) is None:
-        added[VARIABLES] = {**variables, **dict.fromkeys(switches, thinking.is_on)}
+    told = _variables(fields)
+    variables = {**thinking.variables, **told}
+    if thinking.is_on is not None and _find_switch(told) is None:
+        variables |= dict.fromkeys(switches, thinking.is_on)
+    if variables != told:
+        added[VARIABLES] = variables
     if takes_budget and thinking.budget is not None and BUDGET not in fields:
         added[BUDGET] = thinking.budget
     return added
+
+
+def effort_in(request: Request) -> str:
+    """Return what a request says of effort, in whatever place; "" where it says nothing."""
+    fields = {**_raw_variables(request), **request.fields}
+    said = [json.parse(fields[name]) for name in _NAMES if name in fields]
+    return next((one for one in said if isinstance(one, str)), request.thinking.effort)
+
+
+def fit_effort(request: Request, offered: Sequence[str]) -> Request:
+    """Say the effort in the nearest word of those offered, in the place where it was said."""
+    variables, word = _raw_variables(request), _nearest(effort_in(request), offered)
+    if not word:
+        return request
+    fields = dict(request.fields)
+    if EFFORT in variables:
+        fields[VARIABLES] = json.join_object({**variables, EFFORT: json.dump(word)})
+    else:
+        fields[_THINK if _THINK in fields else EFFORT] = json.dump(word)
+    return replace(request, fields=fields)
+
+
+def fit_thinking(
+    request: Request, efforts: Sequence[str], variable: str, kept_by: Mapping[str, bool]
+) -> Request:
+    """Say what is wanted of thoughts in the words of a model.
+
+    `efforts` are those that its chat template takes, () where nobody knows; the template may have
+    a `variable` of its own for them. With those in `kept_by` it keeps all earlier thoughts.
+    """
+    if not (efforts or kept_by):
+        return request
+    variables: JsonObject = {**kept_by}
+    thinking, wanted = request.thinking, effort_in(request)
+    if effort := _nearest(wanted, efforts):
+        is_own = not {**_raw_variables(request), **request.fields}.keys().isdisjoint(_NAMES)
+        if is_own and effort != wanted:
+            request = fit_effort(request, (effort,))
+        thinking = replace(thinking, effort=effort, is_exact=True)
+        variables |= {variable: effort} if variable else {}
+    return replace(request, thinking=replace(thinking, variables=variables))
+
+
+def _nearest(wanted: str, offered: Sequence[str]) -> str:
+    """Return the nearest of the efforts offered, of two that are as near the greater; or ""."""
+    if not offered or wanted not in RANKS:
+        return ""
+    return min(offered, key=lambda one: (abs(RANKS[one] - RANKS[wanted]), -RANKS[one]))
+
+
+def _raw_variables(request: Request) -> dict[str, bytes]:
+    return json.split_object(request.fields.get(VARIABLES, b"{}"))
 
 
 def _find_switch(variables: JsonObject) -> bool | None:

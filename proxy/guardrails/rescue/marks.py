@@ -56,6 +56,11 @@ def holds_mark(text: str) -> bool:
     return _MARK.search(text) is not None
 
 
+def holds_rest(text: str) -> bool:
+    """Return whether a text contains such a mark, or the end of a call whose beginning is gone."""
+    return holds_mark(text) or any(end in text for end in STRAY_CLOSERS)
+
+
 def holds_call(text: str) -> bool:
     """Return whether a text contains such a mark, or the beginning of a call in plain JSON."""
     return _CALL.search(text) is not None

@@ -116,6 +116,7 @@ class Record:
     def restart(self) -> None:
         """Start over after the end of thoughts, unless it may belong to a broken call."""
         self.drop()
+        self.report.keep_held()  # it stands before the mark
         siblings = self.siblings.end_thoughts()
         self.siblings = siblings or self.siblings
         self.surroundings = Surroundings()

@@ -4,8 +4,6 @@ A member is judged exactly as the whole will be, so what was shown of a call sta
 not certain, the member waits for the verdict on the whole.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 from jsonschema_rs import ValidationErrorKind as Kind
 
@@ -71,15 +69,14 @@ def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
     return Settled(whole[name], is_changed=bool(coercion.paths))
 
 
-def pin_members(tool: Tool, members: Mapping[str, JsonValue]) -> Tool:
-    """Return the tool with these members fixed to values that a client has seen."""
-    if not members or not isinstance(tool.parameters, dict):
+def bind_members(tool: Tool, bound: JsonObject) -> Tool:
+    """Return the tool with these members required, and these schemas in place of its own."""
+    if not bound or not isinstance(tool.parameters, dict):
         return tool
     parameters = tool.parameters
     declared, required = parameters.get("properties"), parameters.get("required")
-    fixed: JsonObject = {name: {"const": value} for name, value in members.items()}
-    properties: JsonObject = {**(declared if isinstance(declared, dict) else {}), **fixed}
-    names = [*(required if isinstance(required, list) else ()), *members]
+    properties: JsonObject = {**(declared if isinstance(declared, dict) else {}), **bound}
+    names = [*(required if isinstance(required, list) else ()), *bound]
     kept: list[JsonValue] = [*dict.fromkeys(name for name in names if isinstance(name, str))]
     return Tool(tool.name, {**parameters, "properties": properties, "required": kept}, tool.source)
 

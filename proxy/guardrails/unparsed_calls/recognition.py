@@ -17,6 +17,7 @@ _ENDS = ("}", "]", ">", ")", "```")
 # A list, a quotation, a heading, a table, emphasis or a number begins with anything else.
 _BEGINS = re.compile(r"[^\W\d]|[<\[{@`$]")
 _EMPTY = re.compile(r"\{\s*\}|\(\s*\)|</[^<>]+>\Z|[|｜]>\Z")  # noqa: RUF001 - as DeepSeek has it
+_CLOSED = re.compile(r"(?:</[^<>]*|/)>\Z")
 # Names such as `search` also occur as words of prose, code and data.
 _COMPOUND = re.compile(r"[^\W\d_]+(?:[_.-]|\d|(?<=[a-z])(?=[A-Z]))\w+")
 _ASKED = re.compile(
@@ -46,6 +47,14 @@ def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = 
     if not _is_whole(reading, reading.tool, written):
         return False
     return not _is_read(written, reading.tool, reading.said, quotable)
+
+
+def begins_call(text: str, tools: Sequence[Tool]) -> bool:
+    """Return whether a text is only the beginning of a call: marks and a name, perhaps a key."""
+    written = text.strip()
+    reading = Reading(written, {tool.name: tool for tool in tools})
+    is_read = reading.is_through() and reading.tool is not None and reading.is_marked
+    return is_read and _CLOSED.search(written) is None
 
 
 def may_become_call(text: str, tools: Sequence[Tool]) -> bool:

@@ -14,6 +14,7 @@ from proxy.conversation.json import JsonObject
         ("vllm", "vLLM"),
         ("sglang", "SGLang"),
         ("organization_owner", "LM Studio"),
+        ("organization-owner", "Ray Serve LLM"),
         ("openai", ANY_ENGINE.name),
         (None, ANY_ENGINE.name),
         (5, ANY_ENGINE.name),
@@ -56,6 +57,23 @@ def test_no_two_engines_say_the_same() -> None:
 )
 def test_the_window_stands_under_many_names(entry: JsonObject, window: int | None) -> None:
     assert window_in(ANY_ENGINE, entry) == window
+
+
+def test_a_ray_serve_tells_its_window_in_metadata() -> None:
+    """Verbatim of Ray 2.60."""
+    told: JsonObject = {
+        "model_id": "tiny",
+        "input_modality": "text",
+        "max_request_context_length": 2048,
+    }
+    entry: JsonObject = {
+        "id": "tiny",
+        "object": "model",
+        "owned_by": "organization-owner",
+        "permission": [],
+        "metadata": told,
+    }
+    assert window_in(engine_of([entry]), entry) == 2048
 
 
 def test_the_guide_tells_of_every_engine_what_is_known_and_how() -> None:

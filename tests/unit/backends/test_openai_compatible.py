@@ -29,7 +29,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import NamedTool, Tool
-from proxy.dialects.lenient_json import as_list, as_object
+from proxy.dialects.lenient_json import as_list, as_object, as_text
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import (
@@ -969,6 +969,7 @@ class ProbedEngine:
 
     name: str
     owner: str = "somebody"
+    refuses: tuple[str, httpx.Response] = ("nothing", HI)
     asked: list[JsonObject] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -983,7 +984,8 @@ class ProbedEngine:
         for name, probe in PROBES.items():
             if request.content == write_probe(probe, "m"):
                 return self.answers[name]
-        return HI
+        form, refusal = self.refuses
+        return refusal if form_of(written) == form else HI
 
     def engine(self) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.answer)
@@ -1017,7 +1019,34 @@ def test_a_call_that_goes_on_with_what_was_shown_is_bound_by_a_schema() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
     assert probed.asked[-1]["tool_choice"] == "none"
-    assert "response_format" in probed.asked[-1]
+    assert form_of(probed.asked[-1]) == "structural_tag"
+
+
+OPEN: JsonObject = {"type": "object", "required": ["name"]}
+
+
+def form_of(asked: JsonObject) -> str:
+    """Return what binds a text."""
+    schema = as_object(asked.get("response_format")).get("type")
+    return next(iter(as_object(asked.get("structured_outputs"))), as_text(schema))
+
+
+def test_white_space_is_bounded_where_a_probe_has_shown_that_it_is() -> None:
+    probed = ProbedEngine(VLLM, "vllm")
+    probed.answers["structural_tag"] = httpx.Response(400, json={"error": "no such type"})
+    engine = asyncio.run(constrained(probed, OPEN, OPEN))
+    assert [form_of(one) for one in probed.asked[2:]] == ["json_schema"] * 2
+    assert engine.learnt.honours("m") == {"strict": True, "structural_tag": False}
+
+
+def test_a_schema_that_does_not_fit_into_a_tag_goes_without() -> None:
+    probed = ProbedEngine(VLLM, "vllm")
+    # verbatim of 0.32
+    said = "Invalid structured_outputs structural_tag specification. (parameter=structured_outputs)"
+    probed.refuses = "structural_tag", httpx.Response(400, json={"error": {"message": said}})
+    asyncio.run(constrained(probed, OPEN, OPEN))
+    forms = [form_of(one) for one in probed.asked[2:]]
+    assert forms == ["structural_tag", "json_schema", "json_schema"]
 
 
 def test_an_engine_that_ignores_everything_is_asked_once_and_then_known() -> None:

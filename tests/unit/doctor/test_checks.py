@@ -1,3 +1,4 @@
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,6 +75,18 @@ def test_who_can_reach_temper_is_told() -> None:
     assert "this machine alone" in reachability(Settings()).said
     settings = {"server": {"host": "0.0.0.0", "api_key": "secret"}}
     assert "wants its key" in reachability(Settings.model_validate(settings)).said
+
+
+def test_whether_the_port_of_an_ollama_can_be_had_is_told() -> None:
+    host = own_address()
+    with socket.create_server((host, 0)) as taken:
+        port = int(taken.getsockname()[1])
+        own = {"host": host, "ollama_port": port, "api_key": "secret"}
+        settings = Settings.model_validate({"server": own})
+        found = reachability(settings)
+    assert (found.status, f"port {port} is taken" in found.said) == ("warn", True)
+    assert "stop the Ollama that has it" in found.remedy
+    assert reachability(settings).said.endswith(f"and on port {port} as an Ollama does")
 
 
 def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> InspectedServer:

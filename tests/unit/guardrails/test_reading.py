@@ -231,6 +231,26 @@ def test_a_malformed_respond_call_is_salvaged() -> None:
     assert reply.has_responded
 
 
+BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'  # of the tiny model
+
+
+@pytest.mark.parametrize("said", ["", "Well.", "<tool_call>{,</tool_call>"])
+def test_a_respond_call_that_nobody_can_read_is_no_message(said: str) -> None:
+    heard, reply = read(
+        TextDelta(said), ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, BOTCHED)
+    )
+    assert isinstance(heard[-1], BrokenCall)
+    assert heard[-1].text.endswith(BOTCHED)
+    assert reply.is_botched
+    assert BOTCHED not in reply.words
+
+
+def test_a_respond_call_that_was_cut_off_keeps_even_what_nobody_can_read() -> None:
+    call = (ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, BOTCHED))
+    _, reply = read(*call, reason="length")
+    assert (reply.is_botched, reply.text) == (False, BOTCHED)
+
+
 def test_a_respond_call_in_bare_json_is_a_message() -> None:
     written = '{"name": "respond", "arguments": {"message": "Hi!"}}'
     assert read(TextDelta(written))[1].text == "Hi!"
@@ -514,3 +534,40 @@ def test_a_call_that_the_backend_recognised_ends_what_may_have_been_thoughts() -
     assert reader.read(TextDelta("I look.\n</think>")) == []
     assert reader.read(ToolCallStarted(0, "a", "get_time")) == [ReasoningDelta("I look.")]
     assert reader.finish("tool_calls")[1].text == ""
+
+
+BEGINNINGS = [
+    "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>",
+    "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>",
+    '<|open|>call tool="get_weather"<|sep|><|open|>argument key=',
+    "<tool_call>get_weather\n<arg_key",
+    "[TOOL_CALLS]get_weather[ARGS]",
+    "<|tool_call:start|>get_weather\n",
+]
+
+
+@pytest.mark.parametrize("text", BEGINNINGS)
+@pytest.mark.parametrize("before", ["", "Let me look.\n"])
+def test_a_call_that_ends_behind_its_name_was_meant_as_one(before: str, text: str) -> None:
+    for pieces in chunkings(before + text):
+        heard, reply = read(*map(TextDelta, pieces))
+        assert (reply.is_botched, reply.calls) == (True, ())
+        assert reply.words.strip() == before.strip()
+        assert Refused("not_closed") in reply.facts
+        assert not any("get_weather" in one.text for one in heard if isinstance(one, Prose))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is written as <tool_call>get_weather\n",
+        "<tool_call>get_weather of today",
+        "<tool_call>get_news\n",
+        "<tool_call>\n<name>get_weather</name>",
+        "<tool_call>hm <tool_call>{",
+    ],
+)
+def test_what_is_only_like_the_beginning_of_a_call_is_left_alone(text: str) -> None:
+    _, reply = read(TextDelta(text))
+    assert Refused("not_closed") not in reply.facts
+    assert reply.text.strip() == text.strip()

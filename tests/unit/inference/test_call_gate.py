@@ -1,5 +1,7 @@
 """What is shown of arguments, against the slow way: the whole text, judged at its end."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.tools import NamedTool
 from proxy.conversation.workflows import Prerequisite, Workflow
+from proxy.dialects.lenient_json import as_object, as_text
 from proxy.guardrails.nudges import keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.respond import make_respond_tool
@@ -35,6 +38,10 @@ SCHEMA: JsonObject = {
     "required": ["path"],
 }
 EDIT = make_tool("edit", SCHEMA)
+
+
+def _begin(written: str) -> JsonObject:
+    return {"type": "string", "pattern": f'^{written}([^"\\\\]|\\\\["\\\\/bfnrt])*$'}
 
 
 def released(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> list[str]:
@@ -164,6 +171,38 @@ def test_what_was_shown_is_continued_to_arguments_that_begin_with_it(
         assert json.parse(begun + found) == json.parse(arguments)
 
 
+@pytest.mark.parametrize(
+    ("written", "bound"),
+    [
+        ("{", {}),
+        # only the closing quote was not shown, so the model will not go on with the string
+        ('{"path": "a.py", "line": 3.5', {"path": {"const": "a.py"}}),
+        ('{"path": "a.py"}', {"path": {"const": "a.py"}}),
+        ('{"line": 3, "path": "a.py"]', {"line": {"const": 3}, "path": _begin(r"a\.py")}),
+        ('{"path": "a+b (c)|', {"path": _begin(r"a\+b \(c\)\|")}),
+        ('{"path": "', {"path": {"type": "string"}}),
+        ('{"path": "first\\nsecond', {"path": {"type": "string"}}),
+    ],
+)
+def test_what_was_shown_binds_what_may_follow(written: str, bound: JsonObject) -> None:
+    release = ArgumentsGate(Members(SCHEMA))
+    release.feed(written)
+    assert release.shown.bind() == bound
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_whole"),
+    [("", True), ("the end", True), (r"\n \" \\", True), ('" x', False), ("\\", False)],
+)
+def test_a_string_that_was_begun_may_go_on_with_whatever_a_string_may_have(
+    rest: str, is_whole: bool
+) -> None:
+    release = ArgumentsGate(Members(SCHEMA))
+    release.feed('{"path": "a.py (')
+    pattern = as_text(as_object(release.shown.bind()["path"])["pattern"])
+    assert (re.match(pattern, f"a.py ({rest}") is not None) is is_whole
+
+
 def test_arguments_that_are_no_object_continue_nothing() -> None:
     release = ArgumentsGate(Members(SCHEMA))
     release.feed('{"path": "a')
@@ -270,8 +309,14 @@ def test_a_call_is_shown_under_the_name_of_the_offered_tool() -> None:
 
 
 def test_an_alias_is_a_name_too() -> None:
-    offer = replace(OFFER, aliases={"clock": "get_time"})
-    assert taken(make(offer), 0, "clock", "") == [ToolCallStarted(0, "id_0", "get_time")]
+    offer = replace(OFFER, aliases={"forecast": "get_weather"})
+    assert taken(make(offer), 0, "forecast", PARIS)[0] == ToolCallStarted(0, "id_0", "get_weather")
+
+
+@pytest.mark.parametrize("arguments", ["", "{", '{"ci', '{"town": "Paris"}', '["Paris"]', "{}"])
+def test_a_call_begins_with_the_first_argument_that_is_certain(arguments: str) -> None:
+    release = make()
+    assert taken(release, 0, "get_weather", arguments) == []
 
 
 @pytest.mark.parametrize(
@@ -296,8 +341,11 @@ def test_the_call_before_is_settled_before_the_next_is_shown() -> None:
     shown = taken(release, 0, "get_weather", PARIS)
     shown += taken(release, 1, "get_time", "{ }")
     assert text_of(shown, 0) == PARIS
+    assert len([one for one in shown if isinstance(one, ToolCallStarted)]) == 1
+    shown += taken(release, 2, "get_weather", PARIS)
     assert ToolCallStarted(1, "id_1", "get_time") in shown
-    assert text_of(shown, 1) == "{"
+    assert text_of(shown, 1) == "{ }"
+    assert text_of(shown, 2) == '{"city": "Paris'
 
 
 @pytest.mark.parametrize(
@@ -327,11 +375,11 @@ def test_where_one_call_is_wanted_only_the_first_is_shown() -> None:
 def test_an_answer_by_the_synthetic_tool_is_no_call() -> None:
     release = make()
     assert taken(release, 0, "respond", '{"message": "Hi"}') == []
-    assert taken(release, 1, "get_time", "")[0] == ToolCallStarted(0, "id_1", "get_time")
+    assert taken(release, 1, "get_weather", PARIS)[0] == ToolCallStarted(0, "id_1", "get_weather")
 
 
 def test_fragments_of_a_call_that_is_not_shown_are_left_out() -> None:
     release = make()
     assert release.take(ToolCallArgumentsDelta(0, "{")) == []
-    taken(release, 0, "get_time", "")
-    assert release.take(ToolCallArgumentsDelta(3, "{")) == []
+    taken(release, 0, "get_weather", "")
+    assert release.take(ToolCallArgumentsDelta(3, PARIS)) == []

@@ -34,7 +34,7 @@ from proxy.inference.reply_reader import (
 )
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import FirstReplyGate
-from tests.fakes.playbook import CLOCK, CountedIds, Playbook, make_request
+from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, Playbook, make_request
 
 WORDS = [TextDelta("It "), TextDelta("is "), TextDelta("noon.")]
 TOLD = [TextDelta("x", {"content": []}), TextDelta("y", {"content": []})]
@@ -182,7 +182,7 @@ def _merged(events: list[ReplyEvent]) -> list[ReplyEvent]:
     return found
 
 
-OFFER = OfferedTools((CLOCK,), TextPolicy.ACCEPT, order_syntaxes(()))
+OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.ACCEPT, order_syntaxes(()))
 
 
 def guarded(*, streams_calls: bool = False) -> GuardedReader:
@@ -235,15 +235,17 @@ def test_what_was_held_is_shown_in_the_end() -> None:
 
 def test_a_call_is_shown_while_it_is_written() -> None:
     listening = guarded(streams_calls=True)
-    assert listening.hear(ToolCallStarted(4, None, "get_time")) == [
-        ToolCallStarted(0, "made_1", "get_time")
+    written = '{"city": "Paris"}'
+    assert listening.hear(ToolCallStarted(4, None, "get_weather")) == []
+    assert listening.hear(ToolCallArgumentsDelta(4, '{"city": "Par')) == [
+        ToolCallStarted(0, "made_1", "get_weather"),
+        ToolCallArgumentsDelta(0, '{"city": "Par'),
     ]
-    assert listening.hear(ToolCallArgumentsDelta(4, "{")) == [ToolCallArgumentsDelta(0, "{")]
-    assert listening.hear(ToolCallArgumentsDelta(4, "}")) == []
+    assert listening.hear(ToolCallArgumentsDelta(4, 'is"}')) == [ToolCallArgumentsDelta(0, "is")]
     _, verdict = listening.finish("tool_calls")
-    assert verdict == Accepted("", (ToolCall("made_1", "get_time", "{}"),), "tool_calls")
+    assert verdict == Accepted("", (ToolCall("made_1", "get_weather", written),), "tool_calls")
     assert isinstance(verdict, Accepted)
-    assert listening.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, "}")]
+    assert listening.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, '"}')]
 
 
 def test_a_call_behind_one_that_is_text_waits_for_the_verdict() -> None:

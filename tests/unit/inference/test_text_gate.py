@@ -128,15 +128,16 @@ def test_from_a_botched_call_on_everything_is_held() -> None:
 def test_a_call_that_is_shown_takes_held_prose_along_and_holds_what_follows() -> None:
     release = streaming(SentAnswer(), shows_prose=False)
     release.show(Prose("Looking."))
-    assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == [
+    assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
+    assert release.show_call(ToolCallArgumentsDelta(0, '{"city": "')) == [
         TextDelta("Looking."),
         ToolCallStarted(0, "a", "get_weather"),
+        ToolCallArgumentsDelta(0, '{"city": "'),
     ]
-    assert release.show_call(ToolCallArgumentsDelta(0, "{")) == [ToolCallArgumentsDelta(0, "{")]
     assert release.show(Prose("\nYes.")) == []
     answer = Accepted("Looking.\nYes.", (PARIS,))
     assert release.complete(answer, is_own=True) == [
-        ToolCallArgumentsDelta(0, '"city": "Paris"}'),
+        ToolCallArgumentsDelta(0, 'Paris"}'),
         TextDelta("\nYes."),
     ]
 
@@ -264,7 +265,9 @@ def test_a_message_a_call_and_the_end_show_what_was_held() -> None:
     release = make_watched()
     release.show(Prose(BEGINNING))
     started = ToolCallStarted(0, "a", "get_weather")
-    assert release.show_call(started) == [held, started]
+    assert release.show_call(started) == [held]
+    begun = ToolCallArgumentsDelta(0, '{"city": "')
+    assert release.show_call(begun) == [started, begun]
     release = make_watched()
     release.show(Prose(BEGINNING))
     assert release.end() == [held]

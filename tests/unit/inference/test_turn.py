@@ -344,6 +344,21 @@ def test_no_markup_is_ever_the_answer(replies: list[str], told: str, explains: b
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
+@pytest.mark.parametrize(
+    "rest", ['You are "}}\n</tool_call>', '<tool_response>{"a": 1}</tool_call>']
+)
+def test_the_rest_of_a_call_is_no_answer_either(rest: str) -> None:
+    """Seen of a small model that nothing binds."""
+    book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
+    for _ in range(2):
+        write(book, rest)
+        book.ask()
+    call(book, "delete_file", "{}")
+    told = "The model gave no usable reply in 3 attempts: an unknown tool (delete_file)."
+    book.expect(TextDelta(told), ReplyFinished("stop"))
+    book.end()
+
+
 FENCED = f'```json\n{{"name": "get_weather", "arguments": {PARIS}}}\n```'
 
 

@@ -49,6 +49,9 @@ text_policy = "accept"
 
 [reasoning]
 replay = "last"
+efforts = ["low", "max"]
+effort_variable = "strength"
+kept_by = {preserve_thinking = true}
 
 [template]
 developer = false
@@ -151,6 +154,9 @@ def test_a_profile_keeps_everything_that_its_file_says(tmp_path: Path) -> None:
             text_policy=TextPolicy.ACCEPT,
             convention="json",
             replay="last",
+            efforts=("low", "max"),
+            effort_variable="strength",
+            kept_by={"preserve_thinking": True},
             template=Template(False, "first", True, ("<|mine|>",), False),
             calls_in_parallel=False,
             resets_state=True,

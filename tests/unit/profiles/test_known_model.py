@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from proxy.guardrails.model_quirks import Quirks, Template
+from proxy.guardrails.model_quirks import Quirks, Replay, Template
 from proxy.profiles.known_model import (
     KnownModel,
     Overrides,
@@ -35,6 +35,14 @@ def test_the_operators_wishes_win() -> None:
     wished = introduce("m", evidence, PROFILES, Overrides(convention="json", replay="last"))
     assert wished.quirks == replace(FALCON.quirks, convention="json", replay="last")
     assert introduce("m", evidence, (), Overrides()).recognition.profile is GENERIC
+
+
+@pytest.mark.parametrize("replay", [None, "last", "full"])
+def test_only_who_asks_for_all_thoughts_has_the_template_keep_them(replay: Replay | None) -> None:
+    keeps = {"preserve_thinking": True}
+    model = replace(FALCON, quirks=replace(FALCON.quirks, kept_by=keeps))
+    known = introduce("falcon", Evidence(("falcon",)), (model,), Overrides(replay=replay))
+    assert known.quirks.kept_by == (keeps if replay == "full" else {})
 
 
 @pytest.mark.parametrize(("convention", "several"), [("react", False), ("json", True)])

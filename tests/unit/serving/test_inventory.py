@@ -174,6 +174,7 @@ def test_programs_read_the_same_as_json() -> None:
         "text_policy": "accept",
         "offers_respond": True,
         "replay": "last",
+        "efforts": [],
         "resets_state": True,
         "aliases": {"python": "run_code"},
         "template": {

@@ -13,7 +13,7 @@ from temper_evals.simulated.server import SimulatedServer, serve
 from tests.fakes.invoked import config, document, temper
 from tests.patience import PATIENCE_SECONDS
 
-NAMES = ["close_out always", "close_out always, two tries", "respond"]
+NAMES = ["respond", "close_out always", "close_out always, two tries"]
 
 
 @pytest.fixture(autouse=True)

@@ -35,6 +35,8 @@ class FakeModel:
 
     is_right: Rights
     ending: str = "answered"
+    generations: int = 1
+    base: int = 1
     asked: list[tuple[str, str, int]] = field(default_factory=list)
 
     @asynccontextmanager
@@ -52,7 +54,13 @@ class FakeRunner:
         self.count += 1
         self.model.asked.append((self.settings, scenario.name, seed))
         is_right = self.model.is_right(self.settings, self.count)
-        return structs.replace(RUN, right=is_right, ending=self.model.ending)
+        return structs.replace(
+            RUN,
+            right=is_right,
+            ending=self.model.ending,
+            requests=1,
+            generations=self.model.base if self.settings == "defaults" else self.model.generations,
+        )
 
 
 async def verdicts(
@@ -106,6 +114,32 @@ async def test_what_is_not_decided_is_off_and_says_how_much_is_missing() -> None
     few.test.add(before=False, after=True)
     assert "undecided, off: about" in few.sentence()
     assert few.document()["missing"] == few.test.missing
+
+
+async def test_what_helps_at_too_high_a_price_is_off_and_nothing_dearer_is_tried() -> None:
+    model = FakeModel(helped_by("a=1"), generations=2)
+    tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS, MORE))
+    await tuning.run()
+    first, second = tuning.verdicts
+    assert first.sentence() == "helps: 7 helped, 0 harmed of 13: off (2.00 generations a request)"
+    assert (first.is_on, second.was_tried) == (False, False)
+    assert first.document()["generations_per_request"] == 2.0
+    assert first.document()["decision"] == "off"
+
+
+async def test_a_setting_is_not_to_blame_for_what_a_model_costs_anyway() -> None:
+    model = FakeModel(helped_by("a=1"), generations=2, base=2)
+    tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
+    await tuning.run()
+    assert tuning.verdicts[0].is_on
+
+
+async def test_what_costs_too_much_is_not_measured_to_the_end() -> None:
+    model = FakeModel(helped_by("nothing"), generations=2)
+    tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
+    await tuning.run()
+    assert tuning.verdicts[0].test.pairs == 60
+    assert tuning.verdicts[0].sentence().endswith("off (2.00 generations a request)")
 
 
 async def test_what_the_operator_has_set_is_not_tried_and_holds_for_both() -> None:

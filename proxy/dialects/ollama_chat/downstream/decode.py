@@ -8,13 +8,13 @@ call of its name that has none.
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import LoadOptions, Request, ThinkingOptions
 from proxy.conversation.tools import Tool
@@ -28,12 +28,14 @@ from proxy.dialects.foreign_history import (
     write_picture,
     write_tool,
 )
+from proxy.dialects.lenient_json import as_object
 from proxy.dialects.ollama_chat.downstream.schema import (
+    FIELDS,
+    OPTIONS,
     OllamaChatRequest,
     OllamaGenerateRequest,
     Options,
 )
-from proxy.dialects.ollama_chat.downstream.table import FIELDS, OPTIONS
 from proxy.dialects.ollama_chat.fields import FIELDS as UPSTREAM
 from proxy.dialects.ollama_chat.fields import OPTIONS as KNOWN_OPTIONS
 from proxy.dialects.raw_json import JsonText, Members, Node, nodes_in, own_text, read_object
@@ -50,7 +52,7 @@ _SAMPLING = {
     if row.target.startswith(_GROUP)
 }
 _WRITTEN_HERE = ("num_predict", "stop")
-_LOADING = KNOWN_OPTIONS - _SAMPLING.keys() - {*_WRITTEN_HERE}
+_LOADING = KNOWN_OPTIONS - {*_SAMPLING, *_WRITTEN_HERE}
 _COPIED = ("logprobs", "top_logprobs", "temper")
 _PLAIN = frozenset(("role", "content"))
 LATEST = ":latest"
@@ -126,7 +128,7 @@ def _decode(
         answer_schema={"type": "object"} if checked.format == "json" else checked.format or None,
         workflow=workflow_in(checked.temper, messages, tools),
         thinking=_thinking(checked.think),
-        load=_load_options(wished, checked.keep_alive),
+        load=_load_options(options, wished, checked.keep_alive),
     )
     fields = _fields(request, nodes, wished)
     facts = tuple(map(Omitted, dict.fromkeys(_omissions(nodes, wished))))
@@ -147,8 +149,11 @@ def _thinking(said: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as 
     return ThinkingOptions(is_on=said)
 
 
-def _load_options(options: Members, keep_alive: str | float | None) -> LoadOptions:
-    wished: JsonObject = {name: options[name].value for name in options if name in _LOADING}
+def _load_options(
+    options: Options, names: Iterable[str], keep_alive: str | float | None
+) -> LoadOptions:
+    # as they were checked: Home Assistant writes numbers of tokens as 8192.0
+    wished: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
     seconds = read_duration(keep_alive) if isinstance(keep_alive, str) else keep_alive
     return LoadOptions(wished, keep_alive, seconds)
 
@@ -172,22 +177,29 @@ def read_duration(text: str) -> float | None:
 def _tools(described: list[Node]) -> tuple[Tool, ...]:
     tools: dict[str, Tool] = {}
     for node in described:
-        tool = node.members()
-        function = tool.inner("function")
-        name, parameters = function.need("name").text(), function.get("parameters")
-        check_name(name.text, function.at("name"))
-        check_new(name.text, tools, function.at("name"))
+        value = node.object()
+        function = as_object(value["function"])
+        name, schema = f"{function['name']}", function.get("parameters")
+        param = f"{node.path}.function.name"
+        check_name(name, param)
+        check_new(name, tools, param)
         source = node.source
-        if "type" not in tool or parameters is None:
-            source = write_tool(
-                name,
-                description=function.text("description"),
-                parameters=json.dump(NO_PARAMETERS) if parameters is None else parameters.source,
-            )
-        schema: JsonValue = NO_PARAMETERS if parameters is None else parameters.value
+        if value.get("type") is None or schema is None:
+            source, schema = _complete(node), NO_PARAMETERS if schema is None else schema
         assert isinstance(schema, dict | bool)  # noqa: S101 - as it was checked
-        tools[name.text] = Tool(name.text, schema, source)
+        tools[name] = Tool(name, schema, source)
     return tuple(tools.values())
+
+
+def _complete(tool: Node) -> bytes:
+    """Write a tool with what backends want of one."""
+    function = tool.members().inner("function")
+    parameters = function.get("parameters")
+    return write_tool(
+        function["name"].text(),
+        description=function.text("description"),
+        parameters=json.dump(NO_PARAMETERS) if parameters is None else parameters.source,
+    )
 
 
 def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, bytes]:

@@ -3,10 +3,12 @@
 Calls come whole, each when its arguments are complete; a call that was cut off is left out.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -29,8 +31,13 @@ _MILLISECONDS = 1e6  # in nanoseconds
 
 def moment(now: float) -> str:
     """Write a Unix time in seconds as Ollama does."""
-    written = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds")
-    return written.removesuffix("+00:00") + "Z"
+    second = math.floor(now)
+    return f"{_second(second)}.{int((now - second) * 1e6):06}Z"
+
+
+@lru_cache(maxsize=8)  # every line of a stream has its time
+def _second(now: int) -> str:
+    return datetime.fromtimestamp(now, UTC).isoformat().removesuffix("+00:00")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,9 @@ class AnswerTerms:
     new_call_id: Callable[[], str]
 
     def head(self) -> bytes:
-        created = moment(self.stamp.now()).encode()
-        return b'{"model":%b,"created_at":"%b",' % (json.dump(self.model), created)
+        return b'{"model":%b,"created_at":"%b",' % (
+            _written(self.model), moment(self.stamp.now()).encode(),
+        )  # fmt: skip
 
     def said(self, content: bytes, more: bytes = b"") -> bytes:
         """Write what was said: `content` is a JSON string, `more` are members behind it."""
@@ -56,11 +64,16 @@ class AnswerTerms:
             return b'"response":%b%b' % (content, more)
         return b'"message":{"role":"assistant","content":%b%b}' % (content, more)
 
-    def loaded(self, reason: str) -> bytes:
+    def load_answer(self, reason: str) -> bytes:
         """Write the whole answer to a request without a prompt."""
         return b'%b%b,%b,"done_reason":"%b"}\n' % (
             self.head(), self.said(b'""'), DONE, reason.encode(),
         )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _written(model: str) -> bytes:
+    return json.dump(model)
 
 
 class _Answer(ABC):
@@ -192,7 +205,9 @@ class OllamaStream(_Answer):
         if kind == "thinking":
             said = self._terms.said(b'""', b',"thinking":%b' % json.dump(text))
         else:
-            said = self._terms.said(json.dump(text)) + _logprobs(_tokens(logprobs))
+            said = self._terms.said(json.dump(text))
+            if logprobs is not None:
+                said += _logprobs(_tokens(logprobs))
         self._lines.append(self._head + said + _NOT_DONE)
 
     def _make(self, call: bytes) -> None:

@@ -36,16 +36,16 @@ class OllamaFront:
         del sender
         decoded = decode.decode_generate(body) if self.is_text else decode.decode_chat(body)
         answering = OllamaAnswering(decoded.model, self.is_text, self.stamp, self.stamp.now())
-        loaded = b""
+        load_answer = b""
         if decoded.only_loads:
             is_end = decoded.request.load.seconds == 0
-            loaded = answering.terms().loaded("unload" if is_end else "load")
+            load_answer = answering.terms().load_answer("unload" if is_end else "load")
         return Decoded(
             decoded.request,
             answering,
             decoded.facts,
             blindness=_BLIND if decoded.has_pictures else "",
-            loaded=loaded,
+            load_answer=load_answer,
         )
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:

@@ -8,8 +8,14 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, StrictBool, StrictStr, Tag
 
 from proxy.dialects import wire_schema as wire
+from proxy.dialects.field_table import read_tables
 from proxy.dialects.front import Schemas
 from proxy.dialects.temper_options import TemperOptions
+
+# Every member and option of a request and what happens to it, as `table.toml` says. A test holds
+# the tables against the types of ollama-python, and the guide against the tables.
+_TABLES = read_tables("proxy.dialects.ollama_chat.downstream")
+FIELDS, OPTIONS = _TABLES["fields"], _TABLES["options"]
 
 Texts: TypeAlias = Annotated[list[StrictStr], Field(fail_fast=True)]
 Level: TypeAlias = Annotated[Literal["low", "medium", "high", "max"], Tag("<a string>")]

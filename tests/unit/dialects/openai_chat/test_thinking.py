@@ -5,7 +5,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Request, ThinkingOptions
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.thinking import thinking_fields
+from proxy.dialects.openai_chat.thinking import fit_thinking, thinking_fields
 
 OFF: JsonObject = {"enable_thinking": False}
 ON: JsonObject = {"enable_thinking": True}
@@ -95,3 +95,35 @@ def test_a_switch_leaves_the_clients_other_variables_where_they_are() -> None:
 def test_no_effort_at_all_switches_thoughts_off_for_engines_that_know_the_switch_alone() -> None:
     added = thinking_fields(read(reasoning_effort="none"), ("enable_thinking",))
     assert added == {"chat_template_kwargs": OFF}
+
+
+QWEN = ("low", "medium", "xhigh")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "word"), [("none", "low"), ("high", "xhigh"), ("max", "xhigh"), ("low", "low")]
+)
+def test_an_effort_goes_in_the_nearest_word_that_the_model_takes(wanted: str, word: str) -> None:
+    told = fit_thinking(read(reasoning_effort=wanted), QWEN, "", {})
+    assert json.parse(told.fields["reasoning_effort"]) == word
+    assert not {"reasoning_effort"} & thinking_fields(told).keys()
+    told = fit_thinking(read(chat_template_kwargs={"reasoning_effort": wanted}), QWEN, "", {})
+    assert json.parse(told.fields["chat_template_kwargs"]) == {"reasoning_effort": word}
+    told = fit_thinking(saying(ThinkingOptions(effort=wanted)), QWEN, "", {})
+    assert thinking_fields(told) == {"reasoning_effort": word}
+
+
+@pytest.mark.parametrize("fields", [{}, {"reasoning_effort": "enormous"}])
+def test_where_no_known_effort_is_said_nothing_is_changed(fields: JsonObject) -> None:
+    asked = read(**fields)
+    assert fit_thinking(asked, QWEN, "strength", {}) == asked
+    assert fit_thinking(asked, (), "", {}) is asked
+
+
+def test_a_template_gets_its_own_variables_beside_those_of_the_client() -> None:
+    asked = saying(ThinkingOptions(effort="max"), chat_template_kwargs={"language": "de"})
+    told = fit_thinking(asked, ("low", "xhigh"), "strength", {"clear_thinking": False})
+    variables = {"clear_thinking": False, "strength": "xhigh", "language": "de"}
+    assert thinking_fields(told)["chat_template_kwargs"] == variables
+    own = saying(ThinkingOptions(), chat_template_kwargs={"clear_thinking": True})
+    assert thinking_fields(fit_thinking(own, (), "", {"clear_thinking": False})) == {}

@@ -328,9 +328,9 @@ def test_behind_the_end_of_thoughts_a_reply_begins_anew() -> None:
     assert found_in(f"Hm.\n</think>\n\n{LOOK}") == [Prose("Hm.\n</think>"), EarlierThoughts(), bare]
     assert found_in(f"{MARKED}</think>Done.") == [look(), EarlierThoughts(), Prose("Done.")]
     assert found_in(f"{LOOK}\n</think>\nDone.") == [
-        Prose(LOOK),
+        Prose(f"{LOOK}\n"),
         EarlierThoughts(),
-        Prose("\n\nDone."),
+        Prose("\nDone."),
     ]
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas.members import Members, Settled, pin_members
+from proxy.guardrails.schemas.members import Members, Settled, bind_members
 
 SCHEMA: JsonObject = {
     "type": "object",
@@ -100,9 +100,9 @@ def test_nothing_is_settled_by_a_schema_that_nobody_can_use() -> None:
     assert Members(boolean).settle("a", [1]) == Settled([1])
 
 
-def test_pinned_members_are_constants_that_have_to_be_there() -> None:
+def test_bound_members_have_to_be_there_as_they_are_bound() -> None:
     tool = Tool("weather", SCHEMA, b"{}")
-    parameters = pin_members(tool, {"city": "Paris", "unit": "c"}).parameters
+    parameters = bind_members(tool, {"city": {"const": "Paris"}, "unit": {"const": "c"}}).parameters
     assert isinstance(parameters, dict)
     assert parameters["required"] == ["city", "days", "unit"]
     assert parameters["properties"] == {
@@ -113,10 +113,11 @@ def test_pinned_members_are_constants_that_have_to_be_there() -> None:
     }
 
 
-def test_pinning_takes_a_schema_that_says_nothing_of_members() -> None:
-    parameters = pin_members(Tool("a", {"required": "x"}, b"{}"), {"a": 1}).parameters
+def test_a_schema_that_says_nothing_of_members_is_bound_too() -> None:
+    bound: JsonObject = {"a": {"const": 1}}
+    parameters = bind_members(Tool("a", {"required": "x"}, b"{}"), bound).parameters
     assert parameters == {"required": ["a"], "properties": {"a": {"const": 1}}}
     anything = Tool("a", True, b"{}")
-    assert pin_members(anything, {"a": 1}) is anything
+    assert bind_members(anything, bound) is anything
     weather = Tool("weather", SCHEMA, b"{}")
-    assert pin_members(weather, {}) is weather
+    assert bind_members(weather, {}) is weather

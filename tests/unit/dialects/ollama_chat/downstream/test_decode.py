@@ -188,6 +188,8 @@ def test_what_is_about_loading_is_kept_apart() -> None:
     assert (load.keep_alive, load.seconds) == ("5m", 300.0)
     assert not {"num_ctx", "options", "keep_alive"} & read.request.fields.keys()
     assert chat(keep_alive=-1).request.load.seconds == -1
+    (window,) = chat(options={"num_ctx": 8192.0}).request.load.options.values()
+    assert isinstance(window, int)  # Home Assistant writes it so
 
 
 @pytest.mark.parametrize(

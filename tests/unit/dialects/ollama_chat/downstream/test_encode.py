@@ -244,7 +244,7 @@ def test_errors_are_one_sentence(problem: Problem, message: str) -> None:
 
 @pytest.mark.parametrize("reason", ["load", "unload"])
 def test_a_model_that_was_loaded_is_reported(reason: str) -> None:
-    (line,) = lines(terms().loaded(reason))
+    (line,) = lines(terms().load_answer(reason))
     assert (line["done"], line["done_reason"]) == (True, reason)
     assert said(line) == {"role": "assistant", "content": ""}
 

@@ -59,7 +59,7 @@ def test_a_stream_is_complete_with_its_last_line() -> None:
     ],
 )
 def test_what_only_loads_is_answered_at_once(members: JsonObject, reason: str | None) -> None:
-    loaded = decoded(CHAT, **members).loaded
+    loaded = decoded(CHAT, **members).load_answer
     assert (as_object(json.parse(loaded)).get("done_reason") if loaded else None) == reason
 
 

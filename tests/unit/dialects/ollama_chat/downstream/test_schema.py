@@ -1,14 +1,133 @@
-"""What Ollama's clients send, held against what the OpenAPI document says of it."""
+"""What Ollama's clients send, held against the OpenAPI document and the types of ollama-python.
+
+A name of these types without a row in the tables fails.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from ollama import _types as types
+from pydantic import BaseModel
 
+from proxy.dialects.field_table import FieldTable, Handling
 from proxy.dialects.lenient_json import as_object
 from proxy.dialects.ollama_chat.downstream.schema import (
+    FIELDS,
+    OPTIONS,
     OllamaChatRequest,
     OllamaGenerateRequest,
+    Options,
     ollama_schemas,
 )
+from tests.unit.dialects.ollama_chat.downstream import names
+
+GUIDE = Path(__file__).parents[5] / "docs" / "guides" / "ollama-clients.md"
+PARAMETERS = types.Tool.Function.Parameters
+
+TABLES: dict[str, tuple[FieldTable, tuple[type[BaseModel], ...]]] = {
+    "Fields": (FIELDS, (types.ChatRequest, types.GenerateRequest)),
+    "Options": (OPTIONS, (types.Options,)),
+    "Messages": (
+        names.MESSAGES,
+        (types.Message, types.Message.ToolCall, types.Message.ToolCall.Function),
+    ),
+    "Tools": (
+        names.TOOLS,
+        (types.Tool, types.Tool.Function, PARAMETERS, PARAMETERS.Property),
+    ),
+    "Requests for vectors": (names.VECTORS, (types.EmbedRequest, types.EmbeddingsRequest)),
+    "Requests about models": (
+        names.MANAGEMENT,
+        (
+            types.PullRequest,
+            types.PushRequest,
+            types.CreateRequest,
+            types.DeleteRequest,
+            types.CopyRequest,
+            types.ShowRequest,
+        ),
+    ),
+    "Answers": (
+        names.ANSWERS,
+        (
+            types.ChatResponse,
+            types.GenerateResponse,
+            types.TokenLogprob,
+            types.Logprob,
+            types.EmbedResponse,
+            types.EmbeddingsResponse,
+        ),
+    ),
+    "Answers about models": (
+        names.MODELS,
+        (
+            types.ModelDetails,
+            types.ListResponse,
+            types.ListResponse.Model,
+            types.ShowResponse,
+            types.ProcessResponse,
+            types.ProcessResponse.Model,
+            types.StatusResponse,
+            types.ProgressResponse,
+        ),
+    ),
+}
+# sent although the types of ollama-python have no such name
+MORE = {
+    "Fields": {"temper"},
+    "Options": {"min_p"},
+    "Messages": {"id", "tool_call_id"},
+}
+OF_THE_SITE = re.compile("Web|SystemOne")
+
+
+def fields_of(kinds: Iterable[type[BaseModel]]) -> set[str]:
+    return {name for kind in kinds for name in kind.model_fields}
+
+
+@pytest.mark.parametrize("title", TABLES)
+def test_every_field_of_the_types_has_its_row(title: str) -> None:
+    table, kinds = TABLES[title]
+    known = fields_of(kinds)
+    assert known - table.keys() == set()
+    assert table.keys() - known == MORE.get(title, set())
+
+
+def test_every_type_of_the_library_was_looked_at() -> None:
+    looked_at = {kind for _, kinds in TABLES.values() for kind in kinds}
+    bases = {parent for kind in looked_at for parent in kind.__mro__}
+    everything = {
+        one
+        for one in vars(types).values()
+        if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == types.__name__
+    }
+    left = {one for one in everything if not OF_THE_SITE.match(one.__name__)}
+    assert left - looked_at - bases == {types.Image}  # base64, where it is sent
+
+
+def test_every_option_that_is_read_has_its_row() -> None:
+    assert Options.model_fields.keys() <= OPTIONS.keys()
+    carried = {name for name, row in OPTIONS.items() if row.handling is Handling.CARRIED}
+    assert carried == Options.model_fields.keys()
+
+
+@pytest.mark.parametrize(("title", "table"), [(title, row[0]) for title, row in TABLES.items()])
+def test_the_guide_tells_what_happens_to_each(title: str, table: FieldTable) -> None:
+    section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
+    told = {
+        name: handling
+        for listed, handling in re.findall(r"^\| (`[^|]+`) \| (\w+) \|", section, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", listed)
+    }
+    assert told == {name: row.handling.value for name, row in table.items()}
+
+
+def test_what_is_refused_has_a_remedy() -> None:
+    refused = [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
+    assert refused
+    assert all(FIELDS.remedy(name) for name in refused)
 
 
 @pytest.mark.parametrize(

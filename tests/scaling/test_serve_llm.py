@@ -1,0 +1,211 @@
+"""Two Tempers before `ray.serve.llm` with two vLLMs, all of it on one cluster.
+
+It needs an environment with vLLM besides the extra `ray`; docs/contributing.md says how it is made.
+"""
+
+import importlib.util
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import httpx
+import psutil
+import pytest
+
+from benchmarks.scaling.cluster import Cluster, cluster
+from proxy.conversation.json import JsonObject
+from tests.engines.asking import CHAT, TICKET, TICKETS, TOOLS, WISHES, Server, said, through_temper
+from tests.engines.tiny_folder import write
+from tests.fakes.answers import read_answer
+from tests.patience import PATIENCE_SECONDS
+
+MISSING = "vLLM is missing: no extra brings it, so it is added to an environment with the extra ray"
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason=MISSING)
+
+SETTINGS = """
+[backend]
+url = "http://127.0.0.1:{port}/llm"
+kind = "openai"
+parallel_requests = 8
+"""
+SMALL: JsonObject = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+LONG = 1800  # tokens: seconds of work
+STREAMS = 6
+START_SECONDS = 600.0  # of vLLMs on a machine that does something else
+
+
+def language_models(model: str) -> JsonObject:
+    """Return the application of Serve that runs the engines."""
+    flags: JsonObject = {
+        "max_model_len": 2048,
+        "dtype": "float32",
+        "enforce_eager": True,
+        "max_num_seqs": 8,
+        "enable_auto_tool_choice": True,
+        "tool_call_parser": "hermes",
+    }
+    little: JsonObject = {"num_cpus": 0.1}
+    one: JsonObject = {
+        "model_loading_config": {"model_id": "tiny", "model_source": model},
+        "accelerator_config": {"kind": "cpu"},
+        "placement_group_config": {"bundles": [{"CPU": 0.1}]},
+        "deployment_config": {"num_replicas": 2, "ray_actor_options": little},
+        "experimental_configs": {"stream_batching_interval_ms": 0},
+        "engine_kwargs": flags,
+        "runtime_env": {"env_vars": SMALL},
+    }
+    ingress: JsonObject = {"num_replicas": 1, "ray_actor_options": little}
+    return {
+        "name": "llm",
+        "route_prefix": "/llm",
+        "import_path": "ray.serve.llm:build_openai_app",
+        "args": {"llm_configs": [one], "ingress_deployment_config": ingress},
+    }
+
+
+@dataclass
+class Stream:
+    """A stream that a client reads until it ends or is left."""
+
+    client: httpx.Client
+    number: int
+    read: bytes = b""
+    is_left: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        body: JsonObject = {
+            "model": "tiny",
+            "messages": [said("user", f"Hello {self.number}!")],
+            "max_tokens": LONG,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+        }
+        own = {"x-session-id": f"stream-{self.number}"}
+        with self.client.stream("POST", CHAT, json=body, headers=own) as answer:
+            for piece in answer.iter_bytes():
+                self.read += piece
+                if self.is_left.is_set():
+                    return
+
+    @property
+    def has_begun(self) -> bool:
+        return self.read.count(b'"content"') > 20
+
+    @property
+    def is_whole(self) -> bool:
+        return b"data: [DONE]" in self.read
+
+
+@dataclass
+class Served:
+    """Tempers and engines on a cluster."""
+
+    cluster: Cluster
+    client: httpx.Client
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(STREAMS))
+
+    @cached_property
+    def temper(self) -> Server:
+        return Server(self.client, "tiny")
+
+    def engines(self) -> dict[str, int]:
+        """Return the replicas that are engines, and their processes."""
+        return self.cluster.replicas("llm", "LLMServer")
+
+    def work(self) -> float:
+        """Return the seconds that the engines have computed so far."""
+        found = 0.0
+        for number in self.cluster.processes():
+            try:
+                process = psutil.Process(number)
+                if "EngineCore" in " ".join((process.name(), *process.cmdline())):
+                    found += sum(process.cpu_times()[:2])
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def work_until_rest(self) -> float:
+        """Return the same once it does not grow any more."""
+        last = -1.0
+        while (now := self.work()) - last > 0.05:
+            last = now
+            threading.Event().wait(0.5)
+        return now
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    model = write(tmp_path_factory.mktemp("model") / "tiny")
+    variables = {name: str(value) for name, value in SMALL.items()}
+    with cluster("python", **variables) as one:
+        settings = one.written(SETTINGS.format(port=one.ports.http))
+        one.deploy({"config": str(settings), "replicas": 2}, language_models(str(model)))
+        one.until(lambda: one.application("llm").get("status") == "RUNNING", START_SECONDS)
+        with httpx.Client(
+            base_url=one.url,
+            headers={"authorization": f"Bearer {one.key}"},
+            timeout=PATIENCE_SECONDS,
+            trust_env=False,
+        ) as client:
+            running = Served(one, client)
+            with running.pool:
+                yield running
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_are_called_as_their_schemas_say(served: Served, *, stream: bool) -> None:
+    for wish, name in WISHES[::4]:
+        answer = served.temper.ask(wish, TOOLS, stream=stream)
+        assert through_temper(answer).is_one_of(TOOLS, name), answer.body
+    for wish in TICKETS:
+        answer = served.temper.ask(wish, (TICKET,), stream=stream, tool_choice="required")
+        assert through_temper(answer).is_one_of((TICKET,)), answer.body
+
+
+def test_the_window_of_the_engines_is_known(served: Served) -> None:
+    (listed,) = served.client.get("/v1/models").json()["data"]
+    assert listed["engine"]["name"] == "Ray Serve LLM"
+    assert listed["context_window"] == 2048
+    answer = read_answer(served.temper.post([said("user", "word " * 6000)]))
+    assert answer.error is not None
+    assert answer.error["code"] == "context_length_exceeded"
+
+
+def test_an_engine_stops_when_the_client_leaves(served: Served) -> None:
+    before = served.work_until_rest()
+    whole = Stream(served.client, 0)
+    whole.run()
+    assert whole.is_whole
+    full = served.work_until_rest() - before
+    left = Stream(served.client, 0)
+    left.is_left.set()
+    left.run()
+    assert served.work_until_rest() - before - full < full / 2
+
+
+def test_a_killed_engine_ends_its_own_streams_with_an_error(served: Served) -> None:
+    streams = [Stream(served.client, number) for number in range(STREAMS)]
+    running = [served.pool.submit(one.run) for one in streams]
+    served.cluster.until(lambda: all(one.has_begun for one in streams))
+    killed, number = next(iter(served.engines().items()))
+    os.kill(number, signal.SIGKILL)
+    assert served.temper.ask("Hello!").error is None  # the other one
+    for one in running:
+        one.result()
+    broken = [one for one in streams if not one.is_whole]
+    assert 0 < len(broken) < STREAMS
+    assert all(b'"backend_unavailable"' in one.read for one in broken)
+    served.cluster.until(
+        lambda: len(served.engines()) == 2 and killed not in served.engines(), START_SECONDS
+    )
+    assert served.temper.ask("Hello!").error is None
