@@ -117,8 +117,8 @@ def _suite(count: int) -> Iterator[Scenario]:
                 yield InventedScenario(f"{bed} {family}", name, task)
 
 
-async def measure(model: Path, folder: Path, count: int, tell: Callable[[str], None]) -> list[str]:
-    """Make the runs that the folder lacks, and tune the model; returns the verdicts."""
+async def measure(model: Path, folder: Path, count: int, tell: Callable[[str], None]) -> None:
+    """Make the runs that the folder lacks."""
 
     def show(progress: ArmProgress) -> None:
         if progress.done % 20 == 0 or progress.done == progress.of:

@@ -126,7 +126,7 @@ def larger() -> str:
             _lines(("what", ""), _larger_facts(figures["training"])),
             "\n" + _lines(headings, rows),
             "\n" + _lines(("what was counted", "runs"), found),
-            f"\nWhat the rule of `temper tune` decides of these runs, beside `temper`:\n\n{tuned}\n",
+            f"\nWhat the rule of `temper tune` decides of these runs, by `temper`:\n\n{tuned}\n",
             _lines(("family", *(f"`{one['arm']}`" for one in arms)), families),
             _LARGER_TAIL,
         )
