@@ -175,6 +175,8 @@ def _add_tiny(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
     parser.add_argument("--model", type=Path, help="measure this larger model instead")
     parser.add_argument("--count", type=int, default=4, help="its tasks of each family")
+    told = "records of `temper eval` with the size `untalking`, to be shown"
+    parser.add_argument("--untalking", action="store_true", help=told)
     parser.set_defaults(command=_tiny)
 
 
@@ -310,8 +312,8 @@ def _replicas(chosen: argparse.Namespace) -> int:
 
 def _tiny(chosen: argparse.Namespace) -> int:
     folder = chosen.folder.resolve()
-    if chosen.model is not None:
-        return _larger_tiny(chosen, folder)
+    if chosen.model is not None or chosen.untalking:
+        return _other_tiny(chosen, folder)
     asyncio.run(tiny_page.measure(folder, chosen.size, _tell))
     told = tiny_page.page(folder, chosen.size)
     if chosen.page is None:
@@ -321,12 +323,15 @@ def _tiny(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _larger_tiny(chosen: argparse.Namespace, folder: Path) -> int:
-    """Measure a model that `python -m benchmarks.tiny --size larger` left beside its facts."""
-    asyncio.run(live.measure(chosen.model, folder, chosen.count, _tell))
-    tiny_page.keep_larger(chosen.model, live.figures(folder), chosen.count)
+def _other_tiny(chosen: argparse.Namespace, folder: Path) -> int:
+    """Show models that are not shipped; the larger one lies beside the facts of its training."""
+    if chosen.untalking:
+        tiny_page.keep_untalking(folder)
+    else:
+        asyncio.run(live.measure(chosen.model, folder, chosen.count, _tell))
+        tiny_page.keep_larger(chosen.model, live.figures(folder), chosen.count)
     if chosen.page is not None:
-        told = tiny_page.with_larger(chosen.page.read_text(encoding="utf-8"))
+        told = tiny_page.with_others(chosen.page.read_text(encoding="utf-8"))
         chosen.page.write_text(told, encoding="utf-8")
     return 0
 

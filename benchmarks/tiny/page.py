@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.tiny.ladder import write_figures
 from proxy.conversation.json import JsonObject
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_protocol, read_runs
@@ -13,7 +14,8 @@ from temper_evals.results import ArmResult, results_of
 from temper_evals.runs import ArmProgress
 from temper_evals.tiny_model import shipped
 
-LADDER, LARGER = (Path(__file__).with_name(f"{name}.json") for name in ("ladder", "larger"))
+_NAMES = ("ladder", "untalking", "larger")
+LADDER, UNTALKING, LARGER = (Path(__file__).with_name(f"{name}.json") for name in _NAMES)
 _HEAD = """# The tiny model
 
 <!-- written by `python -m benchmarks tiny`; a change by hand is lost -->
@@ -36,6 +38,16 @@ noun in pairs that training never showed; `unseen` tools are new in every part. 
 as it is. `tiny-mute` runs with a chat template without calls: llama-server learns no call syntax
 from it, and the model does not see its own earlier calls. All runs are greedy, so arms differ only
 by what is between the loop and the model.
+"""
+_UNTALKING_COLUMNS = ("bed", "arm", "right", "helped", "harmed")
+_UNTALKING_HEAD = """
+## Taught without a tool for talking
+
+`untalking` is the shipped model trained once more, by `python -m benchmarks.tiny out --size
+untalking`: the same but for the dialogues that offer a tool for talking, of which there are none.
+`talking` is the shipped one. `temper eval --tiny --model untalking.gguf --model talking.gguf --arms
+direct,temper-respond --output OUT`, then `python -m benchmarks tiny OUT --untalking`.
+
 """
 _LARGER_HEAD = """
 ## A larger one, with unseen tools
@@ -98,9 +110,30 @@ def page(folder: Path, size: str) -> str:
             _promises(results),
             _families(results),
             _ladder(),
-            larger(),
+            others(),
         )
     )
+
+
+def others() -> str:
+    """Return the sections of the models that are not shipped."""
+    return _untalking() + larger()
+
+
+def _untalking() -> str:
+    """Show the small model beside one that nobody ever offered a tool for talking."""
+    if not UNTALKING.exists():
+        return ""
+    rows = [
+        (one["bed"], one["arm"], f"{one['right']}/{one['runs']}", one["helped"], one["harmed"])
+        for one in json.loads(UNTALKING.read_text(encoding="utf-8"))
+    ]
+    return _UNTALKING_HEAD + _lines(_UNTALKING_COLUMNS, [[*map(str, row)] for row in rows])
+
+
+def keep_untalking(folder: Path) -> None:
+    """Keep what records of `temper eval --tiny` came to, one line for each bed and arm."""
+    write_figures(results_of(read_runs(folder)), {}, UNTALKING)
 
 
 def larger() -> str:
@@ -169,9 +202,11 @@ def keep_larger(model: Path, figures: JsonObject, count: int) -> None:
     LARGER.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
-def with_larger(text: str) -> str:
-    """Return a page whose section of the larger model is the present one."""
-    return text.partition(_LARGER_HEAD.partition("\n\n")[0])[0] + larger()
+def with_others(text: str) -> str:
+    """Return a page whose sections of other models are the present ones."""
+    for head in (_UNTALKING_HEAD, _LARGER_HEAD):
+        text = text.partition(head.partition("\n\n")[0])[0]
+    return text + others()
 
 
 def _facts(facts: JsonObject) -> str:

@@ -63,8 +63,8 @@ async def test_records_of_another_model_are_not_carried_on(folder: Path) -> None
     assert told == []
 
 
-def test_the_larger_model_is_shown_as_it_was_kept_and_replaces_what_stood_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_other_models_are_shown_as_they_were_kept_and_replace_what_stood_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts: JsonObject = {
         **{"parameters": 1234, "device": "a card", "checked": {}},
@@ -78,11 +78,14 @@ def test_the_larger_model_is_shown_as_it_was_kept_and_replaces_what_stood_there(
     temper: JsonObject = {"arm": "temper", "right": 3, "helped": 2, "harmed": 0, **row}
     rates: JsonObject = dict.fromkeys(pages.COUNTED, 7)
     monkeypatch.setattr(pages, "LARGER", tmp_path / "kept.json")
-    assert pages.larger() == ""
+    monkeypatch.setattr(pages, "UNTALKING", tmp_path / "untalking.json")
+    assert pages.others() == ""
+    pages.keep_untalking(folder)
     kept: JsonObject = {"arms": [direct, temper], "rates": rates, "tuning": ["respond: off"]}
     pages.keep_larger(model, kept, 3)
-    told = pages.with_larger("# The tiny model\n")
+    told = pages.with_others("# The tiny model\n")
     assert "| temper | 4 | 75.0 | 2 | 0 | 0 | 1.00 |" in told
     assert "50.0 % with seen tools, 25.0 % with unseen tools" in told
     assert "- respond: off" in told
-    assert pages.with_larger(told) == told
+    assert "| tiny | temper-respond | 84/84 | 84 | 0 |" in told
+    assert pages.with_others(told) == told
