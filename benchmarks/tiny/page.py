@@ -148,7 +148,7 @@ def larger() -> str:
     ]
     headings = ("arm", "runs", "success", "helped", "harmed", "damage", "gen./request")
     families = [
-        (name, *("{}/{}".format(*one["families"][name]) for one in arms))
+        (name, *("{}/{}".format(*one["families"].get(name, (0, 0))) for one in arms))
         for name in arms[0]["families"]
     ]
     found = [(said, str(figures["rates"][name])) for name, said in COUNTED.items()]
