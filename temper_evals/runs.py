@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.transcript import has_failed
 from temper_evals.arms import Arm
 from temper_evals.loop import AgentLoop, Ending, ScenarioRun
 from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
 from temper_evals.scenarios.scenario import Judgement, Scenario
+from temper_evals.scenarios.task import calls_of
 from temper_evals.simulated.server import CaseUsage
 
 # as many as may ask again at once whatever comes, so that no luck of timing decides (0021)
@@ -99,6 +102,7 @@ class CaseRunner:
             why=judged.why if has_answered else run.problem or judged.why or run.ending.value,
             damage=judged.damage,
             promoted=judged.promoted,
+            wasted=wasted_calls(run.said),
             requests=run.requests,
             generations=spent.generations,
             prompt=spent.prompt,
@@ -167,6 +171,13 @@ def asked_in(scenario: Scenario, seed: int) -> list[JsonObject]:
     """Return the messages that a run begins with."""
     asked = scenario.request(seed)["messages"]
     return [one for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+
+
+def wasted_calls(said: Sequence[JsonObject]) -> int:
+    """Count the calls that failed, and those that repeat an earlier one word for word."""
+    failed = sum(has_failed(str(one["content"])) for one in said if one.get("role") == "tool")
+    made = [json.dump(one.get("function")) for message in said for one in calls_of(message)]
+    return failed + len(made) - len({*made})
 
 
 def usage_from_replies(run: ScenarioRun) -> CaseUsage:
