@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import httpx
 
@@ -76,19 +76,23 @@ class CaseRunner:
     keeps_all: bool = False
 
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
-        world = scenario.world()
+        world, case = scenario.world(), f"{scenario.name}/{seed}"
+        known = self.bed.usage_of(case) or CaseUsage()
+        before = replace(known, flaws=[*known.flaws])
         run = await self.loop.run(self.bed.adapt(scenario), seed, world)
         judged = scenario.judge(world, run.said)
-        record = self._record(scenario, seed, run, judged)
+        spent = self.bed.usage_of(case)
+        usage = usage_from_replies(run) if spent is None else usage_since(before, spent)
+        record = self._record((scenario, seed), run, judged, usage)
         if self.keeps_all or not record.right or record.damage:
             self.records.keep_transcript(record, [*asked_in(scenario, seed), *run.said])
         self.records.add(record)
         return record
 
     def _record(
-        self, scenario: Scenario, seed: int, run: ScenarioRun, judged: Judgement
+        self, case: tuple[Scenario, int], run: ScenarioRun, judged: Judgement, spent: CaseUsage
     ) -> RunRecord:
-        spent = self.bed.usage_of(f"{scenario.name}/{seed}") or usage_from_replies(run)
+        scenario, seed = case
         has_answered = run.ending is Ending.ANSWERED
         return RunRecord(
             self.bed.name,
@@ -178,6 +182,18 @@ def wasted_calls(said: Sequence[JsonObject]) -> int:
     failed = sum(has_failed(str(one["content"])) for one in said if one.get("role") == "tool")
     made = [json.dump(one.get("function")) for message in said for one in calls_of(message)]
     return failed + len(made) - len({*made})
+
+
+def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
+    """Return what a case has cost since then: the same case may have been run before."""
+    return CaseUsage(
+        now.generations - before.generations,
+        now.prompt - before.prompt,
+        now.cached - before.cached,
+        now.generated - before.generated,
+        now.seconds - before.seconds,
+        now.flaws[len(before.flaws) :],
+    )
 
 
 def usage_from_replies(run: ScenarioRun) -> CaseUsage:
