@@ -38,6 +38,7 @@ from benchmarks.load.candidates import CANDIDATES, REPOSITORY, kind_of
 from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
 from benchmarks.scaling import measuring
+from benchmarks.tiny import live
 from benchmarks.tiny import page as tiny_page
 from temper_evals.bfcl import installed_data
 from temper_evals.tiny_suite import SIZES as TINY_SIZES
@@ -172,6 +173,10 @@ def _add_tiny(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="where records are, and go")
     parser.add_argument("--size", choices=TINY_SIZES, default="full")
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
+    parser.add_argument("--model", type=Path, help="measure this larger model instead")
+    parser.add_argument("--count", type=int, default=4, help="its tasks of each family")
+    told = "records of `temper eval` with the size `untalking`, to be shown"
+    parser.add_argument("--untalking", action="store_true", help=told)
     parser.set_defaults(command=_tiny)
 
 
@@ -307,11 +312,26 @@ def _replicas(chosen: argparse.Namespace) -> int:
 
 def _tiny(chosen: argparse.Namespace) -> int:
     folder = chosen.folder.resolve()
+    if chosen.model is not None or chosen.untalking:
+        return _other_tiny(chosen, folder)
     asyncio.run(tiny_page.measure(folder, chosen.size, _tell))
     told = tiny_page.page(folder, chosen.size)
     if chosen.page is None:
         sys.stdout.write(told)
     else:
+        chosen.page.write_text(told, encoding="utf-8")
+    return 0
+
+
+def _other_tiny(chosen: argparse.Namespace, folder: Path) -> int:
+    """Show models that are not shipped; the larger one lies beside the facts of its training."""
+    if chosen.untalking:
+        tiny_page.keep_untalking(folder)
+    else:
+        asyncio.run(live.measure(chosen.model, folder, chosen.count, _tell))
+        tiny_page.keep_larger(chosen.model, live.figures(folder), chosen.count)
+    if chosen.page is not None:
+        told = tiny_page.with_others(chosen.page.read_text(encoding="utf-8"))
         chosen.page.write_text(told, encoding="utf-8")
     return 0
 
