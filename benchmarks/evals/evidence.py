@@ -110,8 +110,16 @@ def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
 
 
 def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:
-    counted = ((name, len({run.seed for run in runs})) for name, runs in parts.items())
-    return ", ".join(f"{name} {count}" for name, count in counted)
+    told: list[str] = []
+    for name, runs in parts.items():
+        seeds: dict[str, set[int]] = {}
+        for run in runs:
+            seeds.setdefault(run.arm, set()).add(run.seed)
+        arms = {arm: len(found) for arm, found in seeds.items()}
+        most = max(arms.values())
+        fewer = [f"{arm} {count}" for arm, count in arms.items() if count < most]
+        told.append(f"{name} {most}" + (f" ({', '.join(fewer)})" if fewer else ""))
+    return ", ".join(told)
 
 
 def _replies(folder: Path) -> str:

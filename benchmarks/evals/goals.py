@@ -9,7 +9,7 @@ from benchmarks.evals.thresholds import Evidence, Outcome, Promise
 from temper_evals.arms import AGAIN, DIRECT, TEMPER, TUNED
 from temper_evals.reply_bed import ReplyCounts
 from temper_evals.report.table import points
-from temper_evals.results import ArmResult, compare_runs
+from temper_evals.results import ArmResult, compare_runs, results_of
 from temper_evals.statistics import RESAMPLES
 
 _FORGE = "forge"
@@ -31,7 +31,8 @@ def goals(evidence: Evidence) -> list[Promise]:
 
 
 def _beside_forge(evidence: Evidence, bed: str) -> Iterator[Promise]:
-    forge, own = (evidence.find("main", bed, arm) for arm in (_FORGE, TUNED))
+    found = _on_same_cases(evidence, bed, TUNED)
+    forge, own = found.get(_FORGE), found.get(TUNED)
     if forge is None or own is None:
         return
     title = f"{bed}: `{TUNED}` beside `{_FORGE}`"
@@ -49,6 +50,14 @@ def _beside_forge(evidence: Evidence, bed: str) -> Iterator[Promise]:
     ):
         share = a / b if b else 0.0
         yield _promise(f"{title}: {what}", f"<= {most}", f"{share:.2f}", is_met=share <= most)
+
+
+def _on_same_cases(evidence: Evidence, bed: str, arm: str) -> dict[str, ArmResult]:
+    """Sum up an arm, forge and the bare model on the cases that the arm has run."""
+    cases = {one.pair for one in evidence.runs("main", bed, arm)}
+    names = (DIRECT, _FORGE, arm)
+    runs = (run for name in names for run in evidence.runs("main", bed, name))
+    return {one.arm: one for one in results_of(run for run in runs if run.pair in cases)}
 
 
 def _generations(evidence: Evidence, bed: str) -> Iterator[Promise]:
@@ -79,7 +88,9 @@ def _over_acting(evidence: Evidence) -> Iterator[Promise]:
             is_off = bool(verdicts) and not any(
                 one.startswith("close_out") and one.endswith(": on") for one in verdicts
             )
-            yield _promise(f"{bed}: close_out left off", "by `tune` itself", told, is_met=is_off)
+            outcome = Outcome.MET if is_off else Outcome.MISSED
+            outcome = outcome if verdicts else Outcome.NOT_SHOWN
+            yield Promise(f"{bed}: close_out left off", "by `tune` itself", told, outcome)
             if all(runs):
                 measured = points(compare_runs(runs[0], runs[1], RESAMPLES).lift)
                 yield Promise(f"{bed}: tuned - defaults", "reported", measured, Outcome.REPORTED)
@@ -132,11 +143,11 @@ def beside_forge(evidence: Evidence) -> list[tuple[str, ...]]:
 
 
 def _row(evidence: Evidence, bed: str, arm: str) -> tuple[str, ...]:
-    forge, own = (evidence.find("main", bed, one) for one in (_FORGE, arm))
+    found = _on_same_cases(evidence, bed, arm)
+    forge, own, direct = found.get(_FORGE), found.get(arm), found.get(DIRECT)
     if forge is None or own is None or forge.against is None or own.against is None:
         return ()
     runs = [evidence.runs("main", bed, one) for one in (_FORGE, arm)]
-    direct = evidence.find("main", bed, DIRECT)
     return (
         bed,
         f"`{arm}`",

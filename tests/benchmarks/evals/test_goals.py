@@ -66,7 +66,7 @@ def test_two_arms_that_are_the_same_do_not_differ() -> None:
     [
         (("close_out always: 0 helped, 3 harmed of 9: off", "respond: 7 helped: on"), Outcome.MET),
         (("close_out always: 9 helped, 1 harmed of 90: on",), Outcome.MISSED),
-        ((), Outcome.MISSED),
+        ((), Outcome.NOT_SHOWN),
     ],
 )
 def test_where_a_model_acts_again_tuning_leaves_the_check_off(
