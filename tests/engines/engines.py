@@ -54,7 +54,8 @@ class RealEngine:
 
     `needs` names variables with its programs. It `constrains` if a call can be forced into its
     schema, `counts` if it says how long a prompt is before it works on it, and `keeps_its_window`
-    if what is too long is refused. Of the twelve wishes, `least_calls` have to become calls.
+    if what is too long is refused. Of the twelve wishes, `least_calls` have to become calls, and
+    so many random `conversations` have to be left whole.
     """
 
     name: str
@@ -64,6 +65,7 @@ class RealEngine:
     counts: bool = True
     keeps_its_window: bool = True
     least_calls: int = 10
+    conversations: int = 50
 
     @property
     def id(self) -> str:
@@ -266,7 +268,7 @@ def anybodys(url: str) -> RealEngine:
 
 
 ENGINES = (
-    RealEngine("llama-server", _llama_server),
+    RealEngine("llama-server", _llama_server, conversations=10),  # in every run of CI
     RealEngine(
         "transformers serve",
         _transformers,

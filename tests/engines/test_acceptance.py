@@ -35,7 +35,6 @@ from tests.fakes.answers import Answer, read_answer
 from tests.patience import PATIENCE_SECONDS
 
 LARGEST_WINDOW = 16_384  # that is filled here: a large model would take minutes
-CONVERSATIONS = 50
 ANSWER = 8  # tokens of it
 FULL = 0.75  # of the window: a conversation of that size is not shortened
 A_PICTURE = (
@@ -197,13 +196,13 @@ def test_a_conversation_that_fits_is_not_cut(
 def test_random_conversations_that_fit_are_left_whole(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
-    """Fifty of prose, code, digits and other alphabets; odd ones and too long ones between them."""
+    """They hold prose, code, digits and other alphabets; odd and too long ones are among them."""
     if not judge.engine.counts:
         pytest.skip("the engine counts nothing, so estimates decide; that is no matter of extras")
     window = window_of(server, running, judge.row, "uncut")
     chance = random.Random(28)
     fitting = 0
-    while fitting < CONVERSATIONS:
+    while fitting < judge.engine.conversations:
         messages = random_conversation(chance, window)
         expected = counted(direct, messages)
         answer = read_answer(server.post(messages, max_tokens=ANSWER))
