@@ -263,7 +263,13 @@ def anybodys(url: str) -> RealEngine:
         yield Running(url, "", "", os.environ.get("ENGINE_API_KEY", ""), window=0)
 
     return RealEngine(
-        url, found, constrains=False, counts=False, keeps_its_window=False, least_calls=0
+        url,
+        found,
+        constrains=False,
+        counts=False,
+        keeps_its_window=False,
+        least_calls=0,
+        conversations=0,
     )
 
 
@@ -275,10 +281,13 @@ ENGINES = (
         ("ENGINES_TRANSFORMERS",),
         constrains=False,
         counts=False,
+        conversations=0,
     ),
     VLLM,
     RealEngine("vllm-router before it", _router, ("ENGINES_VLLM", "ENGINES_ROUTER")),
-    RealEngine("LiteLLM before it", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM")),
+    RealEngine(  # /tokenize ends at it, so estimates decide
+        "LiteLLM before it", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM"), conversations=0
+    ),
     RealEngine("vLLM, no parser", _vllm(), ("ENGINES_VLLM",)),
     RealEngine("vLLM, wrong parser", _vllm(*_parser("pythonic")), ("ENGINES_VLLM",)),
 )

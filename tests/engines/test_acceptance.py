@@ -198,7 +198,7 @@ def test_random_conversations_that_fit_are_left_whole(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
     """They hold prose, code, digits and other alphabets; odd and too long ones are among them."""
-    if not judge.engine.counts:
+    if not judge.engine.conversations:
         pytest.skip("the engine counts nothing, so estimates decide; that is no matter of extras")
     window = window_of(server, running, judge.row, "uncut")
     chance = random.Random(28)
