@@ -32,7 +32,7 @@ class CommitHook(BuildHookInterface):  # type: ignore[misc,type-arg]
         build_data["force_include"][str(written)] = _FILE
 
 
-class DescriptionHook(MetadataHookInterface):  # type: ignore[misc]
+class DescriptionHook(MetadataHookInterface):
     """Makes the README a page of a package index, where links to files of a checkout are dead."""
 
     def update(self, metadata: dict[str, object]) -> None:

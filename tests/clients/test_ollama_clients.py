@@ -20,6 +20,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.right_ollama import (
     ANSWER,
     BLIND,
+    BREAK,
+    BROKEN,
     PICTURE,
     THINK,
     THOUGHT,
@@ -77,7 +79,7 @@ class Asking(Protocol):
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str: ...
 
-    def tell(self, url: str, *, stream: bool) -> JsonObject: ...
+    def tell(self, url: str, words: str, *, stream: bool) -> JsonObject: ...
 
     def think(self, url: str, *, stream: bool) -> tuple[str, str]: ...
 
@@ -108,8 +110,8 @@ class LangChain:
                 said = tools.run(call["name"], call["args"])
                 messages.append(ToolMessage(said, tool_call_id=f"{call['id']}"))
 
-    def tell(self, url: str, *, stream: bool) -> JsonObject:
-        answer = self.put(url, Tools([]), [HumanMessage(TRIP)], stream=stream)
+    def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
+        answer = self.put(url, Tools([]), [HumanMessage(words)], stream=stream)
         calls = [(call["name"], call["args"]) for call in answer.tool_calls]
         told: object = [f"{answer.content}", calls, answer.response_metadata, answer.usage_metadata]
         return cast("JsonObject", {"told": told})
@@ -165,8 +167,8 @@ class LlamaIndex:
                     ChatMessage(role=MessageRole.TOOL, content=said, additional_kwargs=named)
                 )
 
-    def tell(self, url: str, *, stream: bool) -> JsonObject:
-        asked = [ChatMessage(role="user", content=TRIP)]
+    def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
+        asked = [ChatMessage(role="user", content=words)]
         return cast("JsonObject", self.put(self.model(url), Tools([]), asked, stream=stream).raw)
 
     def put(
@@ -215,8 +217,8 @@ class Npm:
         tools.called += [(name, city) for name, city in cast("list[list[str]]", said["called"])]
         return f"{said['answer']}"
 
-    def tell(self, url: str, *, stream: bool) -> JsonObject:
-        return cast("JsonObject", self.ask("tell", url, TRIP, stream=stream)["answer"])
+    def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
+        return cast("JsonObject", self.ask("tell", url, words, stream=stream)["answer"])
 
     def think(self, url: str, *, stream: bool) -> tuple[str, str]:
         thoughts, text = cast("list[str]", self.ask("think", url, THINK, stream=stream)["answer"])
@@ -304,10 +306,15 @@ def test_an_answer_is_the_one_that_comes_directly_but_for_the_time(
     client: Asking, mock: tuple[str, Served], *, stream: bool
 ) -> None:
     direct, served = mock
-    asked_directly = without_times(client.tell(direct, stream=stream))
+    asked_directly = without_times(client.tell(direct, TRIP, stream=stream))
     before = served.generations()
-    assert without_times(client.tell(served.url, stream=stream)) == asked_directly
+    assert without_times(client.tell(served.url, TRIP, stream=stream)) == asked_directly
     assert served.generations() - before == 1
+
+
+def test_a_stream_that_breaks_off_is_an_error(client: Asking, mock: tuple[str, Served]) -> None:
+    with pytest.raises(Exception, match=BROKEN):
+        client.tell(mock[1].url, BREAK, stream=True)
 
 
 def without_times(told: JsonValue) -> JsonValue:

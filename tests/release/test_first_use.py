@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from temper_evals.tiny_model.shipped import MODEL_FILE
+from tests.fakes.right_ollama import TAGGED, RightOllama
+from tests.fakes.sockets import listening_in_thread
 from tests.patience import PATIENCE_SECONDS
 from tests.release.conftest import REPOSITORY, VERSION, Installed
 
@@ -30,11 +32,15 @@ def ask(user: Installed, *arguments: str, **more: str) -> subprocess.CompletedPr
 
 
 @contextmanager
-def serving(user: Installed, *flags: str) -> Iterator[httpx.Client]:
+def serving(user: Installed, *flags: str, **more: str) -> Iterator[httpx.Client]:
     """Serve until the block ends; a server that was started is gone then, too."""
     command = user.command("serve", *flags)
     with subprocess.Popen(
-        command, cwd=user.folder, env=user.surroundings, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=user.folder,
+        env={**user.surroundings, **more},
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         try:
@@ -65,20 +71,34 @@ def test_the_demonstration_shows_what_temper_is_for(installed: Installed) -> Non
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
-def test_a_model_is_served_with_calls(served: httpx.Client) -> None:
+def called(client: httpx.Client, prompt: str, model: str = "default") -> str:
+    """Return the name of the tool that the model calls."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": schema}}
-    answer = served.post(
-        "/v1/chat/completions",
-        json={
-            "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
-            "tools": [tool],
-            "tool_choice": "required",
-            "max_tokens": 200,
-        },
-    )
-    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
-    assert call["function"]["name"] == "get_weather"
+    asked = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "tools": [tool],
+        "tool_choice": "required",
+        "max_tokens": 200,
+    }
+    answer = client.post("/v1/chat/completions", json=asked).json()
+    (call,) = answer["choices"][0]["message"]["tool_calls"]
+    return str(call["function"]["name"])
+
+
+def test_a_model_is_served_with_calls(served: httpx.Client) -> None:
+    assert called(served, "What is the weather in Oslo?") == "get_weather"
+
+
+@pytest.mark.parametrize("names_it", [True, False], ids=["by its name", "as it is found"])
+def test_an_ollama_is_served_with_calls(installed: Installed, *, names_it: bool) -> None:
+    ollama = RightOllama()
+    with listening_in_thread(ollama.app) as url:
+        wanted = ("--ollama", TAGGED) if names_it else ("--look-at", url)
+        with serving(installed, *wanted, "--port", "0", "--json", OLLAMA_HOST=url) as client:
+            assert called(client, "What is the weather in Bern? [[Bern]]", TAGGED) == "get_weather"
+    assert ollama.generations == 1
 
 
 def test_the_dashboard_is_there(served: httpx.Client) -> None:
