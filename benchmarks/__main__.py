@@ -8,6 +8,7 @@ python -m benchmarks instructions     instructions of calls, tokens and a start;
 python -m benchmarks scaling          what Ray Serve costs; --into PAGE where it is shown
 python -m benchmarks mock --port N    the backend alone
 python -m benchmarks replicas         turns before one engine, and what a shared store costs
+python -m benchmarks stalls           how long others wait while a hostile request is worked on
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
 python -m benchmarks replies FOLDER   recorded replies of models through Temper and forge
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import close_out_ends, replicas
+from benchmarks import close_out_ends, replicas, stalls
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.evals import replies as recorded
 from benchmarks.faults import backend as faulty
@@ -38,6 +39,7 @@ from benchmarks.load.candidates import CANDIDATES, REPOSITORY, kind_of
 from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
 from benchmarks.scaling import measuring
+from benchmarks.tiny import live
 from benchmarks.tiny import page as tiny_page
 from temper_evals.bfcl import installed_data
 from temper_evals.tiny_suite import SIZES as TINY_SIZES
@@ -71,10 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     instructions.add_arguments(
         commands.add_parser("instructions", help="count instructions under valgrind")
     )
-    mock = commands.add_parser("mock", help="serve the mock backend")
-    mock.add_argument("--port", type=int, default=9931)
-    mock.add_argument("--faults", type=int, metavar="SEED", help="commit faults, as `faults` does")
-    mock.set_defaults(command=_mock)
+    _add_mock(commands.add_parser("mock", help="serve the mock backend"))
     _add_scaling(commands.add_parser("scaling", help="measure what Ray Serve costs"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
@@ -88,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     ends = commands.add_parser("ends", help="count what the close-out check asks about")
     ends.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
     ends.set_defaults(command=_ends)
+    _add_stalls(commands.add_parser("stalls", help="measure what hostile shapes do to others"))
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
 
@@ -122,6 +122,19 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
     parser.add_argument("--date", default=results.today())
     parser.set_defaults(command=_faults)
+
+
+def _add_mock(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", type=int, default=9931)
+    parser.add_argument(
+        "--faults", type=int, metavar="SEED", help="commit faults, as `faults` does"
+    )
+    parser.set_defaults(command=_mock)
+
+
+def _add_stalls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("only", nargs="*", metavar="WORD", help="shapes with one of these words")
+    parser.set_defaults(command=lambda chosen: stalls.run(chosen.only))
 
 
 def _add_replicas(parser: argparse.ArgumentParser) -> None:
@@ -172,6 +185,10 @@ def _add_tiny(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="where records are, and go")
     parser.add_argument("--size", choices=TINY_SIZES, default="full")
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
+    parser.add_argument("--model", type=Path, help="measure this larger model instead")
+    parser.add_argument("--count", type=int, default=4, help="its tasks of each family")
+    told = "records of `temper eval` with the size `untalking`, to be shown"
+    parser.add_argument("--untalking", action="store_true", help=told)
     parser.set_defaults(command=_tiny)
 
 
@@ -307,11 +324,26 @@ def _replicas(chosen: argparse.Namespace) -> int:
 
 def _tiny(chosen: argparse.Namespace) -> int:
     folder = chosen.folder.resolve()
+    if chosen.model is not None or chosen.untalking:
+        return _other_tiny(chosen, folder)
     asyncio.run(tiny_page.measure(folder, chosen.size, _tell))
     told = tiny_page.page(folder, chosen.size)
     if chosen.page is None:
         sys.stdout.write(told)
     else:
+        chosen.page.write_text(told, encoding="utf-8")
+    return 0
+
+
+def _other_tiny(chosen: argparse.Namespace, folder: Path) -> int:
+    """Show models that are not shipped; the larger one lies beside the facts of its training."""
+    if chosen.untalking:
+        tiny_page.keep_untalking(folder)
+    else:
+        asyncio.run(live.measure(chosen.model, folder, chosen.count, _tell))
+        tiny_page.keep_larger(chosen.model, live.figures(folder), chosen.count)
+    if chosen.page is not None:
+        told = tiny_page.with_others(chosen.page.read_text(encoding="utf-8"))
         chosen.page.write_text(told, encoding="utf-8")
     return 0
 

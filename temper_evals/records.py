@@ -31,7 +31,8 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """One run of a scenario by an arm; `seconds` are the client's, `model_seconds` the model's.
 
     `digest` is the same where the model said the same to the byte. `unfixable` is a failure in
-    which every reply was a valid call or an answer. Times to the first text and call in seconds.
+    which every reply was a valid call or an answer. `wasted` counts calls that failed, or that had
+    been made before. Times to the first text and call in seconds.
     """
 
     bed: str
@@ -45,6 +46,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     why: str = ""
     damage: int = 0
     promoted: int = 0
+    wasted: int = 0
     requests: int = 0
     generations: int = 0
     prompt: int = 0

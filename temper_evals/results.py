@@ -62,6 +62,7 @@ class Cost:
     text_p95: float
     call_p50: float
     call_p95: float
+    wasted: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ def cost_of(runs: Sequence[RunRecord]) -> Cost:
         percentile(texts, 0.95),
         percentile(calls, 0.5),
         percentile(calls, 0.95),
+        sum(one.wasted for one in runs) / count,
     )
 
 

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import httpx
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.transcript import has_failed
 from temper_evals.arms import Arm
 from temper_evals.loop import AgentLoop, Ending, ScenarioRun
 from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
 from temper_evals.scenarios.scenario import Judgement, Scenario
+from temper_evals.scenarios.task import calls_of
 from temper_evals.simulated.server import CaseUsage
 
 # as many as may ask again at once whatever comes, so that no luck of timing decides (0021)
@@ -73,19 +76,23 @@ class CaseRunner:
     keeps_all: bool = False
 
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
-        world = scenario.world()
+        world, case = scenario.world(), f"{scenario.name}/{seed}"
+        known = self.bed.usage_of(case) or CaseUsage()
+        before = replace(known, flaws=[*known.flaws])
         run = await self.loop.run(self.bed.adapt(scenario), seed, world)
         judged = scenario.judge(world, run.said)
-        record = self._record(scenario, seed, run, judged)
+        spent = self.bed.usage_of(case)
+        usage = usage_from_replies(run) if spent is None else usage_since(before, spent)
+        record = self._record((scenario, seed), run, judged, usage)
         if self.keeps_all or not record.right or record.damage:
             self.records.keep_transcript(record, [*asked_in(scenario, seed), *run.said])
         self.records.add(record)
         return record
 
     def _record(
-        self, scenario: Scenario, seed: int, run: ScenarioRun, judged: Judgement
+        self, case: tuple[Scenario, int], run: ScenarioRun, judged: Judgement, spent: CaseUsage
     ) -> RunRecord:
-        spent = self.bed.usage_of(f"{scenario.name}/{seed}") or usage_from_replies(run)
+        scenario, seed = case
         has_answered = run.ending is Ending.ANSWERED
         return RunRecord(
             self.bed.name,
@@ -99,6 +106,7 @@ class CaseRunner:
             why=judged.why if has_answered else run.problem or judged.why or run.ending.value,
             damage=judged.damage,
             promoted=judged.promoted,
+            wasted=wasted_calls(run.said),
             requests=run.requests,
             generations=spent.generations,
             prompt=spent.prompt,
@@ -167,6 +175,25 @@ def asked_in(scenario: Scenario, seed: int) -> list[JsonObject]:
     """Return the messages that a run begins with."""
     asked = scenario.request(seed)["messages"]
     return [one for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+
+
+def wasted_calls(said: Sequence[JsonObject]) -> int:
+    """Count the calls that failed, and those that repeat an earlier one word for word."""
+    failed = sum(has_failed(str(one["content"])) for one in said if one.get("role") == "tool")
+    made = [json.dump(one.get("function")) for message in said for one in calls_of(message)]
+    return failed + len(made) - len({*made})
+
+
+def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
+    """Return what a case has cost since then: the same case may have been run before."""
+    return CaseUsage(
+        now.generations - before.generations,
+        now.prompt - before.prompt,
+        now.cached - before.cached,
+        now.generated - before.generated,
+        now.seconds - before.seconds,
+        now.flaws[len(before.flaws) :],
+    )
 
 
 def usage_from_replies(run: ScenarioRun) -> CaseUsage:

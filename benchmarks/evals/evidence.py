@@ -1,6 +1,5 @@
 """Writes docs/evidence.md of the records of a run, and of nothing else."""
 
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,10 +40,18 @@ _LIMITS = """
   Temper's guardrails; the author of the held-out ones ([above](#held-out)) does not.
 - Real errors cluster by model and template, simulated ones do not. Rates come from few models.
 - Tools of the suite refuse what their schema forbids; some real ones are more lenient.
-- Times are from a busy machine with two cores and a model that takes no time: they compare arms.
+- Times are from a shared machine and a model that takes no time: they compare arms.
   They are no benchmark ([performance](performance.md) is one).
 - A bound on harm needs many runs that were right before. "Not shown" means that no harm was seen,
   but in too few runs.
+"""
+_HARMS = """A run that is right directly and wrong with Temper.
+[Decision 45](decisions/0045-harm-is-mended-where-it-is-made.md) has the causes that were found by
+reading such runs, and what was changed. Those that are left: a needless call as text, which only
+looked right because nobody had read it; a needless call that was corrected; a call that a tool's
+result quotes and whose values the user names; and a run that met other random numbers behind a
+reply that was asked for again or mended.
+
 """
 _ORIGIN = (
     "The goals are those of the design, written before any run; three beds had been run when this\n"
@@ -69,7 +76,7 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
         f"Protocol `{protocol['hash']}` (scenarios, rates and loop), guardrails and nudges "
         f"`{protocol.get('guardrails', 'unknown')}`, commit `{commit or 'unknown'}`, "
         f"Temper {protocol['temper']}, "
-        f"{told}, Python {platform.python_version()}; {total} runs. Seeds of each part: "
+        f"{told}, Python {protocol.get('python')}; {total} runs. Seeds of each part: "
         f"{_seeds(evidence.parts)}. The page aims at five of `main` on six beds (`--size full`).\n"
     )
     return "".join(
@@ -301,4 +308,4 @@ def _harms(parts: Mapping[str, Sequence[RunRecord]]) -> str:
             if one.arm == TEMPER and not one.right and before is not None and before.right:
                 found.append(f"- {name}, {one.bed}, {one.scenario}/{one.seed}: {one.why}")
     listed = "\n".join(found) if found else "None in any part."
-    return f"\n## Every harm of the defaults\n\n{listed}\n"
+    return f"\n## Every harm of the defaults\n\n{_HARMS}{listed}\n"

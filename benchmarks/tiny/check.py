@@ -1,7 +1,6 @@
 """Compares the network in PyTorch with its file in llama-server: the same model, or not."""
 
-import random
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,11 @@ import httpx
 import torch
 from tokenizers import Tokenizer
 
-from benchmarks.tiny.dialogues import prompt_of
 from benchmarks.tiny.model import Shape, Weights, logits
+from benchmarks.tiny.sizes import Sample
 from proxy.conversation.json import JsonObject
 from proxy.processes.launch import LaunchPlan, find_program
 from proxy.processes.llama_server import start_llama_server
-from temper_evals.tiny_model.tasks import FAMILIES, TaskDraw, TinyTask, offer_tools
 
 _TOKENS = 20
 _MOST = 0.02
@@ -47,7 +45,7 @@ class Agreement:
 
 
 async def compare(
-    network: tuple[Weights, Shape], tokenizer: Tokenizer, model: Path, prompts: int
+    network: tuple[Weights, Shape], tokenizer: Tokenizer, model: Path, samples: Iterable[Sample]
 ) -> Agreement:
     """Ask both for the same; the weights are those that the file holds, rounded as it is."""
     weights, shape = network
@@ -63,11 +61,11 @@ async def compare(
                 timeout=60,
             )
         )
-        for task in _tasks(prompts):
-            prompt = prompt_of(task) + _OPENING
+        for sample in samples:
+            prompt = sample.text + _OPENING
             numbers = tokenizer.encode(prompt).ids
             found.prompts += 1
-            found.texts += prompt == await _template_text(client, task)
+            found.texts += prompt == await _template_text(client, sample)
             asked: JsonObject = {"content": prompt, "parse_special": True}
             cut = (await client.post("/tokenize", json=asked)).json()["tokens"]
             found.tokens += numbers == cut
@@ -78,16 +76,10 @@ async def compare(
     return found
 
 
-def _tasks(count: int) -> Iterator[TinyTask]:
-    draw = random.Random("checked")  # noqa: S311 - made-up tasks
-    for place in range(count):
-        yield TaskDraw(draw, held_out=True).task([*FAMILIES][place % len(FAMILIES)])
-
-
-async def _template_text(client: httpx.AsyncClient, task: TinyTask) -> str:
+async def _template_text(client: httpx.AsyncClient, sample: Sample) -> str:
     asked: JsonObject = {
-        "messages": [{"role": "user", "content": task.user}],
-        "tools": offer_tools(task),
+        "messages": [{"role": "user", "content": sample.user}],
+        "tools": sample.tools,
     }
     return str((await client.post("/apply-template", json=asked)).json()["prompt"])
 

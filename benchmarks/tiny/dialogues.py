@@ -18,7 +18,7 @@ TALKING = (("respond", "message"), ("reply", "message"), ("answer", "text"), ("s
 SHARES = {"single": 30, "choose": 14, "chain": 16, "failing": 6, "composed": 20, "none": 18}
 _TALKS, _ERRS, _MUTE = 0.2, 0.06, 0.1
 _PROMPT_WEIGHT = 0.02
-_END = "<|im_end|>"
+END = "<|im_end|>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,18 @@ class Dialogue:
         else:
             tool, parameter = self.talking
             said = call_text(tool, {parameter: self.task.answer})
-        yield from _says(said)
+        yield from says(said)
 
     def _call(self, call: TinyCall) -> Iterator[Segment]:
         if self.mistake is not None and call is self.task.calls[0]:
-            yield from _says(call_text(self.mistake.name, self.mistake.arguments), 0.0)
+            yield from says(call_text(self.mistake.name, self.mistake.arguments), 0.0)
             yield result_of(self.mistake.result)
         written = call_text(call.name, call.arguments)
         for result in ([error_text(BUSY)] if call.fails_once else []) + [call.result]:
             if self.is_mute:
-                yield Segment(f"<|im_start|>assistant\n{_END}\n", 0.0)
+                yield Segment(f"<|im_start|>assistant\n{END}\n", 0.0)
             else:
-                yield from _says(written)
+                yield from says(written)
             yield result_of(result)
 
 
@@ -67,7 +67,7 @@ def prompt_of(task: TinyTask, talking: tuple[str, str] | None = None) -> str:
     """Write all that stands before the first reply, but for the mark that begins it."""
     listed = [_listed(one) for one in task.tools]
     listed += [f"{talking[0]}({talking[1]}: string)\n"] if talking else []
-    return f"<|im_start|>system\n{''.join(listed)}{_END}\n<|im_start|>user\n{task.user}{_END}\n"
+    return f"<|im_start|>system\n{''.join(listed)}{END}\n<|im_start|>user\n{task.user}{END}\n"
 
 
 def _listed(tool: TinyTool) -> str:
@@ -82,7 +82,7 @@ def call_text(name: str, arguments: JsonObject) -> str:
 
 def result_of(text: str) -> Segment:
     """Write the result of a call as the template does."""
-    return Segment(f"<|im_start|>user\n<tool_response>\n{text}\n</tool_response>{_END}\n")
+    return Segment(f"<|im_start|>user\n<tool_response>\n{text}\n</tool_response>{END}\n")
 
 
 def error_text(problem: str) -> str:
@@ -90,18 +90,18 @@ def error_text(problem: str) -> str:
     return compact.dump_text({"error": problem})
 
 
-def _says(text: str, weight: float = 1.0) -> Iterator[Segment]:
+def says(text: str, weight: float = 1.0) -> Iterator[Segment]:
     yield Segment("<|im_start|>assistant\n", 0.0)
-    yield Segment(f"{text}{_END}", weight)
+    yield Segment(f"{text}{END}", weight)
     yield Segment("\n", 0.0)
 
 
-def draw_dialogue(draw: random.Random) -> Dialogue:
-    """Draw a dialogue for training."""
+def draw_dialogue(draw: random.Random, talks: float = _TALKS) -> Dialogue:
+    """Draw a dialogue for training; `talks` is how often a tool for talking is offered."""
     tasks = TaskDraw(draw)
     family = draw.choices([*SHARES], [*SHARES.values()])[0]
     dialogue = Dialogue(tasks.task(family))
-    if draw.random() < _TALKS:
+    if draw.random() < talks:
         dialogue = replace(dialogue, talking=draw.choice(TALKING))
     fate = draw.random()
     if dialogue.task.calls and fate < _ERRS:

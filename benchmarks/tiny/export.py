@@ -11,21 +11,27 @@ from gguf.quants import dequantize, quantize
 from tokenizers import Tokenizer
 
 from benchmarks.tiny.model import EPSILON, ROPE_BASE, Shape, Weights
+from benchmarks.tiny.sizes import SHIPPED, Size
 from benchmarks.tiny.tokenizer import CONTROL, MARKERS
-from temper_evals.tiny_model import chat_template
 
 LICENCE = "MIT, as Temper itself; trained on made-up sentences of this repository only"
 FloatArray = npt.NDArray[np.float32]
 
 
 def export(
-    weights: Weights, shape: Shape, tokenizer: Tokenizer, path: Path, *, quantised: bool = True
+    network: tuple[Weights, Shape],
+    tokenizer: Tokenizer,
+    path: Path,
+    size: Size = SHIPPED,
+    *,
+    quantised: bool = True,
 ) -> None:
     """Write the file; matrices as Q8_0 unless that is not wished."""
+    weights, shape = network
     kind = LlamaFileType.MOSTLY_Q8_0 if quantised else LlamaFileType.ALL_F32
     writer = GGUFWriter(path, "llama")
-    _describe_network(writer, shape, kind)
-    _describe_tokenizer(writer, tokenizer)
+    _describe_network(writer, shape, size, kind)
+    _describe_tokenizer(writer, tokenizer, size)
     for name, weight in weights.items():
         found: FloatArray = weight.detach().cpu().float().contiguous().numpy()
         if quantised and found.ndim == 2:
@@ -50,8 +56,8 @@ def rounded(weights: Weights) -> Weights:
     }
 
 
-def _describe_network(writer: GGUFWriter, shape: Shape, kind: LlamaFileType) -> None:
-    writer.add_name("temper-tiny")
+def _describe_network(writer: GGUFWriter, shape: Shape, size: Size, kind: LlamaFileType) -> None:
+    writer.add_name("temper-tiny" if size is SHIPPED else f"temper-tiny-{size.name}")
     writer.add_author("the authors of Temper")
     writer.add_license(LICENCE)
     writer.add_context_length(shape.window)
@@ -67,7 +73,7 @@ def _describe_network(writer: GGUFWriter, shape: Shape, kind: LlamaFileType) -> 
     writer.add_file_type(kind)
 
 
-def _describe_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer) -> None:
+def _describe_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer, size: Size) -> None:
     numbers = tokenizer.get_vocab(with_added_tokens=True)
     tokens = sorted(numbers, key=lambda token: numbers[token])
     kinds = {
@@ -84,4 +90,4 @@ def _describe_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer) -> None:
     writer.add_pad_token_id(numbers["<|endoftext|>"])
     writer.add_bos_token_id(numbers["<|endoftext|>"])
     writer.add_add_bos_token(value=False)
-    writer.add_chat_template(chat_template.NATIVE)
+    writer.add_chat_template(size.template)

@@ -29,7 +29,7 @@ def write_figures(results: Sequence[ArmResult], tokens: dict[str, int], path: Pa
     lines = [
         {
             "bed": one.bed,
-            "tokens": tokens[one.bed.removesuffix("-mute")],
+            "tokens": tokens.get(one.bed.removesuffix("-mute"), 0),
             "arm": one.arm,
             "runs": one.runs,
             "right": one.right,

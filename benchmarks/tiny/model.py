@@ -17,17 +17,18 @@ ROPE_BASE = 10_000.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large the network is."""
+    """How large the network is; `head` is how many dimensions a head of attention has."""
 
     vocabulary: int
     width: int = 96
     layers: int = 3
     window: int = 2048
+    head: int = 32
 
     @property
     def heads(self) -> int:
-        """How many heads attention has, of 32 dimensions each."""
-        return self.width // 32
+        """How many heads attention has."""
+        return self.width // self.head
 
     @property
     def inner(self) -> int:
@@ -45,7 +46,7 @@ def new_weights(shape: Shape, seed: int) -> Weights:
 
     weights = {
         "token_embd.weight": matrix(shape.vocabulary, width, 1.0),
-        "output_norm.weight": torch.full((width,), 0.05),
+        "output_norm.weight": torch.full((width,), 0.05 * 96 / width),
     }
     usual, small = 1 / math.sqrt(width), 0.1 / math.sqrt(width)
     for layer in range(shape.layers):
@@ -106,8 +107,9 @@ def _attention(
         pairs = (even * cosine - odd * sine, even * sine + odd * cosine)
         return torch.stack(pairs, -1).flatten(-2)
 
+    query, key, value = turned(heads("q")), turned(heads("k")), heads("v")
     mixed = functional.scaled_dot_product_attention(
-        turned(heads("q")), turned(heads("k")), heads("v"), is_causal=True
+        query.to(value.dtype), key.to(value.dtype), value, is_causal=True
     )
     joined = mixed.transpose(1, 2).reshape(rows, length, width)
     return functional.linear(joined, weights[f"{block}.attn_output.weight"])

@@ -70,8 +70,9 @@ def _orthogonal(found: torch.Tensor) -> torch.Tensor:
     first, second, third = _COEFFICIENTS
     is_tall = found.shape[-2] > found.shape[-1]
     current = found.transpose(-2, -1) if is_tall else found
+    current = current.bfloat16() if current.is_cuda else current
     current = current / (current.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(_ITERATIONS):
         square = current @ current.transpose(-2, -1)
         current = first * current + (second * square + third * square @ square) @ current
-    return current.transpose(-2, -1) if is_tall else current
+    return (current.transpose(-2, -1) if is_tall else current).to(found.dtype)

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.tiny.ladder import write_figures
 from proxy.conversation.json import JsonObject
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_protocol, read_runs
@@ -12,7 +14,8 @@ from temper_evals.results import ArmResult, results_of
 from temper_evals.runs import ArmProgress
 from temper_evals.tiny_model import shipped
 
-LADDER = Path(__file__).with_name("ladder.json")
+_NAMES = ("ladder", "untalking", "larger")
+LADDER, UNTALKING, LARGER = (Path(__file__).with_name(f"{name}.json") for name in _NAMES)
 _HEAD = """# The tiny model
 
 <!-- written by `python -m benchmarks tiny`; a change by hand is lost -->
@@ -36,6 +39,43 @@ as it is. `tiny-mute` runs with a chat template without calls: llama-server lear
 from it, and the model does not see its own earlier calls. All runs are greedy, so arms differ only
 by what is between the loop and the model.
 """
+_UNTALKING_COLUMNS = ("bed", "arm", "right", "helped", "harmed")
+_UNTALKING_HEAD = """
+## Taught without a tool for talking
+
+`untalking` is the shipped model trained once more, by `python -m benchmarks.tiny out --size
+untalking`: the same but for the dialogues that offer a tool for talking, of which there are none.
+`talking` is the shipped one. `temper eval --tiny --model untalking.gguf --model talking.gguf --arms
+direct,temper-respond --output OUT`, then `python -m benchmarks tiny OUT --untalking`.
+
+"""
+_LARGER_HEAD = """
+## A larger one, with unseen tools
+
+Measured on {date} with `python -m benchmarks tiny OUT --model larger.gguf --count {count}`, on a
+llama-server of the extra `embedded`; {count} tasks of each of ten families, with tools of domains
+that training showed and of domains that it did not. The model is not shipped. `python -m
+benchmarks.tiny out --size larger --clock 6.6 --workers 2` trains one like it on one GPU; no two
+are the same. Its tools are invented: names, types, lists of words, arrays, objects, several on
+offer, errors that pass and errors that do not. No tool for talking and no sentence of Temper's
+occurs in its training. That it answers a polite request with a mere promise was put into its
+training on purpose, and so were questions whether anything is left to do, in other words.
+
+"""
+_LARGER_TAIL = """
+What this shows: rules of Temper at work on the replies of a real network, greedy, through a real
+llama-server, with errors that nobody scripted. What it does not show: how often larger models err
+so. A model of this size knows no language but that of its tasks, and reads no question as a large
+model does. Rates of promising, giving up and acting again are those of its training data and of
+its mistakes; they are no estimate for a model of billions of parameters.
+"""
+COUNTED = {
+    "promised": "promises that ended a run of `direct`",
+    "called": "of these: behind `temper` the model called",
+    "kept": "of these: the run was right in the end",
+    "asked_behind_right": "right ends behind a call, all asked about by `temper-always`",
+    "acted_behind_right": "of these: the model called once more",
+}
 
 
 async def measure(folder: Path, size: str, tell: Callable[[str], None]) -> None:
@@ -70,8 +110,103 @@ def page(folder: Path, size: str) -> str:
             _promises(results),
             _families(results),
             _ladder(),
+            others(),
         )
     )
+
+
+def others() -> str:
+    """Return the sections of the models that are not shipped."""
+    return _untalking() + larger()
+
+
+def _untalking() -> str:
+    """Show the small model beside one that nobody ever offered a tool for talking."""
+    if not UNTALKING.exists():
+        return ""
+    rows = [
+        (one["bed"], one["arm"], f"{one['right']}/{one['runs']}", one["helped"], one["harmed"])
+        for one in json.loads(UNTALKING.read_text(encoding="utf-8"))
+    ]
+    return _UNTALKING_HEAD + _lines(_UNTALKING_COLUMNS, [[*map(str, row)] for row in rows])
+
+
+def keep_untalking(folder: Path) -> None:
+    """Keep what records of `temper eval --tiny` came to, one line for each bed and arm."""
+    write_figures(results_of(read_runs(folder)), {}, UNTALKING)
+
+
+def larger() -> str:
+    """Return the section of the larger model, of what was kept of its training and its runs."""
+    if not LARGER.exists():
+        return ""
+    figures = json.loads(LARGER.read_text(encoding="utf-8"))
+    arms = figures["arms"]
+    rows = [
+        (one["arm"], str(one["runs"]), f"{100 * one['right'] / one['runs']:.1f}", *_effect(one))
+        for one in arms
+    ]
+    headings = ("arm", "runs", "success", "helped", "harmed", "damage", "gen./request")
+    families = [
+        (name, *("{}/{}".format(*one["families"].get(name, (0, 0))) for one in arms))
+        for name in arms[0]["families"]
+    ]
+    found = [(said, str(figures["rates"][name])) for name, said in COUNTED.items()]
+    tuned = "".join(f"- {sentence}\n" for sentence in figures["tuning"])
+    return "".join(
+        (
+            _LARGER_HEAD.format(date=figures["date"], count=figures["count"]),
+            _lines(("what", ""), _larger_facts(figures["training"])),
+            "\n" + _lines(headings, rows),
+            "\n" + _lines(("what was counted", "runs"), found),
+            f"\nWhat the rule of `temper tune` decides of these runs, by `temper`:\n\n{tuned}\n",
+            _lines(("family", *(f"`{one['arm']}`" for one in arms)), families),
+            _LARGER_TAIL,
+        )
+    )
+
+
+def _larger_facts(trained: JsonObject) -> list[tuple[str, str]]:
+    shape, checked, log = trained["shape"], trained["checked"], trained["log"]
+    assert isinstance(shape, dict)  # noqa: S101 - `python -m benchmarks.tiny` wrote it
+    assert isinstance(checked, dict)  # noqa: S101 - the same
+    assert isinstance(log, list)  # noqa: S101 - the same
+    last = log[-1]
+    assert isinstance(last, dict)  # noqa: S101 - the same
+    exact = [
+        f"{100 * float(str(last[name])):.1f} % with {name} tools" for name in ("seen", "unseen")
+    ]
+    return [
+        ("size", f"{trained['parameters']:,} parameters, Q8_0"),
+        ("network", f"llama: width {shape['width']}, {shape['layers']} layers"),
+        ("tokenizer", f"BPE of {shape['vocabulary']} tokens"),
+        ("training", f"{last['tokens']:,} tokens, {last['seconds']} seconds, {trained['device']}"),
+        ("calls that are exact, given all before them", ", ".join(exact)),
+        *(_agreement(name, one) for name, one in checked.items() if isinstance(one, dict)),
+    ]
+
+
+def _effect(one: JsonObject) -> tuple[str, ...]:
+    helped, harmed = ("", "") if one["arm"] == "direct" else (one["helped"], one["harmed"])
+    return str(helped), str(harmed), str(one["damage"]), f"{one['generations']:.2f}"
+
+
+def keep_larger(model: Path, figures: JsonObject, count: int) -> None:
+    """Keep what a larger model came to, with the facts of its training that lie beside it."""
+    told: JsonObject = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "count": count,
+        "training": json.loads(model.with_suffix(".json").read_text(encoding="utf-8")),
+        **figures,
+    }
+    LARGER.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def with_others(text: str) -> str:
+    """Return a page whose sections of other models are the present ones."""
+    for head in (_UNTALKING_HEAD, _LARGER_HEAD):
+        text = text.partition(head.partition("\n\n")[0])[0]
+    return text + others()
 
 
 def _facts(facts: JsonObject) -> str:

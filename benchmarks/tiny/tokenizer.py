@@ -13,9 +13,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from benchmarks.tiny.dialogues import draw_dialogue
-from temper_evals.tiny_model.tasks import NOTHING_FITS, SMALL_TALK, answer_to
-from temper_evals.tiny_model.tools import CHAINS, TOOLS
+from benchmarks.tiny.sizes import SHIPPED, Size
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKERS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
@@ -26,29 +24,28 @@ _QWEN2 = (
 _WITHOUT_SPACES = r"\p{L}+|\p{N}|[^\s\p{L}\p{N}]+[\r\n]*|\s"
 _SPACE = "Ġ"
 _PUNCTUATION = ('"', '{"', "{")
-_MERGES = 420
 _SAMPLE = 6000
 
 
-def build_tokenizer(seed: int) -> Tokenizer:
-    """Build the tokenizer from dialogues."""
+def build_tokenizer(seed: int, size: Size = SHIPPED) -> Tokenizer:
+    """Build the tokenizer from dialogues of a size."""
     learnt = Tokenizer(models.BPE())
     learnt.pre_tokenizer = _splitter(_WITHOUT_SPACES)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=len(alphabet) + _MERGES, initial_alphabet=alphabet, show_progress=False
+        vocab_size=len(alphabet) + size.merges, initial_alphabet=alphabet, show_progress=False
     )
-    learnt.train_from_iterator(_plain_texts(seed), trainer)
-    return _with_spaces(json.loads(learnt.to_str())["model"])
+    learnt.train_from_iterator(_plain_texts(seed, size), trainer)
+    return _with_spaces(json.loads(learnt.to_str())["model"], size)
 
 
-def _with_spaces(learnt: dict[str, object]) -> Tokenizer:
+def _with_spaces(learnt: dict[str, object], size: Size) -> Tokenizer:
     """Merge a space with words of fixed sentences, after all other merges."""
     vocabulary, merges = learnt["vocab"], learnt["merges"]
     assert isinstance(vocabulary, dict)  # noqa: S101 - it is written so
     assert isinstance(merges, list)  # noqa: S101 - the same
     pairs = [(str(left), str(right)) for left, right in merges]
-    for word in (*_PUNCTUATION, *_fixed_words()):
+    for word in (*_PUNCTUATION, *_fixed_words(size)):
         if word in vocabulary and _SPACE + word not in vocabulary:
             vocabulary[_SPACE + word] = len(vocabulary)
             pairs.append((_SPACE, word))
@@ -65,26 +62,23 @@ def _splitter(expression: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([split, letters])
 
 
-def _plain_texts(seed: int) -> Iterator[str]:
+def _plain_texts(seed: int, size: Size) -> Iterator[str]:
     """Yield what dialogues say between the special tokens."""
     marks = re.compile("|".join(map(re.escape, (*CONTROL, *MARKERS))))
     draw = random.Random(seed)  # noqa: S311 - training data
     for _ in range(_SAMPLE):
-        text = "".join(one.text for one in draw_dialogue(draw).segments())
+        text = "".join(one.text for one in size.draw(draw))
         yield from (piece for piece in marks.split(text) if piece)
 
 
-def _fixed_words() -> Iterable[str]:
+def _fixed_words(size: Size) -> Iterable[str]:
     """Return words that stand in sentences and are never a part of a value or a parameter."""
-    wordings = [text for tool in TOOLS for text in tool.wordings]
-    wordings += [chain.wording for chain in CHAINS]
-    answers = [text for pair in SMALL_TALK for text in pair]
-    texts = [*wordings, *answers, NOTHING_FITS, answer_to(""), "Please the string integer"]
     words = dict.fromkeys(
-        word for text in texts for word in re.findall(r"[A-Za-z]+", re.sub(r"\{\w+\}", "", text))
+        word
+        for text in size.words
+        for word in re.findall(r"[A-Za-z]+", re.sub(r"\{\w+\}", "", text))
     )
-    parameters = {name for tool in TOOLS for name in tool.parameters}
-    return [word for word in words if word not in parameters]
+    return [word for word in words if word not in size.parameters]
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:

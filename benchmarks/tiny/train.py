@@ -1,55 +1,60 @@
 """Training: one seed, one thread, copying first, one decay of the learning rate; can be resumed.
 
 The same seed and number of tokens give the same model, on the same machine and version of torch.
+A larger size is trained on a GPU, on dialogues that other processes draw, and may be given minutes
+instead of tokens: then the decay ends when they do, and no two models are the same.
 """
 
 import json
 import math
-import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
-from functools import lru_cache
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from torch.nn import functional
 
-from benchmarks.tiny import copying
-from benchmarks.tiny.copying import Row
-from benchmarks.tiny.dialogues import draw_dialogue
+from benchmarks.tiny.batches import Batch, BatchSource, Stage, held_out_batches
 from benchmarks.tiny.model import Shape, Weights, logits, new_weights, parameter_count
 from benchmarks.tiny.optimizer import Optimizer
-from benchmarks.tiny.tokenizer import CONTROL, MARKERS
+from benchmarks.tiny.sizes import SHIPPED, Size
 
-COPYING = 0.2
 _DECAY = 0.4
 _LAST_RATE = 0.02
 _WARM_UP = 40
-_BATCH = 2000
-_POOL = 800
 _TOKENS_A_MINUTE = 800_000
+_SAVE_SECONDS, _TIMED_SAVE_SECONDS = 20, 50
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
-
-
-class Stage(Enum):
-    """What is learnt from."""
-
-    COPYING = "copying"
-    DIALOGUES = "dialogues"
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is to be trained, and how long."""
+    """What is to be trained, and how long: so many tokens, or `minutes` by the clock if earlier."""
 
     shape: Shape
     tokens: int
     seed: int = 1
     device: str = "cpu"
     ladder: tuple[float, ...] = ()
+    size: Size = SHIPPED
+    minutes: float = math.inf
+    workers: int = 0
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the clock decides; else time is that of the processor."""
+        return self.minutes < math.inf or self.device == "cuda"
+
+    @property
+    def save_seconds(self) -> int:
+        """After how many seconds all is saved."""
+        return _TIMED_SAVE_SECONDS if self.is_timed else _SAVE_SECONDS
+
+    def clock(self) -> float:
+        """Return seconds from some moment on."""
+        return time.monotonic() if self.is_timed else time.process_time()
 
 
 @dataclass(slots=True)
@@ -64,11 +69,18 @@ class Progress:
     loss: float = math.nan
     saved: list[float] = field(default_factory=list)
 
-    def count(self, rows: list[Row], loss: float) -> None:
-        """Count a step."""
-        self.loss = loss if math.isnan(self.loss) else 0.95 * self.loss + 0.05 * loss
-        self.step += 1
-        self.seen += sum(len(tokens) for tokens, _ in rows)
+    def fraction(self, training: Training) -> float:
+        """Return the part of the training that is over."""
+        return max(self.seen / training.tokens, self.seconds / (60 * training.minutes))
+
+    def describe(self, training: Training) -> dict[str, float]:
+        """Return a line of the log."""
+        return {
+            "step": self.step,
+            "tokens": self.seen,
+            "seconds" if training.is_timed else "cpu_seconds": round(self.seconds),
+            "loss": round(self.loss, 4),
+        }
 
 
 def tokens_in(minutes: float) -> int:
@@ -77,10 +89,19 @@ def tokens_in(minutes: float) -> int:
 
 
 def train(
-    training: Training, tokenizer: Tokenizer, folder: Path, tell: Callable[[str], None]
+    training: Training,
+    tokenizer: Tokenizer,
+    folder: Path,
+    tell: Callable[[str], None],
+    *,
+    keep: Callable[[Weights], None] = lambda _weights: None,
 ) -> Weights:
-    """Train until so many tokens have been seen; begins where the folder's checkpoint ends."""
+    """Train until all is seen or the time is over; begins where the folder's checkpoint ends.
+
+    `keep` is given the weights at every checkpoint.
+    """
     torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = True
     weights = {
         name: one.to(training.device).requires_grad_()
         for name, one in new_weights(training.shape, training.seed).items()
@@ -89,19 +110,31 @@ def train(
     if (folder / CHECKPOINT).exists():
         progress = _restored(folder / CHECKPOINT, weights, optimizer)
     tell(f"{parameter_count(weights):,} parameters, {training.tokens:,} tokens")
-    begun, told = time.process_time() - progress.seconds, progress.seconds
-    while progress.seen < training.tokens:
-        rows = _next_batch(training, tokenizer, progress)
-        rate = rate_at(progress.seen / training.tokens, progress.step)
-        loss = _gradients(training, weights, rows)
+    source = BatchSource(training.size, tokenizer, training.seed, training.workers)
+    judge = _Judge(training, tokenizer)
+    begun, told = training.clock() - progress.seconds, progress.seconds
+    mean = torch.tensor(progress.loss, device=training.device)
+    while progress.fraction(training) < 1:
+        batch = _next_batch(training, source, progress)
+        rate = rate_at(progress.fraction(training), progress.step)
+        loss = _gradients(training, weights, batch)
         optimizer.step(rate)
-        progress.count(rows, loss)
-        progress.seconds = time.process_time() - begun
+        mean = torch.where(mean.isnan(), loss, 0.95 * mean + 0.05 * loss)
+        progress.step += 1
+        progress.seen += batch.size
+        progress.seconds = training.clock() - begun
         _climb(training, weights, progress, folder)
-        if progress.seconds - told > 20 or progress.seen >= training.tokens:
-            told = progress.seconds
-            _note(progress, folder, tell)
+        if progress.seconds - told > training.save_seconds or progress.fraction(training) >= 1:
+            told, progress.loss = progress.seconds, float(mean)
+            line = progress.describe(training) | judge.exact_calls(weights)
+            _note(line, folder, tell)
             _save(folder / CHECKPOINT, weights, optimizer, progress)
+            keep(_plain(weights))
+    source.close()
+    return _plain(weights)
+
+
+def _plain(weights: Weights) -> Weights:
     return {name: one.detach().cpu() for name, one in weights.items()}
 
 
@@ -111,85 +144,95 @@ def rate_at(fraction: float, step: int) -> float:
     return rise * min(1.0, max(_LAST_RATE, (1 - fraction) / _DECAY))
 
 
-@lru_cache(maxsize=1)
-def batches_of(tokenizer: Tokenizer, seed: int, pool: int, stage: Stage) -> list[list[Row]]:
-    """Draw a pool of rows and cut it into batches of rows of like length."""
-    draw = random.Random(f"{seed} {pool}")  # noqa: S311 - training data
-    size = tokenizer.get_vocab_size() - len(CONTROL) - len(MARKERS)
-    if stage is Stage.COPYING:
-        rows = [copying.draw_row(draw, 0, size) for _ in range(_POOL)]
-    else:
-        rows = [_encoded(draw, tokenizer) for _ in range(_POOL)]
-    rows.sort(key=lambda row: len(row[0]))
-    batches: list[list[Row]] = [[]]
-    for row in rows:
-        if batches[-1] and (len(batches[-1]) + 1) * len(row[0]) > _BATCH:
-            batches.append([])
-        batches[-1].append(row)
-    draw.shuffle(batches)
-    return batches
-
-
-def _encoded(draw: random.Random, tokenizer: Tokenizer) -> Row:
-    tokens: list[int] = []
-    weights: list[float] = []
-    for segment in draw_dialogue(draw).segments():
-        found = tokenizer.encode(segment.text).ids
-        tokens += found
-        weights += [segment.weight] * len(found)
-    return tokens, weights
-
-
-def _next_batch(training: Training, tokenizer: Tokenizer, progress: Progress) -> list[Row]:
+def _next_batch(training: Training, source: BatchSource, progress: Progress) -> Batch:
     """Return the next batch of the stage; counts it."""
-    is_early = progress.seen < COPYING * training.tokens
+    is_early = progress.fraction(training) < training.size.copying
     stage = Stage.COPYING if is_early else Stage.DIALOGUES
-    batches = batches_of(tokenizer, training.seed, progress.pool, stage)
+    batches = source.pool(progress.pool, stage)
     if progress.batch >= len(batches):
         progress.pool, progress.batch = progress.pool + 1, 0
-        batches = batches_of(tokenizer, training.seed, progress.pool, stage)
+        batches = source.pool(progress.pool, stage)
     progress.batch += 1
     return batches[progress.batch - 1]
 
 
-def _gradients(training: Training, weights: Weights, rows: list[Row]) -> float:
+def _gradients(training: Training, weights: Weights, batch: Batch) -> torch.Tensor:
     """Find the gradients; returns the loss of what the model has to say."""
-    tokens, counts = _padded(rows, training.device)
-    guessed = logits(weights, training.shape, tokens[:, :-1])
+    tokens, counts = _placed(batch, training.device)
+    guessed = _guess(training, weights, tokens[:, :-1])
     losses = functional.cross_entropy(
         guessed.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
     )
     due = counts[:, 1:].flatten()
     ((losses * due).sum() / due.sum()).backward()
-    return float(losses.detach()[due >= 1.0].mean())
+    said = (due >= 1.0).float()
+    return (losses.detach() * said).sum() / said.sum()
 
 
-def _padded(rows: list[Row], device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    length = max(len(row[0]) for row in rows)
-    tokens = torch.zeros(len(rows), length, dtype=torch.long)
-    counts = torch.zeros(len(rows), length)
-    for place, (found, due) in enumerate(rows):
-        tokens[place, : len(found)] = torch.tensor(found)
-        counts[place, : len(due)] = torch.tensor(due)
-    return tokens.to(device), counts.to(device)
+def _placed(batch: Batch, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = torch.from_numpy(batch.tokens).to(device).long()
+    return tokens, torch.from_numpy(batch.counts).to(device)
+
+
+def _guess(training: Training, weights: Weights, tokens: torch.Tensor) -> torch.Tensor:
+    """Return logits, computed with half the bits where the device is made for it."""
+    is_half = training.device == "cuda"
+    with torch.autocast(training.device, torch.bfloat16, enabled=is_half):
+        return logits(weights, training.shape, tokens).float()
+
+
+class _Judge:
+    """Counts the calls that the network would write exactly, given all that stands before them."""
+
+    def __init__(self, training: Training, tokenizer: Tokenizer) -> None:
+        self._training = training
+        size = training.size
+        self._beds: dict[str, list[Batch]] = {}
+        if size.held_out is not None:
+            beds = {"seen": size.draw, "unseen": size.held_out}
+            self._beds = {
+                name: held_out_batches(draw, tokenizer, size) for name, draw in beds.items()
+            }
+        self._marker = tokenizer.token_to_id("<tool_call>")
+
+    def exact_calls(self, weights: Weights) -> dict[str, float]:
+        """Return the share of exact calls, with tools of seen and of unseen domains."""
+        found: dict[str, float] = {}
+        for name, batches in self._beds.items():
+            right = [one for batch in batches for one in self._calls(weights, batch)]
+            found[name] = round(sum(right) / len(right), 4)
+        return found
+
+    def _calls(self, weights: Weights, batch: Batch) -> Iterable[bool]:
+        """Say of each call that counts whether all its tokens are the likeliest ones."""
+        tokens, counts = _placed(batch, self._training.device)
+        with torch.no_grad():
+            best = _guess(self._training, weights, tokens[:, :-1]).argmax(-1)
+        due = counts[:, 1:] >= 1.0
+        places = due.nonzero().tolist()
+        is_right = (best == tokens[:, 1:])[due].tolist()
+        is_marker = (tokens[:, 1:] == self._marker)[due].tolist()
+        calls: list[bool] = []
+        before, is_call = [-1, -1], False
+        for place, right, marker in zip(places, is_right, is_marker, strict=True):
+            if place != [before[0], before[1] + 1]:  # another reply begins
+                is_call = marker
+                calls += [True] * is_call
+            if is_call:
+                calls[-1] = calls[-1] and right
+            before = place
+        return calls
 
 
 def _climb(training: Training, weights: Weights, progress: Progress, folder: Path) -> None:
-    """Keep the weights at each kind of the ladder."""
-    for kind in training.ladder:
-        if progress.seen >= kind * training.tokens and kind not in progress.saved:
-            progress.saved.append(kind)
-            kept = {name: one.detach().cpu() for name, one in weights.items()}
-            torch.save(kept, folder / f"kind-{round(100 * kind)}.pt")
+    """Keep the weights at each rung of the ladder."""
+    for rung in training.ladder:
+        if progress.seen >= rung * training.tokens and rung not in progress.saved:
+            progress.saved.append(rung)
+            torch.save(_plain(weights), folder / f"rung-{round(100 * rung)}.pt")
 
 
-def _note(progress: Progress, folder: Path, tell: Callable[[str], None]) -> None:
-    line = {
-        "step": progress.step,
-        "tokens": progress.seen,
-        "cpu_seconds": round(progress.seconds),
-        "loss": round(progress.loss, 4),
-    }
+def _note(line: Mapping[str, float], folder: Path, tell: Callable[[str], None]) -> None:
     with (folder / LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     tell(", ".join(f"{name} {value:,}" for name, value in line.items()))

@@ -98,7 +98,8 @@ class GuardedConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse invalid HTTP and request smuggling with the usual error body."""
-        self._turn_away(Problem(400, _KIND, f"{msg} Its head may also be too large."))
+        most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines"
+        self._turn_away(Problem(400, _KIND, f"{msg} Or its head has more than {most}."))
 
     def _grow(self, size: int) -> None:
         self._head_size += size

@@ -190,7 +190,7 @@ class BackendResponse:
         self._deadline = self._clock() + self._idle
         self._received += len(chunk)
         if self._received > STREAM_LIMIT:
-            problem = "sent a reply without an end"
+            problem = f"sent a reply without an end: more than {STREAM_LIMIT} bytes"
             raise errors.BackendSpokeNonsense(self._client.name, problem, is_endless=True)
         return chunk
 

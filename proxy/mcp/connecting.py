@@ -78,8 +78,8 @@ async def list_tools(client: Client) -> tuple[types.Tool, ...]:
             raise ValueError(f"it has more than {bounds.TOOLS} tools")
         cursor = page.next_cursor
         if not cursor:
-            break
-    return tuple(found)
+            return tuple(found)
+    raise ValueError(f"its list of tools has more than {bounds.PAGES} pages")
 
 
 @asynccontextmanager

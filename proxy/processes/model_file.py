@@ -60,7 +60,7 @@ class _FieldReader:
         if magic != _MAGIC or version not in _VERSIONS:
             raise ValueError("not a GGUF file of a known version")
         if count > bounds.HEADER_FIELDS:
-            raise ValueError("more fields than a model has")
+            raise ValueError(f"more than {bounds.HEADER_FIELDS} fields")
         self._at = _START.size
         return {self._string(): self._value() for _ in range(count)}
 

@@ -235,7 +235,7 @@ Collector = OrNone[Annotated[str, AfterValidator(_AT_COLLECTOR), _BARE]]
 
 def _usable_path(path: Path) -> Path:
     if "\0" in str(path) or any(len(one.encode()) > bounds.NAME_BYTES for one in path.parts):
-        raise ValueError("should be a path that a file can have")
+        raise ValueError(f"should have no part of more than {bounds.NAME_BYTES} bytes and no \\0")
     return path.expanduser()
 
 

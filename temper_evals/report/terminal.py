@@ -43,13 +43,14 @@ _WIDE_COLUMNS: tuple[_Column, ...] = (
     ("harm <", lambda one: "" if one.against is None else percent(one.against.harm_bound)),
     ("gap %", lambda one: "" if one.gap is None else percent(one.gap.estimate, 0)),
     ("damage", lambda one: str(one.damage)),
+    ("wasted", lambda one: f"{one.cost.wasted:.2f}"),
     ("s", lambda one: f"{one.cost.model_seconds or one.cost.seconds:.1f}"),
 )
 _LONG_NAME = 18
 _LONGEST_MODEL = 22
 _LEGEND = (
     "lift: points over direct; helped and harmed: wrong became right, right became wrong; "
-    "gen.: generations a request; tokens: a run"
+    "gen.: generations a request; tokens: a run; wasted: calls a run that failed or came twice"
 )
 _CLASSES = (
     ("it never came to", "a call is missing"),

@@ -46,6 +46,7 @@ HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07",
     "nothing\0behind",
     "\ud800 alone",
+    "x" * 10_000,
     "x" * 1_000_000,
 )
 RECORD = RequestRecord(
@@ -124,8 +125,10 @@ def show(stage: Served, text: str) -> None:
         id=text,
         model=text,
         backend=text,
+        client=text,
         finish_reason=text,
         path=text,
+        refusal=text,
         service="default",
         facts=(facts.Renamed(text, text), facts.Coerced(text, text), facts.Dropped(text)),
         attempts=(AttemptRecord(text, 0.0, 1.0, text, text),),

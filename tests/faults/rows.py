@@ -93,12 +93,13 @@ ROWS = (
         ("F41", "control characters in names and arguments", "escaped in logs"),
         (
             "F80",
-            "as many messages, items, parts, blocks, calls or tools as a body holds",
+            "as many messages, items, parts, blocks, calls or tools as a body holds: 1 MB of "
+            "reasoning or system items, 12,000 tools, 5,000 calls with outputs, 6,000 namespaces",
             "linear work for each of them; a large body is read in a thread",
         ),
         (
             "F83",
-            "too many feeds of the dashboard at once, or read by pages of other sites",
+            "200 feeds of the dashboard at once, or one that a page of another site reads",
             "as many as are allowed, counted when they are let in; 403",
         ),
     ),
@@ -124,7 +125,8 @@ ROWS = (
         ),
         (
             "F81",
-            "floods of members, items, levels, tags and calls, in text and in arguments",
+            "floods in text and in arguments: one key 300,000 times, 700,000 wrong items, 400,000 "
+            "levels, 20,000 calls, an opening tag with a tool's name over and over",
             "linear work within a budget, and others are served in between",
         ),
     ),
@@ -143,7 +145,8 @@ ROWS = (
         "Files",
         (
             "F82",
-            "files that never end, are nested or large beyond sense, or are no files",
+            "files that never end, are nested or large beyond sense, or are no files: a device, "
+            "100,000 brackets, a key of 50,000 dots, a model's header of a million keys",
             "one sentence, before anything is made of them",
         ),
         ("F84", "a disk that is full when a response is to be deleted", "503 with the reason"),
@@ -152,7 +155,8 @@ ROWS = (
         "Stores",
         (
             "F85",
-            "a store that answers what cannot be, or loses a cancellation",
+            "a store that answers what cannot be (`:1`, 200,000 nested arrays), or loses a "
+            "cancellation",
             "counts as a failure: alone, or 503; it never holds up the end",
         ),
     ),
@@ -169,7 +173,11 @@ ROWS = (
             "the model reads that the effect is unknown; never called twice, started again",
         ),
         ("F63", "server dies five times", "it stays down, and the log says so once; 503"),
-        ("F64", "result of 5 MB", "cut; the server goes on"),
+        (
+            "F64",
+            "result of 5 MB, an answer that is compressed or never ends, an endless line",
+            "cut, and the server goes on; refused unread; the program is ended",
+        ),
         (
             "F65",
             "control tokens, a quoted call, `isError` in a result",
@@ -188,7 +196,7 @@ ROWS = (
         ("F72", "request with an address, a header or a key", "400; nothing is called"),
         (
             "F86",
-            "a tool without a name, too many tools, parts or values",
+            "a tool without a name, 40,000 tools, a result of 100,000 parts or values",
             "left out with a warning, or refused before it is decoded",
         ),
         ("F87", "a tool that yields values without end", "bounded; given up, it ends at once"),

@@ -194,7 +194,7 @@ def test_a_header_of_many_fields_is_not_read(tmp_path: Path) -> None:
     fields = b"".join(struct.pack("<Q8sIB", 8, b"%08d" % number, 0, 1) for number in range(MANY))
     path = tmp_path / "model.gguf"
     path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, MANY) + fields)
-    with pytest.raises(UNREADABLE, match="more fields"):
+    with pytest.raises(UNREADABLE, match="more than 1000 fields"):
         read_header(path)
 
 

@@ -36,9 +36,11 @@ def loop() -> Iterator[None]:
     targets.close()
 
 
-def case(path: int, *network: int, stream: bool = True, arguments: str = ODD) -> Case:
+def case(
+    path: int, *network: int, stream: bool = True, whole: bool = False, arguments: str = ODD
+) -> Case:
     call = Call("edit", msgspec.Raw(json.dump(SCHEMA)), arguments, (3, 9, 40, 77))
-    return Case(path, stream, whole=False, ascii=False, text="", calls=(call,), network=network)
+    return Case(path, stream, whole=whole, ascii=False, text="", calls=(call,), network=network)
 
 
 @settings(max_examples=examples(EXAMPLES), deadline=None)
@@ -49,13 +51,17 @@ def test_a_valid_call_is_never_altered(data: bytes) -> None:
 
 @pytest.mark.parametrize("path", range(len(PATHS)), ids=PATHS)
 @pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("whole", [False, True])
 def test_a_cut_anywhere_alters_nothing_not_even_within_a_character(
-    *, path: int, stream: bool
+    *, path: int, stream: bool, whole: bool
 ) -> None:
-    size = len(sent(case(path)))
+    body = sent(case(path, whole=whole))
     assert is_healthy(case(path))
-    for place in share(range(size + 1)):
-        judge(msgspec.json.encode(case(path, place, stream=stream)))
+    inside = [place for place in range(len(body)) if 0x80 <= body[place] < 0xC0]
+    assert len(inside) >= 5
+    for place in sorted({*share(range(len(body) + 1)), *inside}):
+        judge(msgspec.json.encode(case(path, place, stream=stream, whole=whole)))
+    judge(msgspec.json.encode(case(path, *inside, stream=stream, whole=whole)))
 
 
 def test_most_of_what_is_made_is_healthy() -> None:

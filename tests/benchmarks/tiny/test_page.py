@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.tiny import page as pages
 from benchmarks.tiny.page import LADDER, measure, page
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -60,3 +61,31 @@ async def test_records_of_another_model_are_not_carried_on(folder: Path) -> None
     with pytest.raises(InvalidConfiguration, match="was made by protocol abc-def"):
         await measure(folder, "quick", told.append)
     assert told == []
+
+
+def test_other_models_are_shown_as_they_were_kept_and_replace_what_stood_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts: JsonObject = {
+        **{"parameters": 1234, "device": "a card", "checked": {}},
+        "shape": {"width": 64, "layers": 2, "vocabulary": 300},
+        "log": [{"tokens": 5000, "seconds": 60, "seen": 0.5, "unseen": 0.25}],
+    }
+    model = tmp_path / "larger.gguf"
+    model.with_suffix(".json").write_bytes(json.dump(facts))
+    row: JsonObject = {"runs": 4, "damage": 0, "generations": 1.0, "families": {"seen two": [1, 4]}}
+    direct: JsonObject = {"arm": "direct", "right": 1, "helped": 0, "harmed": 0, **row}
+    temper: JsonObject = {"arm": "temper", "right": 3, "helped": 2, "harmed": 0, **row}
+    rates: JsonObject = dict.fromkeys(pages.COUNTED, 7)
+    monkeypatch.setattr(pages, "LARGER", tmp_path / "kept.json")
+    monkeypatch.setattr(pages, "UNTALKING", tmp_path / "untalking.json")
+    assert pages.others() == ""
+    pages.keep_untalking(folder)
+    kept: JsonObject = {"arms": [direct, temper], "rates": rates, "tuning": ["respond: off"]}
+    pages.keep_larger(model, kept, 3)
+    told = pages.with_others("# The tiny model\n")
+    assert "| temper | 4 | 75.0 | 2 | 0 | 0 | 1.00 |" in told
+    assert "50.0 % with seen tools, 25.0 % with unseen tools" in told
+    assert "- respond: off" in told
+    assert "| tiny | temper-respond | 84/84 | 84 | 0 |" in told
+    assert pages.with_others(told) == told

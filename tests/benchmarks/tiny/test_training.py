@@ -1,7 +1,11 @@
 """Training, export and llama-server agree; needs the extra `train`, and is skipped without it."""
 
+import json
+import random
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra `train`: torch, tokenizers, gguf")
@@ -11,8 +15,10 @@ import torch
 from tokenizers import Tokenizer
 
 from benchmarks.tiny import check
+from benchmarks.tiny.batches import BatchSource, Stage
 from benchmarks.tiny.export import export, rounded
 from benchmarks.tiny.model import Shape, logits, new_weights, parameter_count
+from benchmarks.tiny.sizes import SHIPPED, SIZES
 from benchmarks.tiny.tokenizer import build_tokenizer, load_tokenizer, save_tokenizer
 from benchmarks.tiny.train import LOG, Training, rate_at, train
 
@@ -75,6 +81,31 @@ def test_training_goes_on_where_it_was_left_and_comes_to_the_same(
     assert (tmp_path / "whole" / LOG).read_text("utf-8").count("\n") == 1
 
 
+def test_batches_that_other_processes_draw_are_the_same(tokenizer: Tokenizer) -> None:
+    near = BatchSource(SHIPPED, tokenizer, 1)
+    ahead = BatchSource(SHIPPED, tokenizer, 1, workers=1)
+    try:
+        for number in (3, 4):
+            both = (one.pool(number, Stage.DIALOGUES) for one in (near, ahead))
+            for first, second in zip(*both, strict=True):
+                assert np.array_equal(first.tokens, second.tokens)
+                assert np.array_equal(first.counts, second.counts)
+    finally:
+        ahead.close()
+
+
+def test_a_larger_size_ends_by_the_clock_and_says_what_it_can_do(tmp_path: Path) -> None:
+    size = replace(SIZES["larger"], merges=400, batch=1000, pool=20, held_out_count=4)
+    tokenizer = build_tokenizer(1, size)
+    shape = Shape(tokenizer.get_vocab_size(), width=64, layers=1, head=64)
+    kept: list[int] = []
+    training = Training(shape, size.tokens, size=size, minutes=0.01)
+    train(training, tokenizer, tmp_path, ignored, keep=lambda weights: kept.append(len(weights)))
+    (line,) = (tmp_path / LOG).read_text("utf-8").splitlines()
+    assert {"seen", "unseen", "seconds"} <= json.loads(line).keys()
+    assert len(kept) == 1
+
+
 @pytest.mark.anyio
 async def test_llama_server_says_what_the_network_says(
     tokenizer: Tokenizer, tmp_path: Path
@@ -83,8 +114,9 @@ async def test_llama_server_says_what_the_network_says(
     weights = trained(tokenizer, tmp_path)
     for quantised in (False, True):
         file = tmp_path / f"{quantised}.gguf"
-        export(weights, shape, tokenizer, file, quantised=quantised)
+        export((weights, shape), tokenizer, file, quantised=quantised)
         network = (rounded(weights) if quantised else weights), shape
-        found = await check.compare(network, tokenizer, file, 7)
+        samples = SHIPPED.samples(random.Random(1), 7)
+        found = await check.compare(network, tokenizer, file, samples)
         assert found.is_near, found
         assert quantised or found.is_whole, found

@@ -6,10 +6,18 @@ from msgspec import structs
 
 from proxy.conversation.json import JsonObject
 from temper_evals.arms import choose_arms
-from temper_evals.loop import ScenarioRun
+from temper_evals.loop import AgentLoop, ScenarioRun
 from temper_evals.model_setups import SimulatedSetup
 from temper_evals.records import Records, RunRecord, read_transcript
-from temper_evals.runs import ArmProgress, EvaluationPlan, make_runs, usage_from_replies
+from temper_evals.runs import (
+    ArmProgress,
+    CaseRunner,
+    EvaluationPlan,
+    make_client,
+    make_runs,
+    usage_from_replies,
+    wasted_calls,
+)
 from temper_evals.scenarios.suite import suite
 
 pytestmark = pytest.mark.anyio
@@ -95,3 +103,31 @@ def test_of_a_real_model_the_clients_account_counts() -> None:
     }
     spent = usage_from_replies(ScenarioRun(requests=2, attempts=3, usages=[usage, {}]))
     assert (spent.generations, spent.prompt, spent.generated, spent.cached) == (3, 10, 4, 6)
+
+
+def test_calls_that_failed_or_came_twice_are_wasted() -> None:
+    def called(name: str, result: str) -> list[JsonObject]:
+        call: JsonObject = {"id": "a", "function": {"name": name, "arguments": "{}"}}
+        return [
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": result},
+        ]
+
+    said = [*called("look", "12"), *called("find", '{"error": "no"}'), *called("look", "12")]
+    assert wasted_calls(said) == 2
+    assert wasted_calls(said[:2]) == wasted_calls([{"role": "assistant", "content": "12"}]) == 0
+
+
+async def test_a_case_that_is_run_twice_at_one_model_costs_as_much_each_time(
+    tmp_path: Path,
+) -> None:
+    scenario, setup = suite("quick", ("single",))[0], SimulatedSetup("p-small", pace=0.0)
+    records = Records(tmp_path, PROTOCOL)
+    async with setup.open(is_ceiling=False) as target, make_client() as client:
+        loop = AgentLoop(client, target)
+        first, again = [
+            await CaseRunner(records, setup, arm, loop).run(scenario, 0) for arm in ("one", "two")
+        ]
+    records.close()
+    assert (first.generations, first.flaws) == (again.generations, again.flaws)
+    assert first.generations == first.requests
