@@ -54,7 +54,8 @@ _LARGER_HEAD = """
 
 Measured on {date} with `python -m benchmarks tiny OUT --model larger.gguf --count {count}`, on a
 llama-server of the extra `embedded`; {count} tasks of each of ten families, with tools of domains
-that training showed and of domains that it did not. The model is not shipped. `python -m
+that training showed and of domains that it did not. An arm with fewer runs was stopped before its
+end: those with seen tools come first. The model is not shipped. `python -m
 benchmarks.tiny out --size larger --clock 6.6 --workers 2` trains one like it on one GPU; no two
 are the same. Its tools are invented: names, types, lists of words, arrays, objects, several on
 offer, errors that pass and errors that do not. No tool for talking and no sentence of Temper's
@@ -67,7 +68,8 @@ What this shows: rules of Temper at work on the replies of a real network, greed
 llama-server, with errors that nobody scripted. What it does not show: how often larger models err
 so. A model of this size knows no language but that of its tasks, and reads no question as a large
 model does. Rates of promising, giving up and acting again are those of its training data and of
-its mistakes; they are no estimate for a model of billions of parameters.
+its mistakes; they are no estimate for a model of billions of parameters. Its loss rose again until
+the learning rate fell, so the rate is too high for its width, and with unseen tools it is weak.
 """
 COUNTED = {
     "promised": "promises that ended a run of `direct`",
@@ -148,7 +150,7 @@ def larger() -> str:
     ]
     headings = ("arm", "runs", "success", "helped", "harmed", "damage", "gen./request")
     families = [
-        (name, *("{}/{}".format(*one["families"].get(name, (0, 0))) for one in arms))
+        (name, *("/".join(map(str, one["families"].get(name, ()))) for one in arms))
         for name in arms[0]["families"]
     ]
     found = [(said, str(figures["rates"][name])) for name, said in COUNTED.items()]

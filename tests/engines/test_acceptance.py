@@ -35,7 +35,6 @@ from tests.fakes.answers import Answer, read_answer
 from tests.patience import PATIENCE_SECONDS
 
 LARGEST_WINDOW = 16_384  # that is filled here: a large model would take minutes
-CONVERSATIONS = 50
 ANSWER = 8  # tokens of it
 FULL = 0.75  # of the window: a conversation of that size is not shortened
 A_PICTURE = (
@@ -44,7 +43,8 @@ A_PICTURE = (
 )
 NAMED: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
 USAGE: JsonObject = {"stream_options": {"include_usage": True}}
-ENDLESS: JsonObject = {"max_tokens": 1800, "ignore_eos": True}
+MOST = 1800
+ENDLESS: JsonObject = {"max_tokens": MOST, "ignore_eos": True}
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,16 @@ class Judge:
         like. Where nothing binds a model, broken markup of its own may be all that it has to say.
         """
         got = through_temper(answer)
-        assert answer.error is None, answer.error
-        assert not got.calls or got.is_one_of(tools), got.calls
-        assert (answer.reason == "tool_calls") == bool(got.calls)
+        if answer.error is not None:  # half a call is an error, and nobody runs it
+            assert answer.error["code"] == "call_broke_off", answer.error
+            assert not self.engine.constrains, answer.error
+            return False
+        is_run = answer.reason == "tool_calls"  # clients run nothing of what was cut off
+        assert is_run == got.is_one_of(tools) or answer.reason == "length", got.calls
         if not is_silent:
             self.row.note("markup", is_good=not got.leaks)
             assert not got.leaks or not self.engine.constrains, got.text
-        return got.is_one_of(tools, name)
+        return is_run and got.is_one_of(tools, name)
 
 
 @pytest.fixture
@@ -197,13 +200,13 @@ def test_a_conversation_that_fits_is_not_cut(
 def test_random_conversations_that_fit_are_left_whole(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
-    """Fifty of prose, code, digits and other alphabets; odd ones and too long ones between them."""
-    if not judge.engine.counts:
+    """They hold prose, code, digits and other alphabets; odd and too long ones are among them."""
+    if not judge.engine.conversations:
         pytest.skip("the engine counts nothing, so estimates decide; that is no matter of extras")
     window = window_of(server, running, judge.row, "uncut")
     chance = random.Random(28)
     fitting = 0
-    while fitting < CONVERSATIONS:
+    while fitting < judge.engine.conversations:
         messages = random_conversation(chance, window)
         expected = counted(direct, messages)
         answer = read_answer(server.post(messages, max_tokens=ANSWER))
@@ -222,13 +225,20 @@ def test_a_client_that_hangs_up_ends_the_generation(
     if running.generated is None:
         row.remarks["cancel"] = "not seen"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
+    # all of it takes a small model a second, so on a busy machine one good try of three will do
+    is_ended = any(generated_for_who_leaves(server, running) < MOST for _ in range(3))
+    row.note("cancel", is_good=is_ended)
+    assert is_ended
+
+
+def generated_for_who_leaves(server: Server, running: Running) -> int:
+    """Return how many tokens are generated for a client that leaves at the first one."""
+    assert running.generated is not None
     before = running.generated()
     body: JsonObject = {"model": server.model, "messages": [said("user", "Hello!")], **ENDLESS}
     with server.client.stream("POST", CHAT, json={**body, "stream": True}) as answer:
         next(line for line in answer.iter_lines() if '"content"' in line)
-    generated = settled(running) - before
-    row.note("cancel", is_good=generated < cast("int", ENDLESS["max_tokens"]))
-    assert generated < cast("int", ENDLESS["max_tokens"])
+    return settled(running) - before
 
 
 def test_usage_is_reported(server: Server, row: Row, *, stream: bool) -> None:
