@@ -1,7 +1,7 @@
 """What memory there is at this moment: the host's and that of every device, asked once.
 
-The code for NVIDIA has run on an H200. That for AMD and Apple has never run on a real one: the tests
-write the files that the kernel documents, and play back what `sysctl` is documented to say.
+The code for NVIDIA has run on an H200. That for AMD and Apple has never run on a real one: the
+tests write the files that the kernel documents, and play back what `sysctl` is documented to say.
 """
 
 import logging
