@@ -37,18 +37,14 @@ async def test_of_a_model_without_flaws_not_a_byte_is_changed_and_nothing_is_ask
     tmp_path: Path,
 ) -> None:
     found = await measured(tmp_path, "healthy", *CONTROLS)
-    # some of its turns end behind a failed tool, where the default asks whether something is left
-    runs = [one for one in read_runs(tmp_path) if one.family != "failing"]
-    elsewhere = {one.arm: one for one in results_of(runs, 200)}
     for arm in CONTROLS:
         one = found[arm]
         assert one.same_bytes == one.runs
-        assert elsewhere[arm].cost.generations_per_request == 1.0
+        assert one.cost.generations_per_request == 1.0
         assert one.against is not None
         assert (one.against.helped, one.against.harmed) == (0, 0)
         assert one.reach == 0.0
-    assert found["temper-off"].cost.generations == found["direct"].cost.generations
-    assert found["direct"].cost.generations < found["temper"].cost.generations
+        assert one.cost.generations == found["direct"].cost.generations
 
 
 async def test_off_and_observe_are_as_direct_and_the_rest_does_no_harm(tmp_path: Path) -> None:

@@ -101,10 +101,7 @@ async def test_a_call_comes_as_the_backend_streams_it() -> None:
             "type": "function",
             "function": {"name": "get_weather", "arguments": ""},
         },
-        *[
-            {"index": 0, "function": {"arguments": text}}
-            for text in ("{", '"city": "Pa', "ris", '"}')
-        ],
+        *[{"index": 0, "function": {"arguments": text}} for text in ('{"city": "Pa', "ris", '"}')],
     ]
 
 
