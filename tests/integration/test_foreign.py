@@ -135,7 +135,7 @@ def test_a_call_that_was_shown_and_stays_open_is_an_error() -> None:
     guard = Guardrails(tools=tools_of(TOOLS), engine="llama-server")
     turn = guard.turn([{"role": "user", "content": "How is it?"}], stream=True)
     with pytest.raises(CallBrokeOff):
-        guarded(turn, [VIOLATING] * 3, stream=True)
+        guarded(turn, [calls("get_weather", '{"days": 3', ', "town": "Nice"}')] * 3, stream=True)
     with pytest.raises(CallBrokeOff):
         turn.next_request()
 
