@@ -108,7 +108,7 @@ def test_a_text_behind_a_failed_result_is_asked_about() -> None:
     [
         (WORKED, STRUCTURAL, False),
         (WORKED, ALWAYS, True),
-        (FAILED, Policy(), True),
+        (FAILED, Policy(), False),
         (FAILED, Policy(close_out=CloseOut.OFF), False),
         ((ASKED,), ALWAYS, False),
         ((*FAILED, user_message("Never mind.")), ALWAYS, False),
