@@ -304,7 +304,9 @@ async def test_what_a_refusal_changed_counts_no_attempt(
     """The reply is prose three times: of the ladder nothing is gone."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")] * 2
-    scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, says("openai", WRITTEN)]
+    probed = says("openai", "Hello.")  # what binds text, which is looked for once
+    last = says("openai", WRITTEN)
+    scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, probed, last]
     async with before("openai", *scripts) as (front, _):
         got = await ask(front, language, chat, stream=stream)
     assert got.called == (("get_weather", CITY),)
