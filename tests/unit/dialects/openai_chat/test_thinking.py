@@ -5,7 +5,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Request, ThinkingOptions
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.thinking import fit_thinking, thinking_fields
+from proxy.dialects.openai_chat.thinking import fit_effort, fit_thinking, thinking_fields
 
 OFF: JsonObject = {"enable_thinking": False}
 ON: JsonObject = {"enable_thinking": True}
@@ -118,6 +118,7 @@ def test_where_no_known_effort_is_said_nothing_is_changed(fields: JsonObject) ->
     asked = read(**fields)
     assert fit_thinking(asked, QWEN, "strength", {}) == asked
     assert fit_thinking(asked, (), "", {}) is asked
+    assert fit_effort(asked, QWEN) is asked
 
 
 def test_a_template_gets_its_own_variables_beside_those_of_the_client() -> None:
