@@ -20,7 +20,7 @@ from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.observers import Observers
 from proxy.observability.record import CHAT_DIALECT, CLIENT_LEFT
 from proxy.observability.trace_context import state_of, trace_of
-from proxy.serving.request_preparation import LARGE
+from proxy.serving.request_preparation import takes_long
 
 Decoded = TypeVar("Decoded")
 
@@ -70,8 +70,8 @@ class RequestReader:
         is_here = connection.has_whole_body
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
         marks = (PDF_MARK, *self.references)
-        takes_long = len(body) > LARGE or any(each in body for each in marks)
-        return await asyncio.to_thread(decode, body) if takes_long else decode(body)
+        is_slow = takes_long(body) or any(each in body for each in marks)
+        return await asyncio.to_thread(decode, body) if is_slow else decode(body)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
         sent = headers_of(scope)

@@ -42,7 +42,8 @@ _PRIORITY = "x-temper-priority"
 Choice = TypeVar("Choice", bound=Enum)
 Made = TypeVar("Made")
 
-LARGE = 2**17  # bytes of a request; larger ones take so long to process that others would notice
+_LARGE, _HUGE = 2**17, 2**20  # bytes of a request
+_MANY_PARTS = 2**13
 
 MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
 
@@ -295,5 +296,16 @@ def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
 
 async def _beside_others(request: Request, make: Callable[[], Made]) -> Made:
     """Make something of a request; in a thread for a large one, so that others are served."""
-    is_large = sum(map(len, request.fields.values())) > LARGE
-    return await asyncio.to_thread(make) if is_large else make()
+    is_slow = takes_long(*request.fields.values())
+    return await asyncio.to_thread(make) if is_slow else make()
+
+
+def takes_long(*pieces: bytes) -> bool:
+    """Return whether others would notice how long it takes to process some JSON.
+
+    Parts take their time, not letters: a thread costs more than to read a long text.
+    """
+    size = sum(map(len, pieces))
+    if not _LARGE < size <= _HUGE:
+        return size > _HUGE
+    return sum(one.count(b"{") for one in pieces) > _MANY_PARTS

@@ -26,7 +26,12 @@ from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.serving.admission import Priority
 from proxy.serving.assembly import tuned_changes
 from proxy.serving.context_fitting import FittingMode
-from proxy.serving.request_preparation import PreparedRequest, RequestPreparation, RunTurns
+from proxy.serving.request_preparation import (
+    PreparedRequest,
+    RequestPreparation,
+    RunTurns,
+    takes_long,
+)
 from proxy.serving.services import ServiceOptions, Services
 from proxy.serving.tuned import Tuned, TunedSettings
 from proxy.settings import Settings
@@ -403,3 +408,17 @@ def test_a_client_has_the_priority_it_wishes_up_to_that_of_its_key(
     assert preparing.priority_of(Sender(owner=owner, headers=headers)).value == given
     with pytest.raises(InvalidRequest, match="use one of: high, normal, low"):
         preparing.priority_of(Sender(headers={"x-temper-priority": "now"}))
+
+
+@pytest.mark.parametrize(
+    ("body", "is_slow"),
+    [
+        (b"{}" * 9_000, False),  # small, however many parts it has
+        (b"a" * 2**20, False),  # large, and one text
+        (b"{}" * 2**17, True),
+        (b"a" * (2**20 + 1), True),
+    ],
+)
+def test_what_takes_long_is_large_and_has_many_parts_or_is_huge(body: bytes, is_slow: bool) -> None:
+    assert takes_long(body) is is_slow
+    assert takes_long(body[:100], body[100:]) is is_slow
