@@ -56,7 +56,7 @@ class Installed:
 @pytest.fixture(scope="session")
 def build_archives(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Build the sdist and, from it, the wheel, into a folder of that name."""
-    pytest.importorskip("build", reason=MISSING.format("build"))
+    pytest.importorskip("build.__main__", reason=MISSING.format("build"))  # a folder may be `build`
     folder = tmp_path_factory.mktemp("archives")
 
     def build(name: str) -> Path:
