@@ -111,7 +111,7 @@ def _shapes(only: Sequence[str]) -> Iterator[tuple[str, str, bytes, bytes]]:
     asked, end = json.dump(_ASKED), b"data: [DONE]\n\n"
     for name, make_reply in REPLIES.items():
         if is_chosen(shape := f"reply: {name}"):
-            events = _fit(partial(_written, make_reply), REPLY_BYTES)
+            events = _fit(partial(_write_events, make_reply), REPLY_BYTES)
             yield shape, "/v1/chat/completions", asked, _ok("text/event-stream", events + end)
 
 
@@ -129,7 +129,7 @@ def _dump(make: Growing, count: int) -> bytes:
     return json.dump(make(count))
 
 
-def _written(make: GrowingReply, count: int) -> bytes:
+def _write_events(make: GrowingReply, count: int) -> bytes:
     return b"".join(filter(None, map(_event, make(count))))
 
 

@@ -41,6 +41,11 @@ class BfclWorld:
         """Return how many calls were made."""
         return len(self.calls)
 
+    def calls_of_first_reply(self, said: Transcript) -> Sequence[PlannedCall]:
+        """Return the calls that the first reply of a run has made."""
+        first = said[0].get("tool_calls") if said else None
+        return self.calls[: len(first)] if isinstance(first, list) else []
+
 
 class BfclScenario:
     """One question."""
@@ -71,8 +76,7 @@ class BfclScenario:
     def judge(self, end: World, said: Transcript) -> Judgement:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
-        first = said[0].get("tool_calls") if said else None
-        made = end.calls[: len(first)] if isinstance(first, list) else []
+        made = end.calls_of_first_reply(said)
         if self._is_none_due:
             return Judgement(right=not made, why="it called, and nothing fits" if made else "")
         why = objection_to_calls(made, self.truth)

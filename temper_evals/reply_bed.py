@@ -93,8 +93,7 @@ class ReplyScenario:
     def judge(self, end: World, said: Transcript) -> Judgement:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
-        first = said[0].get("tool_calls") if said else None
-        made = end.calls[: len(first)] if isinstance(first, list) else []
+        made = end.calls_of_first_reply(said)
         truth = self.question.truth
         if not truth:
             return Judgement(right=not made, why=NEEDLESS if made else "")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
@@ -19,6 +19,19 @@ from temper_evals.tiny_model.tasks import BUSY, FAMILIES, TaskDraw, TinyTask, of
 SIZES = {"quick": 12, "full": 40}
 _MOST_TOKENS = 120
 _EXTRA_REPLIES = 5
+
+
+def greedy_request(
+    user: str, tools: Sequence[JsonValue], most_tokens: int, seed: int
+) -> JsonObject:
+    """Return the members of a request; a seed changes nothing at this temperature."""
+    return {
+        "messages": [{"role": "user", "content": user}],
+        "tools": [*tools],
+        "temperature": 0,
+        "max_tokens": most_tokens,
+        "seed": seed,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +51,8 @@ class TinyScenario:
         return 3 * (len(self.task.calls) + 1) + _EXTRA_REPLIES
 
     def request(self, seed: int) -> JsonObject:
-        """Return the members of every request; a seed changes nothing at this temperature."""
-        said: JsonObject = {"role": "user", "content": self.task.user}
-        return {
-            "messages": [said],
-            "tools": offer_tools(self.task),
-            "temperature": 0,
-            "max_tokens": _MOST_TOKENS,
-            "seed": seed,
-        }
+        """Return the members of every request."""
+        return greedy_request(self.task.user, offer_tools(self.task), _MOST_TOKENS, seed)
 
     def first_fields(self) -> JsonObject:
         return {}

@@ -27,6 +27,7 @@ from temper_evals.scenarios.task import calls_of, last_words
 from temper_evals.scenarios.worlds import CannedOutcome, CannedWorld, Setting, key_of
 from temper_evals.sequential import Decision
 from temper_evals.tiny_model import shipped
+from temper_evals.tiny_suite import greedy_request
 from temper_evals.tuning import CANDIDATES, Verdict
 
 ARMS = (DIRECT, TEMPER, "temper-always", "temper-respond")
@@ -52,14 +53,9 @@ class InventedScenario:
         return 2 * (tries + 1) + _EXTRA_REPLIES
 
     def request(self, seed: int) -> JsonObject:
-        """Return the members of every request; a seed changes nothing at this temperature."""
-        return {
-            "messages": [{"role": "user", "content": self.task.user}],
-            "tools": [one.describe() for one in self.task.tools],
-            "temperature": 0,
-            "max_tokens": _MOST_TOKENS,
-            "seed": seed,
-        }
+        """Return the members of every request."""
+        tools: list[JsonValue] = [one.describe() for one in self.task.tools]
+        return greedy_request(self.task.user, tools, _MOST_TOKENS, seed)
 
     def first_fields(self) -> JsonObject:
         return {}

@@ -96,10 +96,8 @@ class WaitingLine:
 
     def _advance(self) -> list[SlotRequest]:
         called: list[SlotRequest] = []
-        if not self._is_anyone_waiting:  # as nearly always
-            return called
-        while self._is_open and (priority := self._next_priority()) is not None:
-            turns = self._lines[priority]
+        while self._is_open and self._is_anyone_waiting:
+            turns = self._lines[self._next_priority()]
             key, line = turns.popitem(last=False)
             called.append(line.popleft())
             self._serve(called[-1])
@@ -112,11 +110,9 @@ class WaitingLine:
         counts = [sum(map(len, turns.values())) for turns in self._lines.values()]
         return sum(counts[: [*Priority].index(priority) + 1])
 
-    def _next_priority(self) -> Priority | None:
-        """Choose whose turn it is, and count how often the lower ones were passed over."""
+    def _next_priority(self) -> Priority:
+        """Choose which of those who wait are next, and count how often others were passed over."""
         waiting = [priority for priority, turns in self._lines.items() if turns]
-        if not waiting:
-            return None
         passed_over = self._passed_over
         late = [one for one in waiting[1:] if passed_over[one] >= MOST_PASSED_OVER]
         chosen = late[-1] if late else waiting[0]

@@ -152,7 +152,7 @@ async def test_a_client_switches_on_what_the_operator_has_switched_off(
     assert answer.text == USUAL
 
 
-@pytest.mark.parametrize(
+MUCH_EFFORT = pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/v1/chat/completions", {**CHAT, "reasoning_effort": "high"}),
@@ -160,6 +160,9 @@ async def test_a_client_switches_on_what_the_operator_has_switched_off(
         ("/v1/responses", {**RESPONSES, "reasoning": {"effort": "xhigh"}}),
     ],
 )
+
+
+@MUCH_EFFORT
 async def test_an_effort_says_how_much_and_not_whether(
     server: RunningServer, path: str, body: JsonObject
 ) -> None:
@@ -175,14 +178,7 @@ async def test_a_budget_ends_thoughts_early(server: RunningServer) -> None:
     assert 0 < len(bounded.thoughts) < len(whole.thoughts) / 2
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/chat/completions", {**CHAT, "reasoning_effort": "high"}),
-        ("/v1/messages", {**MESSAGES, "output_config": {"effort": "max"}}),
-        ("/v1/responses", {**RESPONSES, "reasoning": {"effort": "xhigh"}}),
-    ],
-)
+@MUCH_EFFORT
 async def test_a_template_is_told_the_nearest_effort_that_its_profile_knows(
     server: RunningServer, path: str, body: JsonObject
 ) -> None:

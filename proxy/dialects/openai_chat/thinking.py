@@ -72,8 +72,7 @@ def thinking_fields(
 
 def effort_in(request: Request) -> str:
     """Return what a request says of effort, in whatever place; "" where it says nothing."""
-    fields = {**_raw_variables(request), **request.fields}
-    said = [json.parse(fields[name]) for name in _NAMES if name in fields]
+    said = map(json.parse, _raw_efforts(request))
     return next((one for one in said if isinstance(one, str)), request.thinking.effort)
 
 
@@ -103,8 +102,7 @@ def fit_thinking(
     variables: JsonObject = {**kept_by}
     thinking, wanted = request.thinking, effort_in(request)
     if effort := _nearest(wanted, efforts):
-        is_own = not {**_raw_variables(request), **request.fields}.keys().isdisjoint(_NAMES)
-        if is_own and effort != wanted:
+        if effort != wanted and _raw_efforts(request):  # in the client's own words
             request = fit_effort(request, (effort,))
         thinking = replace(thinking, effort=effort, is_exact=True)
         variables |= {variable: effort} if variable else {}
@@ -116,6 +114,11 @@ def _nearest(wanted: str, offered: Sequence[str]) -> str:
     if not offered or wanted not in RANKS:
         return ""
     return min(offered, key=lambda one: (abs(RANKS[one] - RANKS[wanted]), -RANKS[one]))
+
+
+def _raw_efforts(request: Request) -> list[bytes]:
+    fields = {**_raw_variables(request), **request.fields}
+    return [fields[name] for name in _NAMES if name in fields]
 
 
 def _raw_variables(request: Request) -> dict[str, bytes]:

@@ -55,7 +55,7 @@ class AnswerTerms:
 
     def head(self) -> bytes:
         return b'{"model":%b,"created_at":"%b",' % (
-            _written(self.model), moment(self.stamp.now()).encode(),
+            _dump_name(self.model), moment(self.stamp.now()).encode(),
         )  # fmt: skip
 
     def said(self, content: bytes, more: bytes = b"") -> bytes:
@@ -72,7 +72,7 @@ class AnswerTerms:
 
 
 @lru_cache(maxsize=64)
-def _written(model: str) -> bytes:
+def _dump_name(model: str) -> bytes:
     return json.dump(model)
 
 
