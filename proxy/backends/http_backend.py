@@ -20,7 +20,7 @@ from proxy.backends import capabilities, client
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
 from proxy.conversation import json, replies
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
 from proxy.dialects.lenient_json import as_text
 from proxy.dialects.ollama_chat.encode import first_picture
@@ -142,6 +142,7 @@ class HttpBackend(ABC):
     ) -> None:
         self._connection = connection
         self.learnt = capabilities.Learnt(connection.name, clock)
+        self._created: dict[str, JsonValue] = {}
 
     @property
     def name(self) -> str:
@@ -300,11 +301,21 @@ class HttpBackend(ABC):
     def read_models(
         self, found: JsonObject, entries: str = "data", id_field: str = "id"
     ) -> tuple[client.BackendModel, ...]:
-        """Read a list of models; raises `BackendSpokeNonsense` if it is none."""
+        """Read a list of models; raises `BackendSpokeNonsense` if it is none.
+
+        llama-server and vLLM say of every model that it was created just now; the first time stays.
+        """
         served = models_in(found, entries, id_field)
         if served is None:
             raise errors.BackendSpokeNonsense(self.name, "listed no models")
-        return served
+        told = {one.id: one.details["created"] for one in served if "created" in one.details}
+        self._created = {name: self._created.get(name, when) for name, when in told.items()}
+        return tuple(
+            client.BackendModel(one.id, {**one.details, "created": self._created[one.id]})
+            if one.id in told
+            else one
+            for one in served
+        )
 
     async def describe(self, model: str) -> client.Description:
         try:

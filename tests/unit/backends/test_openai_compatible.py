@@ -330,6 +330,26 @@ def test_the_models_are_listed_with_what_the_engine_says_of_them() -> None:
     assert models == (BackendModel("a", entry), BackendModel("b", {"id": "b"}))
 
 
+def test_a_model_keeps_the_time_that_was_told_first_while_it_is_listed() -> None:
+    routes = respx.MockRouter()
+    told: list[list[JsonObject]] = [
+        [{"id": "a", "created": 10}, {"id": "b"}],
+        [{"id": "a", "created": 11}, {"id": "b", "created": 12}],
+        [{"id": "b", "created": 13}],
+        [{"id": "a", "created": 14}],
+    ]
+    answers = [httpx.Response(200, json={"data": [*entries]}) for entries in told]
+    routes.get("http://host/v1/models").mock(side_effect=answers)
+    backend = engine(routes)
+
+    async def listed() -> list[dict[str, JsonValue]]:
+        seen = [await backend.models() for _ in answers]
+        return [{one.id: one.details.get("created") for one in models} for models in seen]
+
+    first: list[dict[str, JsonValue]] = [{"a": 10, "b": None}, {"a": 10, "b": 12}]
+    assert asyncio.run(listed()) == [*first, {"b": 12}, {"a": 14}]
+
+
 @pytest.mark.parametrize("body", ["", "[]", "{}", '{"data": 5}'])
 def test_a_list_of_models_that_is_none_is_nonsense(body: str) -> None:
     routes = respx.MockRouter()
