@@ -62,12 +62,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min((os.cpu_count() or 1) + WAITING_PROCESSES, MOST_PROCESSES)
 
 
-# real engines, and hosts of their own: what they need takes minutes to install, or root
-_BY_NAME = tuple(Path(__file__).parent / name for name in ("engines", "hosts"))
+# real engines, hosts of their own and an image: what they need takes minutes to install or to make,
+# or root
+_BY_NAME = tuple(
+    Path(__file__).parent / name for name in ("engines", "hosts", "release/test_image.py")
+)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave a folder out that is only run where it is named."""
+    """Leave out what is only run where it is named."""
     if collection_path not in _BY_NAME:
         return None
     named = (Path(argument.partition("::")[0]).resolve() for argument in config.args)
