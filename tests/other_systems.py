@@ -110,7 +110,8 @@ def _try(system: str) -> None:
     before = become(system)
     hidden = [name for name in POSIX_MODULES if _is_hidden(name)]
     lost = sorted({*before} - {*import_all()})
-    print(json.dumps({"system": system, "lost": lost, "hidden": hidden}), flush=True)
+    sys.stdout.write(json.dumps({"system": system, "lost": lost, "hidden": hidden}) + "\n")
+    sys.stdout.flush()
 
 
 def _try_in_fork(system: str) -> int:
@@ -128,4 +129,4 @@ def _try_in_fork(system: str) -> int:
 
 if __name__ == "__main__":
     import_all()
-    sys.exit(any([_try_in_fork(system) for system in sys.argv[1:]]))
+    sys.exit(bool(max(map(_try_in_fork, sys.argv[1:]))))
