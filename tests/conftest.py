@@ -1,11 +1,13 @@
 """What keeps luck out of every test: its examples, its clock, its surroundings and its sockets."""
 
 import asyncio
+import functools
 import gc
 import logging
 import os
 import re
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +103,14 @@ def nothing_is_cached_for_the_user(tmp_path_factory: pytest.TempPathFactory) -> 
     """What tests measure of their models is nobody's business, nor do they see what others did."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def certificates_are_read_once() -> Iterator[None]:
+    """A client of an SDK reads all that this machine trusts: that takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
         yield
 
 
