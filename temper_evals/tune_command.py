@@ -50,6 +50,7 @@ from temper_evals.tuning import (
     describe,
     earned_by,
     halves,
+    key_of,
 )
 
 _FLAG = "temper tune"
@@ -95,7 +96,9 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
     """Find out which settings help your model, and have `temper serve` use them.
 
     Each setting that may change a good turn is tried on and off on the same tasks, until a
-    sequential test decides. Ctrl-C keeps what is decided.
+    sequential test decides: efforts of thinking, where the model's profile knows them, tools
+    described in the prompt, where the engine takes them itself, the text policy respond, and a
+    question behind every end. Ctrl-C keeps what is decided.
     """
     check_extra()
     choice = TypeAdapter(_Choice).validate_python(flags)
@@ -140,7 +143,7 @@ async def _tune(
     told.end(verdicts, base)
     if not subject.keys or choice.dry_run:
         return is_done, None
-    path = _write(folder, subject, earned_by(verdicts))
+    path = write_earned(folder / f"{subject.bed.name}.toml", subject.keys, earned_by(verdicts))
     told.say(f"Written: {path}; 'temper serve' takes it as long as nothing changes.")
     return is_done, path
 
@@ -166,7 +169,7 @@ async def _open(settings: Settings, choice: _Choice) -> AsyncGenerator[_Subject,
         return
     async with AsyncExitStack() as stack:
         target, kind = await _find(settings, choice, stack)
-        known = await _look_up(settings, target, kind)
+        known = await look_up(settings, target, kind)
         bed = ServedSetup(_NAME.sub("_", known.identity), target)
         if choice.tiny:  # it answers the same whatever the seed
             cases, _ = halves(tiny_suite("full"))
@@ -202,9 +205,9 @@ async def _find(
     return ModelTarget(running.base_url, name, headers), "auto"
 
 
-async def _look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
+async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
     """Ask what the result depends on, as `temper serve` does when it takes it."""
-    key = target.headers.get("authorization", "").removeprefix("Bearer ") or None
+    key = key_of(target) or None
     named = {**settings.backend.model_dump(exclude_unset=True), "url": target.url, "kind": kind}
     backend = type(settings.backend).model_validate({**named, "api_key": key})
     alone = Settings(backend=backend, profile=settings.profile)
@@ -231,9 +234,9 @@ def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) ->
     return Records(place, {"hash": digest})
 
 
-def _write(folder: Path, subject: _Subject, earned: Values) -> Path:
-    path = folder / f"{subject.bed.name}.toml"
-    sections = {"keys": subject.keys, "profile": {}, "guardrails": {}, **earned}
+def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
+    """Write what `temper serve` takes as long as all keys fit."""
+    sections = {"keys": keys, "profile": {}, "guardrails": {}, **earned}
     lines = ["# written by `temper tune`, and dropped by `temper serve` when a key does not fit"]
     for name, found in sections.items():
         lines += [
@@ -241,7 +244,7 @@ def _write(folder: Path, subject: _Subject, earned: Values) -> Path:
             f"[{name}]",
             *(f"{key} = {json.dump_text(one)}" for key, one in found.items()),
         ]
-    folder.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -219,8 +219,11 @@ class TemperRunners:
 
     @asynccontextmanager
     async def open(self, values: Values) -> AsyncGenerator[Runner, None]:
+        environment = environment_of(values)
+        if key := key_of(self.target):  # what is known of the model is asked for with it, too
+            environment["TEMPER_BACKEND__API_KEY"] = key
         async with (
-            temper_in_front(self.target, environment_of(values)) as temper,
+            temper_in_front(self.target, environment) as temper,
             make_client() as client,
         ):
             loop = AgentLoop(client, temper)
@@ -349,6 +352,11 @@ def environment_of(values: Values) -> dict[str, str]:
         for section, settings in values.items()
         for name, one in settings.items()
     }
+
+
+def key_of(target: ModelTarget) -> str:
+    """Return the key of a server; "" where it needs none."""
+    return target.headers.get("authorization", "").removeprefix("Bearer ")
 
 
 def describe(values: Values) -> str:
