@@ -11,6 +11,7 @@ from proxy.profiles.profile import GENERIC as PROFILE
 from proxy.profiles.recognition import Evidence, Recognition
 from proxy.serving.assembly import tuned_changes
 from proxy.serving.tuned import (
+    Tuned,
     TunedSettings,
     describe_tuned,
     guardrails_digest,
@@ -84,8 +85,8 @@ def test_files_that_are_broken_or_hold_no_settings_are_left_out(
 ) -> None:
     (tmp_path / "broken.toml").write_text("= 3")
     assert [*read_tuned(tmp_path)] == []
-    for broken in ({"value": '"perhaps"'}, {"profile": 'tools_in_prompt = "somehow"'}):
-        write(tmp_path, **broken)
+    for value, profile in (('"perhaps"', ""), ('"respond"', 'tools_in_prompt = "somehow"')):
+        write(tmp_path, value=value, profile=profile)
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             assert tuned(tmp_path).of(KNOWN) == {}
@@ -93,7 +94,7 @@ def test_files_that_are_broken_or_hold_no_settings_are_left_out(
 
 
 def test_settings_are_told_in_one_line() -> None:
-    told = {"keys": {"model": "m"}, **POLICY, "profile": {"effort": "low"}}
+    told: Tuned = {"keys": {"model": "m"}, **POLICY, "profile": {"effort": "low"}}
     assert describe_tuned(told) == "text_policy = respond, effort = low"
 
 
