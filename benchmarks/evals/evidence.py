@@ -65,7 +65,8 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
     parts = {one.name: [*read_runs(one)] for one in folders}
     verdicts = _tuned(folder)
     evidence = evidence_of({name: runs for name, runs in parts.items() if runs}, verdicts)
-    protocol = read_protocol(folder / next(iter(evidence.parts)))
+    first = "main" if "main" in evidence.parts else next(iter(evidence.parts))
+    protocol = read_protocol(folder / first)
     commits = folder / COMMITS
     commit = (
         ", ".join(commits.read_text("utf-8").split("\n")).strip(", ") if commits.exists() else ""
