@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
+from proxy import bounds
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import PassthroughRequest
 from proxy.context.prefix import PrefixBroken
@@ -41,9 +42,6 @@ _PRIORITY = "x-temper-priority"
 
 Choice = TypeVar("Choice", bound=Enum)
 Made = TypeVar("Made")
-
-_LARGE, _HUGE = 2**17, 2**20  # bytes of a request
-_MANY_PARTS = 2**13
 
 MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
 
@@ -310,6 +308,6 @@ def takes_long(*pieces: bytes) -> bool:
     Parts take their time, not letters: a thread costs more than to read a long text.
     """
     size = sum(map(len, pieces))
-    if not _LARGE < size <= _HUGE:
-        return size > _HUGE
-    return sum(one.count(b"{") for one in pieces) > _MANY_PARTS
+    if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
+        return size > bounds.HUGE_BYTES
+    return sum(one.count(b"{") for one in pieces) > bounds.OBJECTS
