@@ -19,7 +19,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Answering, Decoded, Sender
-from proxy.dialects.openai_chat.thinking import fit_thinking
+from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
@@ -111,7 +111,10 @@ class RequestPreparation:
         known = await service.look_up(request.model)
         if decoded.blindness and known.is_blind:
             raise InvalidRequest(decoded.blindness)
-        thinking = request.thinking.or_else(known.overrides.thinking)
+        effort = known.overrides.effort
+        if effort and effort_in(request):
+            effort = ""
+        thinking = request.thinking.or_else(known.overrides.thinking, effort)
         if thinking is not request.thinking:
             request = structs.replace(request, thinking=thinking)
         said = known.quirks
@@ -196,7 +199,8 @@ class RequestPreparation:
 
     def _policy_for(self, sender: Sender, known: KnownModel, *, accepts_prose: bool) -> Policy:
         """Let a request's headers override the operator's settings and the tuned ones."""
-        policy = structs.replace(self.policy, **known.tuned) if known.tuned else self.policy
+        earned = known.tuned.get("guardrails")
+        policy = structs.replace(self.policy, **earned) if earned else self.policy
         if wished := sender.headers.get(_TEXT_POLICY):
             policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
         elif accepts_prose:

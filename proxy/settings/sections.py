@@ -1,7 +1,7 @@
 """The settings there are, section by section: names, bounds, defaults and what each is for."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -282,6 +282,11 @@ class Context(Section):
     never_clear: list[str] = setting([], "tools whose results are never shortened")
 
 
+Effort: TypeAlias = Literal[
+    "auto", "none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max"
+]
+
+
 class Profile(Section):
     """What is known about the model; `temper models` shows what was recognised, and why."""
 
@@ -303,6 +308,11 @@ class Profile(Section):
         "auto",
         "whether the model thinks before it answers, where a request does not say: on, off, or "
         "auto for what it does by itself",
+    )
+    effort: Effort = setting(
+        "auto",
+        "how much it thinks, where a request does not say: minimal, low, medium, high, xhigh, max, "
+        "the none or no_think of some models, or auto for what it does by itself",
     )
 
 

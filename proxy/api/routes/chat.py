@@ -156,7 +156,7 @@ class Chat:
         finally:
             live.prefix_broken = turns.prefix_broken
         key = client_key(context.sender, context.connection.scope)
-        slot = partial(service.admission.slot, key, Priority(live.priority))
+        slot = partial(service.admission.slot, key, Priority(live.priority), live.number)
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
         terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter)

@@ -139,7 +139,7 @@ async def test_what_was_earned_for_a_model_counts_below_headers() -> None:
 
     class Earned(TunedSettings):
         def of(self, known: KnownModel) -> Tuned:
-            return tuned_changes(Settings(), {"text_policy": "respond"})
+            return tuned_changes(Settings(), {"guardrails": {"text_policy": "respond"}})
 
     preparing = RequestPreparation(ServiceOptions(tuned=Earned()).alone(backend), Policy())
     assert (await prepared(preparing, HELLO)).plan.policy.text_policy is TextPolicy.RESPOND
@@ -192,6 +192,24 @@ def test_the_operator_says_whether_a_model_thinks_where_the_client_does_not(
     services = ServiceOptions(overrides=Overrides(thinking=False)).alone(ScriptedBackend())
     taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
     assert taken.plan.request.thinking.is_on is is_on
+
+
+@pytest.mark.parametrize(
+    ("said", "effort"),
+    [
+        ({}, "low"),
+        ({"reasoning_effort": "high"}, "high"),
+        ({"reasoning_effort": "none"}, ""),
+        ({"chat_template_kwargs": {"reasoning_effort": "high"}}, ""),
+        ({"thinking_budget_tokens": 9}, ""),
+    ],
+)
+def test_the_operator_says_how_much_a_model_thinks_where_the_client_does_not(
+    said: JsonObject, effort: str
+) -> None:
+    services = ServiceOptions(overrides=Overrides(effort="low")).alone(ScriptedBackend())
+    taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
+    assert taken.plan.request.thinking.effort == effort
 
 
 @pytest.mark.parametrize("is_blind", [True, False])
