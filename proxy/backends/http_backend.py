@@ -9,10 +9,10 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from proxy import bounds, errors
@@ -39,8 +39,7 @@ Cut = TypeVar("Cut", covariant=True)
 Told = TypeVar("Told", contravariant=True)
 
 
-@dataclass(slots=True)
-class OutgoingQuestion:
+class OutgoingQuestion(msgspec.Struct):
     """A question as it goes out, which may be put otherwise than the client's.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
@@ -52,7 +51,7 @@ class OutgoingQuestion:
     question: Question
     may_pause: bool = False
     began_at: float = 0.0
-    lacks: capabilities.Lacks = field(default_factory=dict)
+    lacks: capabilities.Lacks = msgspec.field(default_factory=dict)
     has_begun: bool = False
 
 

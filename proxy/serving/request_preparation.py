@@ -8,6 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec import structs
 
 from proxy import bounds
@@ -46,8 +47,7 @@ Made = TypeVar("Made")
 MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A decoded request, and the service of its model."""
 
     request: Request
@@ -55,11 +55,10 @@ class ParsedRequest:
     decoded: Decoded
 
     def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
-        return replace(self, request=self.request.offering(tools)) if tools else self
+        return structs.replace(self, request=self.request.offering(tools)) if tools else self
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(msgspec.Struct, frozen=True):
     """A prepared request; `headers` are sent to the backend, `mode` is the client's choice."""
 
     plan: RequestPlan
@@ -124,7 +123,9 @@ class RequestPreparation:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
         opens = known.habit.lasting > 0 and request.thinking.is_on is not False
-        quirks = replace(known.quirks, opens_thoughts=opens)
+        quirks = known.quirks
+        if quirks.opens_thoughts is not opens:
+            quirks = replace(quirks, opens_thoughts=opens)
         terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         plan = await _beside_others(request, partial(plan_request, request, terms))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
@@ -182,8 +183,9 @@ class RequestPreparation:
         is_last: bool = False,
     ) -> Turn | None:
         known = replace(prepared.known, window=overflow.window or prepared.known.window)
+        changed = structs.replace(prepared, known=known)
         try:
-            turn = await self.turn(replace(prepared, known=known), may_retry, is_last=is_last)
+            turn = await self.turn(changed, may_retry, is_last=is_last)
         except ContextOverflow:  # the backend's own words say it better
             return None
         return turn if turn.is_shortened else None
@@ -240,7 +242,7 @@ class RunTurns:
         return turn
 
     async def prepare(self, request: Request) -> PreparedRequest:
-        parsed = replace(self.parsed, request=request)
+        parsed = structs.replace(self.parsed, request=request)
         return await self.preparation.prepare(parsed, self.sender, self.upstream)
 
     async def begin(self, ask: "Ask") -> Turn:
