@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -49,8 +48,7 @@ _FAILURES: dict[type[errors.TemperError], str] = {
 }
 
 
-@dataclass(slots=True)
-class _LiveAttempt:
+class _LiveAttempt(msgspec.Struct):
     """An attempt that is running, or that ran until `ended`; yields the headers to send."""
 
     clock: Callable[[], float]
@@ -80,8 +78,7 @@ class BoardLink(msgspec.Struct, frozen=True):
     leave: Callable[[], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTarget:
+class RequestTarget(msgspec.Struct, frozen=True):
     """The requested model and its backend; `service` is the configured name of the model."""
 
     model: str
@@ -168,7 +165,7 @@ class LiveRequest:
 
     def set_backend(self, backend: str) -> None:
         if self.asked is not None and self.asked.backend != backend:
-            self.asked = replace(self.asked, backend=backend)
+            self.asked = msgspec.structs.replace(self.asked, backend=backend)
 
     def wait(self, load: Load | None) -> None:
         self._load, self._joined, self._is_waiting = load, self._clock(), True

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+import msgspec
+
 from proxy.errors import QueueFull
 
 MOST_WAITING = 256
@@ -27,8 +29,7 @@ class Priority(Enum):
     LOW = "low"
 
 
-@dataclass(eq=False, slots=True)
-class SlotRequest:
+class SlotRequest(msgspec.Struct, eq=False):
     """A request in the line, with a `number` of its own; `is_served` says that it is its turn."""
 
     key: str

@@ -8,8 +8,10 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec import structs
 
+from proxy import bounds
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import PassthroughRequest
 from proxy.context.prefix import PrefixBroken
@@ -42,14 +44,10 @@ _PRIORITY = "x-temper-priority"
 Choice = TypeVar("Choice", bound=Enum)
 Made = TypeVar("Made")
 
-_LARGE, _HUGE = 2**17, 2**20  # bytes of a request
-_MANY_PARTS = 2**13
-
 MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A decoded request, and the service of its model."""
 
     request: Request
@@ -57,11 +55,10 @@ class ParsedRequest:
     decoded: Decoded
 
     def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
-        return replace(self, request=self.request.offering(tools)) if tools else self
+        return structs.replace(self, request=self.request.offering(tools)) if tools else self
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(msgspec.Struct, frozen=True):
     """A prepared request; `headers` are sent to the backend, `mode` is the client's choice."""
 
     plan: RequestPlan
@@ -126,7 +123,9 @@ class RequestPreparation:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
         opens = known.habit.lasting > 0 and request.thinking.is_on is not False
-        quirks = replace(known.quirks, opens_thoughts=opens)
+        quirks = known.quirks
+        if quirks.opens_thoughts is not opens:
+            quirks = replace(quirks, opens_thoughts=opens)
         terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         plan = await _beside_others(request, partial(plan_request, request, terms))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
@@ -184,8 +183,9 @@ class RequestPreparation:
         is_last: bool = False,
     ) -> Turn | None:
         known = replace(prepared.known, window=overflow.window or prepared.known.window)
+        changed = structs.replace(prepared, known=known)
         try:
-            turn = await self.turn(replace(prepared, known=known), may_retry, is_last=is_last)
+            turn = await self.turn(changed, may_retry, is_last=is_last)
         except ContextOverflow:  # the backend's own words say it better
             return None
         return turn if turn.is_shortened else None
@@ -242,7 +242,7 @@ class RunTurns:
         return turn
 
     async def prepare(self, request: Request) -> PreparedRequest:
-        parsed = replace(self.parsed, request=request)
+        parsed = structs.replace(self.parsed, request=request)
         return await self.preparation.prepare(parsed, self.sender, self.upstream)
 
     async def begin(self, ask: "Ask") -> Turn:
@@ -310,6 +310,6 @@ def takes_long(*pieces: bytes) -> bool:
     Parts take their time, not letters: a thread costs more than to read a long text.
     """
     size = sum(map(len, pieces))
-    if not _LARGE < size <= _HUGE:
-        return size > _HUGE
-    return sum(one.count(b"{") for one in pieces) > _MANY_PARTS
+    if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
+        return size > bounds.HUGE_BYTES
+    return sum(one.count(b"{") for one in pieces) > bounds.OBJECTS

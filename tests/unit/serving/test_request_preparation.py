@@ -2,6 +2,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import CHAT, STAMP
@@ -283,7 +284,7 @@ def test_a_language_may_say_what_it_wants_of_text_and_of_shortening(
     wish: bool | None, mode: FittingMode | None
 ) -> None:
     sender = Sender()
-    decoded = replace(
+    decoded = structs.replace(
         CHAT.decode(json.dump(HELLO), sender),
         accepts_prose=True,
         compaction=wish,
@@ -302,7 +303,7 @@ def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
     tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
     sender = Sender()
     decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), sender)
-    decoded = replace(decoded, accepts_prose=is_summary)
+    decoded = structs.replace(decoded, accepts_prose=is_summary)
     services = ServiceOptions().alone(ScriptedBackend())
     preparing = RequestPreparation(services, Policy(), {"m": rules})
     taken = asyncio.run(preparing.prepare(preparing.address(decoded), sender, {}))
