@@ -5,8 +5,8 @@ that reads `replies`. `arms` are what is compared, `temper_server` starts Temper
 `model_setups` are the models below, `endpoints` the servers that run already, and `runs` makes what
 is missing of the `records`. `results` sums them up by `statistics`, and `report` shows that;
 `reply_bed` plays recorded replies of real models, and `traffic` what Temper recorded itself.
-`sequential` says when a comparison is decided. `tuning` finds out which settings help a model, and
-`tune_command` writes them down for `temper serve`.
+`tags` say what kind of task one is, and `sequential` when a comparison is decided. `tuning` finds
+out which settings help a model, and `tune_command` writes them down for `temper serve`.
 `evaluation` does all of it for a choice, `command` reads the choice from flags. `tiny_suite` has
 scenarios for the tiny model, `forge_checkout` reads forge's own scenarios, `bfcl` questions of the
 Berkeley leaderboard, and `inspect` offers the suite to Inspect AI.

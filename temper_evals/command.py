@@ -80,6 +80,13 @@ class _Lists(Group):
 @click.option(
     "--family", "families", multiple=True, help="A family of tasks, such as chain; default: all."
 )
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    help="Tasks that have this tag, or one of several, such as errors; --list shows them.",
+)
+@click.option("--list", "lists", is_flag=True, help="List the tasks with their tags; run nothing.")
 @click.option("--untuned", is_flag=True, help="Only tasks that `temper tune` never looks at.")
 @click.option("--arms", help="What is compared, with commas between, such as direct,temper.")
 @click.option("--without", multiple=True, help="A part of Temper to leave out in a further arm.")
@@ -143,10 +150,26 @@ def evaluation(
         _check_resumed(context)
     named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())
     choice = choice_of(resume, {**flags, "arms": named})
+    if flags["lists"]:
+        _list_tasks(choice, as_json=as_json)
+        return
     folder = resume or output or Path(tempfile.mkdtemp(prefix="temper-eval-"))
     check_folder(folder, choice)
     runs = _measure(choice, folder, is_quiet=as_json)
     _show(runs, folder, groups, as_json=as_json)
+
+
+def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
+    """Show each task with its tags."""
+    from temper_evals.evaluation import scenarios_of
+    from temper_evals.tags import tags_of
+
+    found = {one.name: tags_of(one) for one in scenarios_of(choice)}
+    if as_json:
+        told: list[JsonValue] = [{"name": name, "tags": [*tags]} for name, tags in found.items()]
+        print_json({"tasks": told})
+    for name, tags in () if as_json else found.items():
+        click.echo(f"{name:<16} {', '.join(tags)}")
 
 
 def _check_resumed(context: click.Context) -> None:

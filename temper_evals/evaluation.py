@@ -42,6 +42,7 @@ from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import suite
 from temper_evals.simulated.profiles import grid
+from temper_evals.tags import with_tags
 from temper_evals.tiny_model import chat_template, shipped
 from temper_evals.tiny_suite import tiny_suite
 from temper_evals.tuning import halves
@@ -66,6 +67,7 @@ class EvaluationChoice:
     profiles: tuple[str, ...] = ()
     has_grid: bool = False
     families: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     models: tuple[Path, ...] = ()
@@ -110,6 +112,10 @@ def arms_of(choice: EvaluationChoice) -> list[Arm]:
 
 def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
     """Return the scenarios; raises InvalidConfiguration."""
+    return with_tags(_all_scenarios(choice), choice.tags)
+
+
+def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
     category = choice.suite.removeprefix(_BFCL)
     is_bfcl = category != choice.suite
     if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
@@ -290,7 +296,8 @@ async def evaluate(
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
         for one in recorded:
-            await make_runs(replace(plan(one), scenarios=one.scenarios, seeds=range(1)), records)
+            chosen = with_tags(one.scenarios, choice.tags)
+            await make_runs(replace(plan(one), scenarios=chosen, seeds=range(1)), records)
         await make_runs(plan(*known), records)
         async with aclosing(_start_setups(choice)) as beds:
             async for bed in beds:

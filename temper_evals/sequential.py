@@ -3,6 +3,7 @@
 Two ways to run the same case differ where one is right and the other wrong. The test decides
 between shares of help among such pairs: at most `EVEN`, or at least `BETTER`. It looks after each
 pair, and ends as soon as it is decided. A setting that changes next to nothing is not earned.
+The same test with the sides changed decides whether a cheaper way loses anything.
 """
 
 import math
@@ -47,6 +48,18 @@ class SequentialTest:
         return self.helped * _HELP + self.harmed * _HARM
 
     @property
+    def loses(self) -> bool | None:
+        """Whether it harms as a setting has to help to be earned; None as long as nobody knows.
+
+        It does not where no fewer pairs helped, nor where it is shown that next to none differ.
+        """
+        turned = self.helped * _HARM + self.harmed * _HELP
+        if turned >= -_OFF:
+            return True
+        is_kept = turned <= -_ON and self.helped >= self.harmed
+        return False if is_kept or self.is_rare else None
+
+    @property
     def is_rare(self) -> bool:
         """Whether it is shown that so few pairs differ that the setting is not worth its price."""
         return self._is_rare_after(self.pairs)
@@ -72,11 +85,19 @@ class SequentialTest:
     @property
     def missing(self) -> int:
         """Estimate how many more pairs it takes, if they are like those so far."""
+        return self._missing((_HELP, _HARM), (_OFF, _ON))
+
+    @property
+    def missing_for_loss(self) -> int:
+        """Estimate how many more pairs it takes to know whether it loses."""
+        return self._missing((_HARM, _HELP), (-_ON, -_OFF))
+
+    def _missing(self, weights: tuple[float, float], bounds: tuple[float, float]) -> int:
         differing = self.helped + self.harmed
         share = (self.helped + 0.5) / (differing + 1)
-        drift = share * _HELP + (1 - share) * _HARM
-        left = (_ON if drift > 0 else _OFF) - self.evidence
+        drift = share * weights[0] + (1 - share) * weights[1]
+        left = bounds[drift > 0] - self.helped * weights[0] - self.harmed * weights[1]
         rate = (differing + 0.5) / (self.pairs + 1)
-        likely = math.ceil(left / drift / rate)
+        likely = max(1, math.ceil(left / drift / rate))
         without = next((one for one in range(likely) if self._is_rare_after(self.pairs + one)), 0)
         return without or likely

@@ -6,9 +6,9 @@ import hashlib
 import re
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -27,7 +27,7 @@ from proxy.processes.llama_server import start_llama_server
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.assembly import service_options_of
 from proxy.serving.opening import find_backend, open_services, server_urls, with_backend
-from proxy.serving.tuned import keys_of
+from proxy.serving.tuned import TunedSettings, keys_of
 from proxy.settings import Settings
 from proxy.state.tried_models import cache_folder
 from temper_evals.endpoints import find_target
@@ -39,7 +39,19 @@ from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import FAMILIES, suite
 from temper_evals.tiny_model import shipped
 from temper_evals.tiny_suite import tiny_suite
-from temper_evals.tuning import TemperRunners, Tuning, Values, Verdict, describe, earned_by, halves
+from temper_evals.tuning import (
+    CANDIDATES,
+    Candidate,
+    TemperRunners,
+    Tuning,
+    Values,
+    Verdict,
+    candidates_for,
+    describe,
+    earned_by,
+    halves,
+    key_of,
+)
 
 _FLAG = "temper tune"
 _WINDOW, _SLOTS = 8192, 4
@@ -53,6 +65,7 @@ class _Subject:
     bed: ModelSetup
     scenarios: list[Scenario]
     keys: Mapping[str, str]
+    candidates: Sequence[Candidate] = CANDIDATES
     most_seeds: int | None = None
 
 
@@ -83,7 +96,9 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
     """Find out which settings help your model, and have `temper serve` use them.
 
     Each setting that may change a good turn is tried on and off on the same tasks, until a
-    sequential test decides. Ctrl-C keeps what is decided.
+    sequential test decides: efforts of thinking, where the model's profile knows them, tools
+    described in the prompt, where the engine takes them itself, the text policy respond, and a
+    question behind every end. Ctrl-C keeps what is decided.
     """
     check_extra()
     choice = TypeAdapter(_Choice).validate_python(flags)
@@ -118,6 +133,7 @@ async def _tune(
                         60 * choice.minutes,
                         base,
                         subject.most_seeds,
+                        subject.candidates,
                         on_progress=told.show,
                         verdicts=verdicts,
                     )
@@ -127,14 +143,21 @@ async def _tune(
     told.end(verdicts, base)
     if not subject.keys or choice.dry_run:
         return is_done, None
-    path = _write(folder, subject, earned_by(verdicts))
+    path = write_earned(folder / f"{subject.bed.name}.toml", subject.keys, earned_by(verdicts))
     told.say(f"Written: {path}; 'temper serve' takes it as long as nothing changes.")
     return is_done, path
 
 
 def _base_of(settings: Settings) -> Values:
-    own: dict[str, JsonValue] = settings.guardrails.model_dump(mode="json", exclude_unset=True)
-    return {"guardrails": own} if own else {}
+    """Return what the operator has decided, which holds for every Temper that is tried."""
+    sections = {"guardrails": settings.guardrails, "profile": settings.profile}
+    found: dict[str, dict[str, JsonValue]] = {
+        name: one.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        for name, one in sections.items()
+    }
+    if folder := settings.profile.folder:
+        found["profile"]["folder"] = str(folder.absolute())
+    return {name: one for name, one in found.items() if one}
 
 
 @asynccontextmanager
@@ -146,11 +169,12 @@ async def _open(settings: Settings, choice: _Choice) -> AsyncGenerator[_Subject,
         return
     async with AsyncExitStack() as stack:
         target, kind = await _find(settings, choice, stack)
-        known = await _look_up(settings, target, kind)
+        known = await look_up(settings, target, kind)
         bed = ServedSetup(_NAME.sub("_", known.identity), target)
         if choice.tiny:  # it answers the same whatever the seed
             cases, _ = halves(tiny_suite("full"))
-        yield _Subject(bed, cases, keys_of(known), 1 if choice.tiny else None)
+        seeds = 1 if choice.tiny else None
+        yield _Subject(bed, cases, keys_of(known), candidates_for(known), seeds)
 
 
 async def _find(
@@ -181,13 +205,15 @@ async def _find(
     return ModelTarget(running.base_url, name, headers), "auto"
 
 
-async def _look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
+async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
     """Ask what the result depends on, as `temper serve` does when it takes it."""
-    key = target.headers.get("authorization", "").removeprefix("Bearer ") or None
+    key = key_of(target) or None
     named = {**settings.backend.model_dump(exclude_unset=True), "url": target.url, "kind": kind}
     backend = type(settings.backend).model_validate({**named, "api_key": key})
     alone = Settings(backend=backend, profile=settings.profile)
-    async with open_services(alone, service_options_of(alone), lambda _stage: None) as services:
+    # what was earned before says nothing of what the engine takes by itself
+    options = replace(service_options_of(alone), tuned=TunedSettings())
+    async with open_services(alone, options, lambda _stage: None) as services:
         _, known = await services.identify(target.model)
     return known
 
@@ -208,9 +234,9 @@ def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) ->
     return Records(place, {"hash": digest})
 
 
-def _write(folder: Path, subject: _Subject, earned: Values) -> Path:
-    path = folder / f"{subject.bed.name}.toml"
-    sections = {"keys": subject.keys, "guardrails": {}, **earned}
+def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
+    """Write what `temper serve` takes as long as all keys fit."""
+    sections = {"keys": keys, "profile": {}, "guardrails": {}, **earned}
     lines = ["# written by `temper tune`, and dropped by `temper serve` when a key does not fit"]
     for name, found in sections.items():
         lines += [
@@ -218,7 +244,7 @@ def _write(folder: Path, subject: _Subject, earned: Values) -> Path:
             f"[{name}]",
             *(f"{key} = {json.dump_text(one)}" for key, one in found.items()),
         ]
-    folder.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -252,7 +278,7 @@ class _Teller:
         for one in verdicts:
             if not one.is_over:  # it was stopped
                 self.say(one.sentence())
-        own = ", ".join(f"{name} = {one}" for name, one in base.get("guardrails", {}).items())
+        own = ", ".join(f"{name} = {one}" for each in base.values() for name, one in each.items())
         if own:
             self.say(f"Left as your settings have it: {own}")
 

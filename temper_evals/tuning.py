@@ -2,8 +2,10 @@
 
 Candidates are tried one after another, the cheapest first, each beside what was earned before it,
 until the sequential test has decided or its share of the time is over. What helps is still left off
-where it costs too many generations. Cases are those of one half of the suite; the other half is
-never looked at here, so that what is reported later was not tuned on.
+where it costs too many generations. An effort of thinking that saves tokens need not help: it is
+enough that it loses nothing, and of several the cheapest one is taken. Cases are those of one half
+of the suite; the other half is never looked at here, so that what is reported later was not tuned
+on.
 """
 
 import asyncio
@@ -16,7 +18,9 @@ from typing import Protocol, TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.openai_chat.thinking import RANKS
 from proxy.errors import InvalidConfiguration
+from proxy.profiles.known_model import KnownModel
 from temper_evals.loop import AgentLoop, Ending, ModelTarget
 from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
@@ -29,6 +33,7 @@ _FIRST_FAILURES = 6  # in a row, before anything was measured
 # All that is earned together may cost so many generations a request, on average; a setting that
 # adds next to nothing is not to blame for what a model costs anyway.
 MOST_GENERATIONS, CHEAP = 1.45, 0.1
+SAVING = 0.9  # of the tokens generated without it, at most: what does not save them has to help
 _PRICED = 60  # cases, after which the price is known well enough to stop for it
 
 # Settings by section and name, as they stand in temper.toml.
@@ -39,11 +44,15 @@ FIRST_SEED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting that has to be earned; it is not tried where `unless` one has done harm."""
+    """A setting that has to be earned; it is not tried where `unless` one has done harm.
+
+    An effort is enough where it saves and loses nothing; of several, the first one is.
+    """
 
     name: str
     values: Values
     unless: str = ""
+    is_effort: bool = False
 
 
 _ALWAYS: Mapping[str, JsonValue] = {"close_out": "always"}
@@ -58,6 +67,22 @@ CANDIDATES = (
 )
 
 
+def candidates_for(known: KnownModel) -> tuple[Candidate, ...]:
+    """Return what can be tried with a model, of the profile first: the rest is tried beside it.
+
+    Only a profile knows efforts. Tools go through the prompt already where the engine takes none.
+    """
+    profile, found = known.recognition.profile, list[Candidate]()
+    if known.overrides.thinking is not False:
+        for one in sorted(known.quirks.efforts, key=RANKS.__getitem__):
+            found.append(Candidate(f"effort {one}", {"profile": {"effort": one}}, is_effort=True))
+    if not known.quirks.convention:
+        form = profile.fallback_convention
+        values: Values = {"profile": {"tools_in_prompt": form}}
+        found.append(Candidate(f"tools in the prompt, as {form}", values))
+    return (*found, *CANDIDATES)
+
+
 @dataclass(slots=True)
 class Price:
     """What cases have cost with a setting, and without it."""
@@ -68,6 +93,12 @@ class Price:
     @property
     def generations_per_request(self) -> float:
         return _generations_per_request(self.after)
+
+    @property
+    def share_of_tokens(self) -> float:
+        """How many tokens are generated with it, as a share of those without."""
+        before, after = (sum(one.generated for one in runs) for runs in (self.before, self.after))
+        return after / before if before else 1.0
 
     @property
     def is_too_high(self) -> bool:
@@ -91,10 +122,27 @@ class Verdict:
     @property
     def decision(self) -> Decision:
         """What the test says, but for what is too dear."""
-        found, is_priced = self.test.decision, len(self.price.after) >= _PRICED
+        found, is_priced = self._found, len(self.price.after) >= _PRICED
         if found is Decision.OFF or not self.price.is_too_high:
             return found
         return Decision.OFF if found is Decision.ON or is_priced else found
+
+    @property
+    def _saves(self) -> bool:
+        return self.candidate.is_effort and self.price.share_of_tokens <= SAVING
+
+    @property
+    def _found(self) -> Decision:
+        """What the test says; one that saves tokens is on unless it loses."""
+        if self._saves:
+            return _OF_SAVINGS[self.test.loses]
+        is_dear = self.candidate.is_effort and self.price.share_of_tokens > MOST_GENERATIONS
+        found = self.test.decision
+        return Decision.OFF if is_dear and found is Decision.ON else found
+
+    @property
+    def _missing(self) -> int:
+        return self.test.missing_for_loss if self._saves else self.test.missing
 
     @property
     def is_on(self) -> bool:
@@ -113,16 +161,23 @@ class Verdict:
         counted = f"{name}: {test.helped} helped, {test.harmed} harmed of {test.pairs}"
         match self.decision:
             case Decision.ON:
-                return f"{counted}: on"
+                return f"{counted}: on{self._tokens}"
             case Decision.OFF:
                 return f"{counted}: off{self._reason}"
             case _:
-                return f"{counted}: undecided, off: about {test.missing} more cases"
+                return f"{counted}: undecided, off: about {self._missing} more cases"
+
+    @property
+    def _tokens(self) -> str:
+        share = self.price.share_of_tokens
+        return f" ({share:.0%} of the tokens)" if self.candidate.is_effort else ""
 
     @property
     def _reason(self) -> str:
-        if self.test.decision is not Decision.OFF:
+        if self._found is not Decision.OFF:
             return f" ({self.price.generations_per_request:.2f} generations a request)"
+        if self.test.decision is Decision.ON:
+            return self._tokens
         return " (it changes next to nothing)" if self.test.is_rare else ""
 
     def document(self) -> JsonObject:
@@ -135,8 +190,12 @@ class Verdict:
             "helped": test.helped,
             "harmed": test.harmed,
             "generations_per_request": round(self.price.generations_per_request, 2),
-            "missing": test.missing if self.decision is Decision.UNDECIDED else 0,
+            "share_of_tokens": round(self.price.share_of_tokens, 2),
+            "missing": self._missing if self.decision is Decision.UNDECIDED else 0,
         }
+
+
+_OF_SAVINGS = {True: Decision.OFF, False: Decision.ON, None: Decision.UNDECIDED}
 
 
 class Runner(Protocol):
@@ -160,8 +219,11 @@ class TemperRunners:
 
     @asynccontextmanager
     async def open(self, values: Values) -> AsyncGenerator[Runner, None]:
+        environment = environment_of(values)
+        if key := key_of(self.target):  # what is known of the model is asked for with it, too
+            environment["TEMPER_BACKEND__API_KEY"] = key
         async with (
-            temper_in_front(self.target, environment_of(values)) as temper,
+            temper_in_front(self.target, environment) as temper,
             make_client() as client,
         ):
             loop = AgentLoop(client, temper)
@@ -207,7 +269,10 @@ class Tuning:
             self.verdicts.append(verdict)
             harmful = {one.candidate.name for one in self.verdicts if one.is_harmful}
             left = end - self.clock()
-            verdict.was_tried = left > 0 and candidate.unless not in harmful
+            is_known = candidate.is_effort and any(
+                one.is_on for one in self.verdicts if one.candidate.is_effort
+            )
+            verdict.was_tried = left > 0 and not is_known and candidate.unless not in harmful
             if verdict.was_tried:
                 share = left / (len(waiting) - place)
                 await self._compare(verdict, self.clock() + share)
@@ -287,6 +352,11 @@ def environment_of(values: Values) -> dict[str, str]:
         for section, settings in values.items()
         for name, one in settings.items()
     }
+
+
+def key_of(target: ModelTarget) -> str:
+    """Return the key of a server; "" where it needs none."""
+    return target.headers.get("authorization", "").removeprefix("Bearer ")
 
 
 def describe(values: Values) -> str:

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
-from dataclasses import replace as replace_fields
 from functools import partial
 from typing import Generic, cast
 
@@ -90,7 +89,7 @@ class ModelTurns(RunTurns):
         if plan.offer is None or not self.aliases:
             return prepared
         offer = replace(plan.offer, aliases={**plan.offer.aliases, **self.aliases})
-        return replace_fields(prepared, plan=replace(plan, offer=offer))
+        return replace(prepared, plan=replace(plan, offer=offer))
 
     async def answer(self, turn: Turn) -> ReplyEvents:
         prepared = self.prepared

@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from proxy.api.client_connection import ClientConnection
 from proxy.api.errors import refuse
 from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts
@@ -41,8 +43,7 @@ _SEEN = (TextDelta, ToolCallStarted, ToolCalled)
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotTerms:
+class SlotTerms(msgspec.Struct, frozen=True):
     """An answer's share of its backend: a slot to wait for, and the window in tokens.
 
     `room` is the tokens of all slots together, 0 if unknown. `load` counts who holds a slot.

@@ -9,7 +9,8 @@ from proxy.observability.rows import PendingCall, Row, ToolServerCard
 class ModelCard(msgspec.Struct, frozen=True):
     """One model: its state, and who uses it; None means unknown.
 
-    `tuned` are the settings it has earned, `lacks` what its engine has refused.
+    `tuned` are the settings it has earned, `lacks` what its engine has refused. `queue` has the
+    names of the requests that wait for a slot, the next one first.
     """
 
     name: str
@@ -25,6 +26,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     share: float | None
     tuned: str = ""
     lacks: tuple[str, ...] = ()
+    queue: tuple[str, ...] = ()
 
 
 class About(msgspec.Struct, frozen=True):

@@ -40,10 +40,13 @@ def open_observers(
         if settings.ui.enabled:
             kept = recording.kept if recording is not None else None
             board = Board() if kept is None else Board(has_exchange=kept.has)
-        observers = Observers(tuple(sinks), meter, collector is not None, recording, board)
+        observers = Observers(
+            tuple(sinks), meter, collector is not None, recording, board, holds=True
+        )
         if place is not None:
             siblings = SiblingBoards(place.folder, board.instance) if board is not None else None
             observers = replace(observers, shared=SharedCounts(place), siblings=siblings)
+        opened.callback(observers.flush)
         yield observers
 
 

@@ -171,6 +171,7 @@ class Watching:
             share=self._share(service.title, (look.slots or 1) * (look.window or 0)),
             tuned=look.tuned,
             lacks=look.lacks,
+            queue=tuple(self.board.name_of(one.number) for one in line.upcoming()),
         )
 
     def _share(self, service: str, room: int) -> float | None:

@@ -9,13 +9,13 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
-from proxy import errors
+from proxy import bounds, errors
 from proxy.backends import capabilities, client
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
@@ -39,8 +39,7 @@ Cut = TypeVar("Cut", covariant=True)
 Told = TypeVar("Told", contravariant=True)
 
 
-@dataclass(slots=True)
-class OutgoingQuestion:
+class OutgoingQuestion(msgspec.Struct):
     """A question as it goes out, which may be put otherwise than the client's.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
@@ -52,7 +51,7 @@ class OutgoingQuestion:
     question: Question
     may_pause: bool = False
     began_at: float = 0.0
-    lacks: capabilities.Lacks = field(default_factory=dict)
+    lacks: capabilities.Lacks = msgspec.field(default_factory=dict)
     has_begun: bool = False
 
 
@@ -377,7 +376,9 @@ class HttpBackend(ABC):
         try:
             value = json.parse(document.body)
         except ValueError as error:
-            raise errors.BackendSpokeNonsense(self.name, "sent no JSON", document.body) from error
+            is_cut = len(document.body) == bounds.DOCUMENT_BYTES
+            problem = f"sent more than {bounds.DOCUMENT_BYTES} bytes" if is_cut else "sent no JSON"
+            raise errors.BackendSpokeNonsense(self.name, problem, document.body) from error
         if not isinstance(value, dict):
             raise errors.BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
         return value

@@ -9,7 +9,9 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+import msgspec
 
 from proxy.backends.capabilities import Capability, Lacks, directives_without, without
 from proxy.backends.client import BackendModel, Description, Headers, Health
@@ -64,8 +66,7 @@ class OpenAICompatible(HttpBackend):
         return encode_question(question, self.directives(question, lacks))
 
 
-@dataclass(slots=True)
-class ReplyReading:
+class ReplyReading(msgspec.Struct):
     """Turns the bytes of one reply into events, for both forms in which engines answer.
 
     The form is told by the first character and not by the content type, which some engines get
@@ -74,9 +75,9 @@ class ReplyReading:
 
     has_begun: bool = False
     beginning: bytes = b""
-    _events: EventDecoder = field(default_factory=EventDecoder)
-    _chunks: ChunkDecoder = field(default_factory=ChunkDecoder)
-    _runs: Runs = field(default_factory=Runs)
+    _events: EventDecoder = msgspec.field(default_factory=EventDecoder)
+    _chunks: ChunkDecoder = msgspec.field(default_factory=ChunkDecoder)
+    _runs: Runs = msgspec.field(default_factory=Runs)
     _rest: bytes = b""
     _completion: bytearray | None = None
     _is_blank: bool = True

@@ -163,7 +163,7 @@ def list_tuned() -> Iterator[str]:
     from proxy.state.tried_models import cache_folder
 
     for path, found in read_tuned(cache_folder(kind="tuned")):
-        told = describe_tuned(found.get("guardrails", {})) or "nothing"
+        told = describe_tuned(found) or "nothing"
         yield f"tuned for {found.get('keys', {}).get('model')}: {told} ({path})"
 
 

@@ -7,7 +7,6 @@ or as one `ToolCalled`, once it has been accepted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -132,14 +131,13 @@ class Reply(msgspec.Struct, frozen=True):
     reason: str = "stop"
 
 
-@dataclass(slots=True)
-class ReplyInProgress:
+class ReplyInProgress(msgspec.Struct):
     """Adds up the events of one reply, or of the answer that a client gets."""
 
-    _text: list[str] = field(default_factory=list)
-    _reasoning: list[str] = field(default_factory=list)
-    _started: dict[int, ToolCallStarted] = field(default_factory=dict)
-    _arguments: dict[int, list[str]] = field(default_factory=dict)
+    _text: list[str] = msgspec.field(default_factory=list)
+    _reasoning: list[str] = msgspec.field(default_factory=list)
+    _started: dict[int, ToolCallStarted] = msgspec.field(default_factory=dict)
+    _arguments: dict[int, list[str]] = msgspec.field(default_factory=dict)
 
     def add(self, event: ReplyEvent) -> None:
         match event:

@@ -30,9 +30,14 @@ class ThinkingOptions(msgspec.Struct, frozen=True):
     is_exact: bool = False
     variables: JsonObject = {}
 
-    def or_else(self, is_on: bool | None) -> "ThinkingOptions":  # noqa: FBT001 - what stands in the settings
+    def or_else(self, is_on: bool | None, effort: str = "") -> "ThinkingOptions":  # noqa: FBT001 - what stands in the settings
         """Take what the operator wants where the client did not say."""
-        return self if self.is_on is not None or is_on is None else replace(self, is_on=is_on)
+        found = self
+        if self.is_on is None and is_on is not None:
+            found = replace(found, is_on=is_on)
+        if effort and not self.effort and self.budget is None and self.is_on is not False:
+            found = replace(found, effort=effort)
+        return found
 
 
 UNSAID = ThinkingOptions()

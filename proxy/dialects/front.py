@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
+import msgspec
+
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Request
@@ -33,15 +35,14 @@ class IdsAndClock:
     token: Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(msgspec.Struct, frozen=True):
     """Who sent a request: the `owner` of the key, "" where nobody needs one; `headers` by name.
 
     Names of headers are in lower case. `request_id` is the id that answers and logs carry.
     """
 
     owner: str = ""
-    headers: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    headers: Mapping[str, str] = msgspec.field(default_factory=lambda: _NONE)
     request_id: str = ""
 
 
@@ -165,8 +166,7 @@ class StampedAnswering(Answering, Protocol):
         return f"{self.call_prefix}{self.stamp.token()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(msgspec.Struct, frozen=True):
     """A request that was read, and how it is answered.
 
     `facts` tell what of it was left out. With `accepts_prose` an answer in prose is what the client

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
+_YEAR_9999 = 253_402_300_799  # the last second of it, which is the last that `datetime` knows
+
 
 def parse_object(document: bytes | str) -> JsonObject | None:
     try:
@@ -39,6 +41,12 @@ def as_count(value: JsonValue) -> int:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return as_whole(value) or 0
+
+
+def as_unix_time(value: JsonValue) -> int:
+    """Read a Unix time in seconds; 0 for what is none, and for what no calendar has."""
+    seconds = as_count(value)
+    return seconds if 0 <= seconds <= _YEAR_9999 else 0
 
 
 class TokenCounts(NamedTuple):

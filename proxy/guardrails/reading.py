@@ -6,7 +6,6 @@ judges only provenance: whether text that looks like a call is one.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import TypeAlias
@@ -54,7 +53,7 @@ from proxy.guardrails.rescue.provenance import (
 )
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
@@ -138,14 +137,13 @@ class ReadReply(msgspec.Struct, frozen=True):
         return text
 
 
-@dataclass(slots=True)
-class _StructuredCall:
+class _StructuredCall(msgspec.Struct):
     """A call that the backend recognised itself, while its arguments arrive."""
 
     started: ToolCallStarted
     message: MessageDecoder | None
     position: int = 0  # number of text calls before it
-    arguments: list[str] = field(default_factory=list)
+    arguments: list[str] = msgspec.field(default_factory=list)
 
 
 class ReplyReader:
@@ -155,11 +153,7 @@ class ReplyReader:
         self._offer = offer
         self._splitter = ReasoningSplitter(offer.opens_thoughts)
         self._labels = LabelSplitter() if offer.has_labels else None
-        self._syntaxes = offer.readable_syntaxes
-        self._names = (*offer.callable_names, *offer.aliases)
-        is_plain = offer.answer_schema is not None or not offer.rescues
-        self._named = () if is_plain else syntaxes_for(offer.everything)
-        self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
+        self._scanner: Scanner | None = None  # until there is text
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
@@ -181,6 +175,21 @@ class ReplyReader:
         self._goes_on = False
         self._ends_thoughts = False
         self._has_ended = False
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return (*self._offer.callable_names, *self._offer.aliases)
+
+    @cached_property
+    def _named(self) -> tuple[Syntax, ...]:
+        is_plain = self._offer.answer_schema is not None or not self._offer.rescues
+        return () if is_plain else syntaxes_for(self._offer.everything)
+
+    def _scan(self, text: str) -> list[Finding]:
+        if self._scanner is None:
+            syntaxes, is_fit = self._offer.readable_syntaxes, partial(_is_fit, self._offer)
+            self._scanner = Scanner(syntaxes, self._names, self._named, is_fit)
+        return self._scanner.feed(text)
 
     @cached_property
     def _earlier(self) -> EarlierTexts:
@@ -214,7 +223,9 @@ class ReplyReader:
         if self._labels is not None:
             heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
-        heard += self._hear_findings(self._find_beginning(self._scanner.finish(cut_off=cut_off)))
+        if self._scanner is not None:
+            last = self._scanner.finish(cut_off=cut_off)
+            heard += self._hear_findings(self._find_beginning(last))
         heard += self._settle()
         heard += self._end_structured(is_whole=not cut_off)
         if self.calls or self._has_answered:
@@ -271,7 +282,7 @@ class ReplyReader:
             elif self._labels is not None:
                 heard += self._hear_labelled(self._labels.feed(event.text))
             else:
-                heard += self._hear_findings(self._scanner.feed(event.text))
+                heard += self._hear_findings(self._scan(event.text))
         return heard
 
     def _hear_labelled(self, pieces: list[Labelled]) -> list[Heard]:
@@ -285,7 +296,7 @@ class ReplyReader:
                 case FinalAnswer(text) if self._offer.respond is not None:
                     heard += self._respond(text)
                 case FinalAnswer(text) | TextDelta(text):
-                    heard += self._hear_findings(self._scanner.feed(text))
+                    heard += self._hear_findings(self._scan(text))
                 case InventedResult():
                     self._facts.append(Dropped("invented_result"))
         return heard
@@ -441,7 +452,9 @@ class ReplyReader:
         message = MessageDecoder() if self._offer.is_respond(started.name) else None
         call = _StructuredCall(started, message, len(self.calls))
         self._structured[started.index] = call
-        space = self._splitter.take_space() + self._scanner.take_space()
+        space = self._splitter.take_space()
+        if self._scanner is not None:
+            space += self._scanner.take_space()
         return settled + (self._say(space) if space and message is None else [])
 
     def _end_structured(self, *, is_whole: bool) -> list[Heard]:
@@ -489,7 +502,9 @@ class ReplyReader:
         """Look for calls at the end of the thoughts; none counts if thoughts go on after it."""
         thoughts = "".join(self._reasoning)
         calls: list[findings.FoundCalls] = []
-        for finding in find_calls(thoughts, self._syntaxes, self._names, self._named):
+        for finding in find_calls(
+            thoughts, self._offer.readable_syntaxes, self._names, self._named
+        ):
             if isinstance(finding, findings.FoundCalls):
                 if not finding.is_marked or finding.is_doubtful:
                     return

@@ -9,7 +9,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -35,8 +34,7 @@ class LiveSource(Protocol):
         """End it as if its client had left; return False if that is impossible."""
 
 
-@dataclass(slots=True)
-class _BoardEntry:
+class _BoardEntry(msgspec.Struct):
     """One request: running while it has a `source`, then a record, and a row once it was shown."""
 
     source: LiveSource | None

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -49,8 +48,7 @@ _FAILURES: dict[type[errors.TemperError], str] = {
 }
 
 
-@dataclass(slots=True)
-class _LiveAttempt:
+class _LiveAttempt(msgspec.Struct):
     """An attempt that is running, or that ran until `ended`; yields the headers to send."""
 
     clock: Callable[[], float]
@@ -80,8 +78,7 @@ class BoardLink(msgspec.Struct, frozen=True):
     leave: Callable[[], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTarget:
+class RequestTarget(msgspec.Struct, frozen=True):
     """The requested model and its backend; `service` is the configured name of the model."""
 
     model: str
@@ -137,7 +134,7 @@ class LiveRequest:
         self._tools: list[ToolRecord] = []
         self._calls: dict[str, ToolRecord] = {}
         self._link = link
-        self._number = link.board.open(self) if link is not None else 0
+        self.number = link.board.open(self) if link is not None else 0
 
     def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
         facts = self.facts if self.facts_so_far is None else self.facts_so_far()
@@ -168,7 +165,7 @@ class LiveRequest:
 
     def set_backend(self, backend: str) -> None:
         if self.asked is not None and self.asked.backend != backend:
-            self.asked = replace(self.asked, backend=backend)
+            self.asked = msgspec.structs.replace(self.asked, backend=backend)
 
     def wait(self, load: Load | None) -> None:
         self._load, self._joined, self._is_waiting = load, self._clock(), True
@@ -235,14 +232,14 @@ class LiveRequest:
     @property
     def row_name(self) -> str:
         """The dashboard's name for it, "" without a dashboard."""
-        return self._link.board.name_of(self._number) if self._link is not None else ""
+        return self._link.board.name_of(self.number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
         """Return the record of a request that is over; call it once."""
         self._leave_load()
         record = self._record(self.facts, self.outcome)
         if self._link is not None:
-            self._link.board.close(self._number, record)
+            self._link.board.close(self.number, record)
         return record
 
     def _record(self, facts: tuple[Fact, ...], outcome: ReplyOutcome | None) -> RequestRecord:
@@ -269,7 +266,7 @@ class LiveRequest:
             left=self._phase() if self.status == CLIENT_LEFT else None,
             trace=self._trace,
             prefix_broken=self.prefix_broken,
-            number=self._number,
+            number=self.number,
             client=self.client,
             refusal=self.refusal,
             priority=self.priority,
@@ -290,7 +287,7 @@ class LiveRequest:
     def _enter(self, stage: RequestStage) -> None:
         self._stage = stage
         if self._link is not None:
-            self._link.board.advance(self._number, stage)
+            self._link.board.advance(self.number, stage)
 
     def _leave_load(self) -> None:
         load = self._load

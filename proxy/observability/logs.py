@@ -171,7 +171,9 @@ class RequestLog:
             # like `info`, but without looking for the caller, which is always this function
             place = (_requests.name, logging.INFO, __file__, 0)
             told = {"request": record}
-            _requests.handle(_requests.makeRecord(*place, "request", (), None, extra=told))
+            line = _requests.makeRecord(*place, "request", (), None, extra=told)
+            line.created = record.begun_at + record.seconds  # it may be written later
+            _requests.handle(line)
 
 
 def configure_logging(

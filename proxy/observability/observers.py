@@ -1,6 +1,7 @@
 """Everything that observes requests, as one value to pass around."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from proxy.observability.board import Board
 from proxy.observability.logs import RequestLog
@@ -9,6 +10,9 @@ from proxy.observability.peer_workers import SharedCounts, SiblingBoards
 from proxy.observability.record import Load, RequestRecord, Sink
 from proxy.observability.recording import Recording
 
+_MOST_HELD = 32
+_HELD_SECONDS = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Observers:
@@ -16,7 +20,7 @@ class Observers:
 
     A `recording` gets whole exchanges with bodies; nothing else does. Running requests report their
     turning points to a `board`. One of several workers has `shared` counts, and `siblings` to ask
-    for the contents of other boards.
+    for the contents of other boards. What `holds` records passes on some at a time.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
@@ -26,13 +30,27 @@ class Observers:
     board: Board | None = None
     shared: SharedCounts | None = None
     siblings: SiblingBoards | None = None
+    holds: bool = False
+    _held: list[RequestRecord] = field(default_factory=list, init=False)
 
     def take(self, record: RequestRecord) -> None:
-        """Pass on the record of a request that is over."""
-        for sink in self.sinks:
-            sink.take(record)
-        if self.meter is not None:
-            self.meter.take(record)
+        """Pass on the record of a request that is over, soon if it `holds` records."""
+        # one at a time, each would drive the code of a request out of the processor's cache
+        if self.holds and not self._held:
+            asyncio.get_running_loop().call_later(_HELD_SECONDS, self.flush)
+        self._held.append(record)
+        if not self.holds or len(self._held) == _MOST_HELD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass on what is held."""
+        held = self._held.copy()
+        self._held.clear()
+        for record in held:
+            for sink in self.sinks:
+                sink.take(record)
+            if self.meter is not None:
+                self.meter.take(record)
 
     def count_unstored(self, reason: str) -> None:
         if self.meter is not None:

@@ -23,7 +23,8 @@ class Overrides:
 
     `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
     describing of tools to the chat template, whatever it does. `setting` is where the profile was
-    named. `thinking` is whether the model thinks where a request does not say.
+    named. Whether the model thinks (`thinking`) and how much (`effort`) is for requests that do not
+    say.
     """
 
     profile: Profile | None = None
@@ -31,6 +32,7 @@ class Overrides:
     replay: Replay | None = None
     setting: str = "profile.name"
     thinking: bool | None = None
+    effort: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class KnownModel(Abilities):
     """A model, the profile it was given and why, and the quirks that follow from all of it.
 
     `evidence` and `overrides` are what it follows from. Names of one `identity` lead to the same
-    model. Its `habit` is that of the profile, and then of its replies; `tuned` are changes of the
-    policy that were earned for it.
+    model. Its `habit` is that of the profile, and then of its replies; `tuned` are settings that it
+    earned, by section: changes of the policy, and of the overrides.
     """
 
     model: str
@@ -47,7 +49,7 @@ class KnownModel(Abilities):
     quirks: Quirks
     evidence: Evidence = field(default_factory=Evidence)
     overrides: Overrides = field(default_factory=Overrides)
-    tuned: Mapping[str, object] = field(default_factory=dict)
+    tuned: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     habit: ThoughtHabit = field(default_factory=ThoughtHabit, compare=False)
 
     @property

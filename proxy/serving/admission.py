@@ -8,10 +8,12 @@ import asyncio
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
+
+import msgspec
 
 from proxy.errors import QueueFull
 
@@ -27,12 +29,12 @@ class Priority(Enum):
     LOW = "low"
 
 
-@dataclass(eq=False, slots=True)
-class SlotRequest:
-    """A request in the line; `is_served` says that it is its turn."""
+class SlotRequest(msgspec.Struct, eq=False):
+    """A request in the line, with a `number` of its own; `is_served` says that it is its turn."""
 
     key: str
     priority: Priority = Priority.NORMAL
+    number: int = 0
     is_served: bool = False
 
 
@@ -59,9 +61,11 @@ class WaitingLine:
     def waiting(self) -> int:
         return self._waiting_before(Priority.LOW)
 
-    def join(self, key: str, priority: Priority = Priority.NORMAL) -> SlotRequest | None:
+    def join(
+        self, key: str, priority: Priority = Priority.NORMAL, number: int = 0
+    ) -> SlotRequest | None:
         """Take a place at the end of the line of `key`; None if the line is full."""
-        place = SlotRequest(key, priority)
+        place = SlotRequest(key, priority, number)
         if self._is_open and not self._is_anyone_waiting:
             self._serve(place)
         elif self._waiting_before(priority) >= self._most_waiting:
@@ -86,6 +90,16 @@ class WaitingLine:
         self._capacity = capacity
         return self._advance()
 
+    def upcoming(self) -> Iterator[SlotRequest]:
+        """Yield who waits, in the order in which they are served if nobody else comes."""
+        lines = {
+            priority: OrderedDict((key, deque(line)) for key, line in turns.items())
+            for priority, turns in self._lines.items()
+        }
+        passed_over = dict(self._passed_over)
+        while any(lines.values()):
+            yield _take_next(lines, passed_over)
+
     @property
     def _is_open(self) -> bool:
         return self._capacity is None or self.served < self._capacity
@@ -97,12 +111,8 @@ class WaitingLine:
     def _advance(self) -> list[SlotRequest]:
         called: list[SlotRequest] = []
         while self._is_open and self._is_anyone_waiting:
-            turns = self._lines[self._next_priority()]
-            key, line = turns.popitem(last=False)
-            called.append(line.popleft())
+            called.append(_take_next(self._lines, self._passed_over))
             self._serve(called[-1])
-            if line:
-                turns[key] = line
         return called
 
     def _waiting_before(self, priority: Priority) -> int:
@@ -110,20 +120,30 @@ class WaitingLine:
         counts = [sum(map(len, turns.values())) for turns in self._lines.values()]
         return sum(counts[: [*Priority].index(priority) + 1])
 
-    def _next_priority(self) -> Priority:
-        """Choose which of those who wait are next, and count how often others were passed over."""
-        waiting = [priority for priority, turns in self._lines.items() if turns]
-        passed_over = self._passed_over
-        late = [one for one in waiting[1:] if passed_over[one] >= MOST_PASSED_OVER]
-        chosen = late[-1] if late else waiting[0]
-        for priority in Priority:
-            is_passed_over = priority in waiting[1:] and priority is not chosen
-            passed_over[priority] = passed_over[priority] + 1 if is_passed_over else 0
-        return chosen
-
     def _serve(self, place: SlotRequest) -> None:
         place.is_served = True
         self.served += 1
+
+
+def _take_next(lines: Mapping[Priority, _Turns], passed_over: dict[Priority, int]) -> SlotRequest:
+    """Take who is next out of the lines, and have the others of that key wait behind all keys."""
+    turns = lines[_next_priority(lines, passed_over)]
+    key, line = turns.popitem(last=False)
+    place = line.popleft()
+    if line:
+        turns[key] = line
+    return place
+
+
+def _next_priority(lines: Mapping[Priority, _Turns], passed_over: dict[Priority, int]) -> Priority:
+    """Choose which of those who wait are next, and count how often others were passed over."""
+    waiting = [priority for priority, turns in lines.items() if turns]
+    late = [one for one in waiting[1:] if passed_over[one] >= MOST_PASSED_OVER]
+    chosen = late[-1] if late else waiting[0]
+    for priority in Priority:
+        is_passed_over = priority in waiting[1:] and priority is not chosen
+        passed_over[priority] = passed_over[priority] + 1 if is_passed_over else 0
+    return chosen
 
 
 @dataclass(slots=True)
@@ -138,13 +158,15 @@ class Admission:
     def resize(self, capacity: int | None) -> None:
         self._call(self.line.resize(capacity))
 
-    def slot(self, key: str, priority: Priority = Priority.NORMAL) -> "Slot":
+    def slot(self, key: str, priority: Priority = Priority.NORMAL, number: int = 0) -> "Slot":
         """Wait for a slot and hold it while the block runs; raises `QueueFull`."""
-        return Slot(self, key, priority)
+        return Slot(self, key, priority, number)
 
-    async def enter(self, key: str, priority: Priority = Priority.NORMAL) -> SlotRequest:
+    async def enter(
+        self, key: str, priority: Priority = Priority.NORMAL, number: int = 0
+    ) -> SlotRequest:
         """Wait for a slot; raises `QueueFull`."""
-        place = self.line.join(key, priority)
+        place = self.line.join(key, priority, number)
         if place is None:
             rounds = self.line.waiting / max(1, self.line.served)  # until the queue has room again
             seconds = max(1, math.ceil(rounds * self._usual_seconds))
@@ -174,14 +196,14 @@ class Admission:
 class Slot:
     """A slot while a block runs; `contextlib` would cost more than the rest of an admission."""
 
-    def __init__(self, admission: Admission, key: str, priority: Priority) -> None:
+    def __init__(self, admission: Admission, key: str, priority: Priority, number: int) -> None:
         self._admission = admission
-        self._key, self._priority = key, priority
+        self._key, self._priority, self._number = key, priority, number
         self._place: SlotRequest | None = None
         self._begun = 0.0
 
     async def __aenter__(self) -> None:
-        self._place = await self._admission.enter(self._key, self._priority)
+        self._place = await self._admission.enter(self._key, self._priority, self._number)
         self._begun = self._admission.clock()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:

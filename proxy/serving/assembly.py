@@ -44,6 +44,7 @@ def overrides_of(
         None if replay == "auto" else replay,
         setting,
         _SWITCH[settings.thinking],
+        "" if settings.effort == "auto" else settings.effort,
     )
 
 
@@ -84,10 +85,16 @@ def policy_of(settings: Settings) -> Policy:
 
 def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
     """Return what tuned settings change of what the operator left open; raises ValueError."""
-    own = settings.guardrails.model_dump(exclude_unset=True)
-    merged = Guardrails.model_validate({**tuned, **own})
+    own, wanted = settings.guardrails.model_dump(exclude_unset=True), tuned.get("guardrails", {})
+    merged = Guardrails.model_validate({**wanted, **own})
     policy = policy_of(settings.model_copy(update={"guardrails": merged}))
-    return {name: getattr(policy, name) for name in tuned if name not in own}
+    found = {"guardrails": {name: getattr(policy, name) for name in wanted if name not in own}}
+    decided = settings.profile.model_fields_set
+    profile = ProfileSettings.model_validate(tuned.get("profile", {})).model_dump(
+        exclude_unset=True
+    )
+    found["profile"] = {name: one for name, one in profile.items() if name not in decided}
+    return {section: values for section, values in found.items() if values}
 
 
 def workflows_of(settings: Settings) -> dict[str, Workflow]:

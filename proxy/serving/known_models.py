@@ -13,7 +13,7 @@ from proxy.backends.client import Abilities, Backend, Description
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
-from proxy.serving.tuned import TunedSettings
+from proxy.serving.tuned import TunedSettings, overrides_with
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +88,14 @@ class KnownModels:
         evidence = Evidence(
             described.names, described.architecture, described.template, described.takes_tools
         )
-        known = introduce(model, evidence, self.profiles, self.overrides)
         abilities = {one.name: getattr(described, one.name) for one in fields(Abilities)}
         abilities["window"] = described.window or self.window_tokens
         abilities["identity"] = described.identity or (*described.names, model)[0]
-        known = replace(known, **abilities)
-        known = replace(known, tuned=await asyncio.to_thread(self.tuned.of, known))
+        known = replace(introduce(model, evidence, self.profiles, self.overrides), **abilities)
+        if tuned := await asyncio.to_thread(self.tuned.of, known):
+            overrides = overrides_with(self.overrides, tuned)
+            known = introduce(model, evidence, self.profiles, overrides)
+            known = replace(known, **abilities, tuned=tuned)
         before = None if entry is None else entry.known
         if before and (before.recognition, before.build) == (known.recognition, known.build):
             known = replace(known, habit=before.habit)

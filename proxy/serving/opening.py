@@ -296,7 +296,9 @@ def settings_of(settings: Settings, name: str) -> Settings:
     served = settings.models[name]
     address = {field: getattr(served, field) for field in Address.model_fields}
     thinking = settings.profile.thinking if served.thinking == "auto" else served.thinking
-    profile = {"name": served.profile or settings.profile.name, "thinking": thinking}
+    effort = settings.profile.effort if served.effort == "auto" else served.effort
+    chosen = served.profile or settings.profile.name
+    profile = {"name": chosen, "thinking": thinking, "effort": effort}
     changed = {
         "backend": settings.backend.model_copy(update=address),
         "model": served.model_copy(update={"alias": name}),

@@ -8,8 +8,10 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec import structs
 
+from proxy import bounds
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import PassthroughRequest
 from proxy.context.prefix import PrefixBroken
@@ -18,7 +20,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Answering, Decoded, Sender
-from proxy.dialects.openai_chat.thinking import fit_thinking
+from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
@@ -42,14 +44,10 @@ _PRIORITY = "x-temper-priority"
 Choice = TypeVar("Choice", bound=Enum)
 Made = TypeVar("Made")
 
-_LARGE, _HUGE = 2**17, 2**20  # bytes of a request
-_MANY_PARTS = 2**13
-
 MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A decoded request, and the service of its model."""
 
     request: Request
@@ -57,11 +55,10 @@ class ParsedRequest:
     decoded: Decoded
 
     def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
-        return replace(self, request=self.request.offering(tools)) if tools else self
+        return structs.replace(self, request=self.request.offering(tools)) if tools else self
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(msgspec.Struct, frozen=True):
     """A prepared request; `headers` are sent to the backend, `mode` is the client's choice."""
 
     plan: RequestPlan
@@ -112,7 +109,10 @@ class RequestPreparation:
         known = await service.look_up(request.model)
         if decoded.blindness and known.is_blind:
             raise InvalidRequest(decoded.blindness)
-        thinking = request.thinking.or_else(known.overrides.thinking)
+        effort = known.overrides.effort
+        if effort and effort_in(request):
+            effort = ""
+        thinking = request.thinking.or_else(known.overrides.thinking, effort)
         if thinking is not request.thinking:
             request = structs.replace(request, thinking=thinking)
         said = known.quirks
@@ -123,7 +123,9 @@ class RequestPreparation:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
         opens = known.habit.lasting > 0 and request.thinking.is_on is not False
-        quirks = replace(known.quirks, opens_thoughts=opens)
+        quirks = known.quirks
+        if quirks.opens_thoughts is not opens:
+            quirks = replace(quirks, opens_thoughts=opens)
         terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         plan = await _beside_others(request, partial(plan_request, request, terms))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
@@ -181,8 +183,9 @@ class RequestPreparation:
         is_last: bool = False,
     ) -> Turn | None:
         known = replace(prepared.known, window=overflow.window or prepared.known.window)
+        changed = structs.replace(prepared, known=known)
         try:
-            turn = await self.turn(replace(prepared, known=known), may_retry, is_last=is_last)
+            turn = await self.turn(changed, may_retry, is_last=is_last)
         except ContextOverflow:  # the backend's own words say it better
             return None
         return turn if turn.is_shortened else None
@@ -194,7 +197,8 @@ class RequestPreparation:
 
     def _policy_for(self, sender: Sender, known: KnownModel, *, accepts_prose: bool) -> Policy:
         """Let a request's headers override the operator's settings and the tuned ones."""
-        policy = structs.replace(self.policy, **known.tuned) if known.tuned else self.policy
+        earned = known.tuned.get("guardrails")
+        policy = structs.replace(self.policy, **earned) if earned else self.policy
         if wished := sender.headers.get(_TEXT_POLICY):
             policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
         elif accepts_prose:
@@ -238,7 +242,7 @@ class RunTurns:
         return turn
 
     async def prepare(self, request: Request) -> PreparedRequest:
-        parsed = replace(self.parsed, request=request)
+        parsed = structs.replace(self.parsed, request=request)
         return await self.preparation.prepare(parsed, self.sender, self.upstream)
 
     async def begin(self, ask: "Ask") -> Turn:
@@ -306,6 +310,6 @@ def takes_long(*pieces: bytes) -> bool:
     Parts take their time, not letters: a thread costs more than to read a long text.
     """
     size = sum(map(len, pieces))
-    if not _LARGE < size <= _HUGE:
-        return size > _HUGE
-    return sum(one.count(b"{") for one in pieces) > _MANY_PARTS
+    if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
+        return size > bounds.HUGE_BYTES
+    return sum(one.count(b"{") for one in pieces) > bounds.OBJECTS

@@ -229,8 +229,7 @@ class Services:
 
     def resolve(self, model: str) -> str:
         """Return the model that a name's pattern leads to; the name itself without a pattern."""
-        # clients of Ollama may write the tag or leave it out
-        for name in (model, f"{model}:latest", model.removesuffix(":latest")):
+        for name in _spellings(model):
             if name in self._by_name:
                 return name
         for pattern, name in self._patterns:
@@ -255,7 +254,7 @@ class Services:
         service, meant = self.find(model), self.resolve(model)
         offered = await service.offers()
         for one in offered:
-            if one.id in (meant, service.name) or meant in _DEFAULTS:
+            if one.id in (*_spellings(meant), service.name) or meant in _DEFAULTS:
                 known = {} if "capabilities" in one.details else await service.describe(one.id)
                 return BackendModel(one.id, {**known, **one.details})
         raise UnknownModel(model, tuple(one.id for one in offered))
@@ -341,3 +340,8 @@ class ServiceOptions:
     def alone(self, backend: Backend) -> Services:
         """Serve one backend, whatever model a client asks for."""
         return Services([self.service(backend)], self.patterns)
+
+
+def _spellings(model: str) -> tuple[str, ...]:
+    """Return a model's name as clients of Ollama may mean it: with its tag, or without."""
+    return model, f"{model}:latest", model.removesuffix(":latest")

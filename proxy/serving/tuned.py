@@ -7,18 +7,20 @@ import logging
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from proxy.profiles.known_model import KnownModel
+from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.state.tried_models import digest
 
 logger = logging.getLogger(__name__)
 
-Tuned: TypeAlias = Mapping[str, object]  # values by the names of settings in [guardrails]
+# Values by section, [guardrails] or [profile], and by the names of settings.
+Tuned: TypeAlias = Mapping[str, Mapping[str, object]]
+_KEYS = "keys"
 
 
 def keys_of(known: KnownModel) -> dict[str, str]:
@@ -30,7 +32,12 @@ def keys_of(known: KnownModel) -> dict[str, str]:
 
 def describe_tuned(tuned: Tuned) -> str:
     """Write settings in one line."""
-    values = ((name, one.value if isinstance(one, Enum) else one) for name, one in tuned.items())
+    values = (
+        (name, one.value if isinstance(one, Enum) else one)
+        for section, settings in tuned.items()
+        for name, one in settings.items()
+        if section != _KEYS
+    )
     return ", ".join(f"{name} = {one}" for name, one in values)
 
 
@@ -43,7 +50,7 @@ def guardrails_digest() -> str:
     return digest("".join(file.read_text("utf-8") for file in files))
 
 
-def read_tuned(folder: Path | None) -> Iterator[tuple[Path, dict[str, Tuned]]]:
+def read_tuned(folder: Path | None) -> Iterator[tuple[Path, Tuned]]:
     """Yield every file of settings in a folder with what it holds, but for broken ones."""
     for path in sorted(folder.glob("*.toml")) if folder is not None else ():
         with suppress(OSError, ValueError):
@@ -51,23 +58,34 @@ def read_tuned(folder: Path | None) -> Iterator[tuple[Path, dict[str, Tuned]]]:
             yield path, {name: one for name, one in found.items() if isinstance(one, dict)}
 
 
+def overrides_with(overrides: Overrides, tuned: Tuned) -> Overrides:
+    """Return what was decided about a model, and of what was not what it has earned."""
+    profile = tuned.get("profile", {})
+    convention, effort = profile.get("tools_in_prompt"), profile.get("effort")
+    if isinstance(convention, str) and overrides.convention is None:
+        overrides = replace(overrides, convention=convention)
+    if isinstance(effort, str) and not overrides.effort:
+        overrides = replace(overrides, effort=effort)
+    return overrides
+
+
 @dataclass(frozen=True, slots=True)
 class TunedSettings:
-    """Finds what was earned for a model; `over` makes changes of a policy of it, or ValueErrors."""
+    """Finds what was earned for a model; `over` leaves what the operator has not decided."""
 
     folder: Path | None = None
-    over: Callable[[Tuned], Tuned] = field(default=dict)
+    over: Callable[[Tuned], Tuned] = field(default=dict)  # raises ValueError
 
     def of(self, known: KnownModel) -> Tuned:
-        """Return what changes of the policy for a model; says in the log what fits no more."""
+        """Return what changes for a model; says in the log what fits no more."""
         for path, found in read_tuned(self.folder):
-            kept = found.get("keys", {})
+            kept = found.get(_KEYS, {})
             if kept.get("model") != known.identity:
                 continue
             changed = [name for name, one in keys_of(known).items() if kept.get(name) != one]
             with suppress(ValueError):
                 if not changed:
-                    return self.over(found.get("guardrails", {}))
+                    return self.over(found)
             what = ", ".join(changed) or "settings that there are not"
             logger.warning("%s no longer counts, measure again: %s", path, what)
         return {}

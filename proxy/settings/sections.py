@@ -1,10 +1,11 @@
 """The settings there are, section by section: names, bounds, defaults and what each is for."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from proxy import bounds
 from proxy.settings.values import (
     Arguments,
     CacheType,
@@ -59,7 +60,9 @@ class Server(Section):
     cors_origins: list[Origin] = setting(
         [], "web pages that may use the server from a browser: their origins"
     )
-    max_body_bytes: Count = setting(33_554_432, "largest accepted request body, in bytes", ge=1024)
+    max_body_bytes: Count = setting(
+        bounds.BODY_BYTES, "largest accepted request body, in bytes", ge=1024
+    )
     max_connections: Count = setting(
         2048, "connections that may be open at once; more get a 503", ge=1
     )
@@ -282,6 +285,11 @@ class Context(Section):
     never_clear: list[str] = setting([], "tools whose results are never shortened")
 
 
+Effort: TypeAlias = Literal[
+    "auto", "none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max"
+]
+
+
 class Profile(Section):
     """What is known about the model; `temper models` shows what was recognised, and why."""
 
@@ -303,6 +311,11 @@ class Profile(Section):
         "auto",
         "whether the model thinks before it answers, where a request does not say: on, off, or "
         "auto for what it does by itself",
+    )
+    effort: Effort = setting(
+        "auto",
+        "how much it thinks, where a request does not say: minimal, low, medium, high, xhigh, max, "
+        "the none or no_think of some models, or auto for what it does by itself",
     )
 
 

@@ -233,3 +233,44 @@ def test_a_server_that_is_gone_and_back_is_followed_again(
     with running_temper(*command, environment=environment):
         seen.page.locator(".link.live").wait_for()
         seen.page.wait_for_selector("text=Nothing asked yet")
+
+
+def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
+    llama_server: tuple[str, str], open_page: Open
+) -> None:
+    url, key = llama_server
+    environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_BACKEND__PARALLEL_REQUESTS": "1"}
+    with (
+        running_temper("--backend-url", url, environment=environment) as own,
+        ThreadPoolExecutor() as clients,
+    ):
+        seen = open_page(own)
+        rows = seen.page.locator("tbody tr")
+        with stuck(own):
+            rows.filter(has_text="streaming").wait_for()
+            answers = []
+            for priority, told in (
+                ("low", "Place 1 of 1 in the queue, low priority."),
+                ("low", "Place 2 of 2 in the queue, low priority."),
+                ("normal", "Place 1 of 3 in the queue."),
+                ("high", "Place 1 of 4 in the queue, high priority."),
+            ):
+                headers = {"x-temper-priority": priority}
+                answers.append(clients.submit(ask, own, request_for(LEAKED), **headers))
+                rows.first.filter(has_text=told).wait_for()
+            assert rows.locator("td.news").all_inner_texts() == [
+                "Place 1 of 4 in the queue, high priority.",
+                "Place 2 of 4 in the queue.",
+                "Place 4 of 4 in the queue, low priority.",
+                "Place 3 of 4 in the queue, low priority.",
+                "",
+            ]
+            seen.picture("queue")
+            rows.nth(2).click()
+            seen.page.locator(".detail p", has_text="Place 4 of 4 in the queue").wait_for()
+            seen.page.keyboard.press("Escape")
+            seen.page.locator("tr.live", has_text="streaming").click()
+            seen.page.click("text=End this request")
+            seen.page.click("text=Click again to end it")
+        assert [one.result().status_code for one in answers] == [200] * 4
+        seen.page.locator("tr.live").first.wait_for(state="detached")

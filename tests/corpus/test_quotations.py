@@ -1,5 +1,6 @@
 """What only shows a call, what repeats one of a tool, and texts that must stay as they are."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import TurnState
 from tests.corpus.cases import PARIS, Case, after_user, ask, outcome, outcomes
-from tests.corpus.quotations import quotations, traps
+from tests.corpus.quotations import beside_words, in_markup, quotations, traps
 from tests.examples import PROFILE
 from tests.fakes.playbook import Playbook, call, write
 
@@ -28,6 +29,14 @@ def promoted(case: Case) -> bool:
 
 def test_no_quotation_is_promoted() -> None:
     found = [case.reply for case in quotations(5_000 if ALL else 250, seed=26) if promoted(case)]
+    assert found == []
+
+
+@pytest.mark.parametrize(("cases", "steps"), [(in_markup, (1, 7)), (beside_words, (5, 29))])
+def test_all_markup_and_all_words_show_calls(
+    cases: Callable[[int], Iterator[Case]], steps: tuple[int, int]
+) -> None:
+    found = [case.reply for case in cases(steps[0] if ALL else steps[1]) if promoted(case)]
     assert found == []
 
 

@@ -4,10 +4,12 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import structs
 from starlette.requests import ClientDisconnect
 
 from proxy.api.answer_source import AnswerSource, SingleTurn, SlotTerms
@@ -44,8 +46,7 @@ if TYPE_CHECKING:  # nothing of it is imported where no tool server is configure
     from proxy.serving.tool_hosting import ToolHosting
 
 
-@dataclass(slots=True)
-class RequestContext:
+class RequestContext(msgspec.Struct):
     """One request, and what follows it from its arrival to its end."""
 
     connection: ClientConnection
@@ -54,7 +55,7 @@ class RequestContext:
     live: LiveRequest
     stream: AnswerStream
     recorder: ExchangeRecorder | None
-    upstream: dict[str, str] = field(default_factory=dict)
+    upstream: dict[str, str] = msgspec.field(default_factory=dict)
     prepared: PreparedRequest | None = None
     owned: "tuple[ServedTool, ...]" = ()
 
@@ -155,7 +156,7 @@ class Chat:
         finally:
             live.prefix_broken = turns.prefix_broken
         key = client_key(context.sender, context.connection.scope)
-        slot = partial(service.admission.slot, key, Priority(live.priority))
+        slot = partial(service.admission.slot, key, Priority(live.priority), live.number)
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
         terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter)
@@ -231,6 +232,6 @@ def _asking(
         if tools is None:
             return decode(body, sender)
         asked = take_wanted(body, tools.hosted)
-        return replace(decode(asked.body, sender), wanted=asked.wanted)
+        return structs.replace(decode(asked.body, sender), wanted=asked.wanted)
 
     return read

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from proxy.backends.client import Health
 from proxy.conversation.json import JsonObject
 from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services, best_of
 
@@ -67,7 +68,7 @@ def health_router(services: Services) -> APIRouter:
 
 
 def metrics_router(
-    services: Services, meter: Metrics, tools: "ToolHosting | None" = None
+    services: Services, observers: Observers, meter: Metrics, tools: "ToolHosting | None" = None
 ) -> APIRouter:
     """Make the route that Prometheus and inference gateways ask: all counters of all workers."""
     meter.follow(service.title for service in services)
@@ -89,6 +90,7 @@ def metrics_router(
         source = tools.source if tools is not None else None
         servers = {name: source.is_ready(name) for name in source.names} if source else {}
         meter.report_tool_servers(servers)
+        observers.flush()
         body, content_type = meter.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 

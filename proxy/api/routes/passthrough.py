@@ -154,7 +154,7 @@ class Relay:
                         await claim.wait_until_granted()
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
-            async with service.admission.slot(key, priority):
+            async with service.admission.slot(key, priority, live.number):
                 live.admit(0.0)
                 with live.attempt(upstream) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import ListedModel, Page
+from proxy.dialects.lenient_json import as_unix_time
 
 _MOST = 1_000
 _USUAL = 20
@@ -32,13 +33,12 @@ class MessagesCatalogue:
 
     def model(self, model: ListedModel) -> JsonObject:
         """Describe one model; `created` in its details is a Unix time in seconds."""
-        created = model.details.get("created", 0)
-        moment = datetime.fromtimestamp(created if isinstance(created, int) else 0, UTC)
+        created = datetime.fromtimestamp(as_unix_time(model.details.get("created")), UTC)
         return {
             "type": "model",
             "id": model.id,
             "display_name": model.id,
-            "created_at": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "max_input_tokens": model.window,
             "max_tokens": model.window,
             "lifecycle": "active",

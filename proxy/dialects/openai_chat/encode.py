@@ -5,7 +5,6 @@ twice over: as chunks while they happen, or added up to one completion.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import cast
@@ -222,16 +221,15 @@ def _call_delta(event: ToolCallStarted | ToolCallArgumentsDelta | ToolCalled) ->
             return {"index": event.index, "function": {"arguments": event.text}}
 
 
-@dataclass(slots=True)
-class CompletionBuilder:
+class CompletionBuilder(msgspec.Struct):
     """Adds up the events of one answer to a `chat.completion`."""
 
     identity: Identity
-    _reply: ReplyInProgress = field(default_factory=ReplyInProgress)
-    _logprobs: JsonObject = field(default_factory=dict)
+    _reply: ReplyInProgress = msgspec.field(default_factory=ReplyInProgress)
+    _logprobs: JsonObject = msgspec.field(default_factory=dict)
     _usage: UsageReported | None = None
     _reason: str = "stop"
-    _rounds: list[JsonValue] = field(default_factory=list)
+    _rounds: list[JsonValue] = msgspec.field(default_factory=list)
 
     def add(self, event: ReplyEvent) -> None:
         self._reply.add(event)

@@ -1,7 +1,7 @@
 """From the chat completions language: the events of a backend's reply, and its errors."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -34,8 +34,7 @@ from proxy.dialects.raw_json import kind
 CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 
 
-@dataclass(slots=True)
-class _ArrivingCall:
+class _ArrivingCall(msgspec.Struct):
     """A call that is arriving, numbered by us; its arguments are told once it has a name.
 
     Its name `came_again` behind whole arguments: it may be another call's.
@@ -44,7 +43,7 @@ class _ArrivingCall:
     index: int
     id: str = ""
     name: str = ""
-    held: list[str] = field(default_factory=list)
+    held: list[str] = msgspec.field(default_factory=list)
     came_again: bool = False
 
     def add(self, name: str, arguments: str) -> list[CallEvent]:
@@ -71,13 +70,12 @@ class _ArrivingCall:
         return [started, ToolCallArgumentsDelta(self.index, held)] if held else [started]
 
 
-@dataclass(slots=True)
-class CallsInProgress:
+class CallsInProgress(msgspec.Struct):
     """Numbers the calls of one reply and turns their fragments into events."""
 
-    _calls: list[_ArrivingCall] = field(default_factory=list)
-    _latest: dict[int, _ArrivingCall] = field(default_factory=dict)
-    _by_id: dict[str, _ArrivingCall] = field(default_factory=dict)
+    _calls: list[_ArrivingCall] = msgspec.field(default_factory=list)
+    _latest: dict[int, _ArrivingCall] = msgspec.field(default_factory=dict)
+    _by_id: dict[str, _ArrivingCall] = msgspec.field(default_factory=dict)
 
     def add(self, position: int, fragment: CallFragment) -> list[CallEvent]:
         """Read a fragment, the `position`th in its chunk."""

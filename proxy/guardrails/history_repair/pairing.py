@@ -2,8 +2,8 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation import json
@@ -25,8 +25,7 @@ def introduce_orphan(name: str) -> str:
 _RESULT_ROLES = ("tool", "function")
 
 
-@dataclass(slots=True)
-class _HistoryCall:
+class _HistoryCall(msgspec.Struct):
     """A call in the history; the id is ours if the client gave none."""
 
     id: str
@@ -34,14 +33,13 @@ class _HistoryCall:
     is_answered: bool = False
 
 
-@dataclass(slots=True)
-class _CallRound:
+class _CallRound(msgspec.Struct):
     """A message with calls, and the results that directly follow it."""
 
     message: Message
     calls: list[_HistoryCall]
-    results: list[Message] = field(default_factory=list)
-    orphans: list[Message] = field(default_factory=list)
+    results: list[Message] = msgspec.field(default_factory=list)
+    orphans: list[Message] = msgspec.field(default_factory=list)
 
 
 class _Waiting:

@@ -12,14 +12,25 @@ _MARKUP = re.compile(
     |</?(?P<element>[A-Za-z][\w.-]*)(?:\s[^<>]*)?/?>
     |\\(?:begin|end)\{(?P<environment>\w+\*?)\}
     |\#\+(?:begin|end)_(?P<block>\w+)
-    |\[/?(?P<bracket>quote|code|pre|spoiler|example|noparse|nowiki|verbatim)\b[^\]\n]*\]
+    |\[/?(?P<bracket>quote|code|pre|spoiler|example|noparse|nowiki|verbatim
+      |listing|literal|source|verse)\b[^\]\n]*\]
     |<<[-~]?[ ]?(?P<mark>["']?)(?P<heredoc>[A-Za-z_]\w*)(?P=mark)(?=[\s|>;)&]|\Z)
-    |(?P<string>\"{3}|'{3})|(?P<comment><!--|/\*)
+    |(?P<string>\"{3}|'{3}|@["'](?=\n|\Z)|(?:(?<=[=(])|(?<=[=(][ ]))`(?=\n|\Z))
+    |(?P<comment><!--|/\*|<!\[CDATA\[|\{\#[ \n])
+    |(?P<directive>^\.\.[ ][\w-]+::)|(?P<braces>^\{\{\{[ \t]*$)
+    |(?P<pod>^=(?:begin|pod|head\d|over)\b)
+    |(?P<armor>^-{3,}[ ]?begin[ ](?!.*(?:tool|func|call|action))[\w ]+-{3,}[ \t]*$)
+    |(?P<template>\{%-?[ ]*(?:raw|verbatim|comment|highlight|codeblock)\b)
+    |(?P<lines>^(?:\$\$(?=[ \t]*$)|:::(?!.*(?:tool|func|call|action))
+      |\{(?:noformat|code|quote)(?=[:}])))
     |(?P<opened>[“«„「『‹])|(?P<closed>[”»」』›])
     |^(?P<rule>[-=._*+])(?P=rule){3,}[ \t]*$""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
-_SIGNS = re.compile(r"[<\\#\[“”«»„「」『』‹›]|\"{3}|'{3}|/\*|^[-=._*+]{4}", re.MULTILINE)
+_SIGNS = re.compile(
+    r"[<\\#\[“”«»„「」『』‹›]|\"{3}|'{3}|/\*|@[\"']$|`$|\{[%#{]|^(?:[-=._*+]{3}|[=:$.{])",
+    re.MULTILINE,
+)
 # Elements about calls or thoughts contain calls that are meant.
 _OWN = re.compile(r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE)
 _CLOSING = {
@@ -31,12 +42,27 @@ _CLOSING = {
     "‹": "›",
     "<!--": "-->",
     "/*": "*/",
+    "<![cdata[": "]]>",
+    "{#": "#}",
+    "@'": "\n'@",
+    '@"': '\n"@',
+}
+# What ends other text that is not examined, by the group of what begins it.
+_VERBATIM = {
+    "directive": re.compile(r"^\S", re.MULTILINE),
+    "braces": re.compile(r"^\}\}\}", re.MULTILINE),
+    "pod": re.compile(r"^=(?:end|cut)\b", re.MULTILINE),
+    "armor": re.compile(r"^-{3,}[ ]?end\b", re.MULTILINE | re.IGNORECASE),
+    "template": re.compile(r"\{%-?[ ]*end", re.IGNORECASE),
 }
 # The closing marks of what has a name.
 _NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
 _ENDS = re.compile(r"</|\\end|\#\+end|\[/", re.IGNORECASE)
 _MOST_OPEN = 64  # different ones
-_INLINE = re.compile(r"\\(?:verb\*?\W|(?:texttt|lstinline|code|mintinline)\{)\Z")
+_INLINE = re.compile(
+    r"\\(?:(?:verb|lstinline)\*?\W|(?:texttt|lstinline|code|footnote|mintinline)\{"
+    r"|mintinline\{\w{1,20}\}\W)\Z"
+)
 
 
 class Markup:
@@ -58,7 +84,7 @@ class Markup:
         return tuple(one for one, count in self._open.items() if count and _is_layout(one))
 
     def pass_text(self, text: str) -> None:
-        self._is_inline = _INLINE.search(text[-20:]) is not None
+        self._is_inline = _INLINE.search(text[-40:]) is not None
         place = self._pass_end(text, 0)
         if place == 0 and _SIGNS.search(text) is None:
             return
@@ -81,14 +107,17 @@ class Markup:
         if word := mark["heredoc"]:
             self._end = re.compile(rf"^[ \t]*{re.escape(word)}\b", re.MULTILINE)
         elif verbatim := mark["string"] or mark["comment"]:
-            self._end = re.compile(re.escape(_CLOSING.get(verbatim, verbatim)))
+            opener = verbatim.strip().casefold()
+            self._end = re.compile(re.escape(_CLOSING.get(opener, opener)))
+        elif found.lastgroup in _VERBATIM:
+            self._end = _VERBATIM[found.lastgroup]
         elif quote := mark["opened"] or mark["closed"]:
             closer = _CLOSING.get(quote, quote)
             is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))
             self._turn(closer, is_end=is_end)
-        elif mark["rule"]:
-            rule = "\n" + mark["rule"] * 4
-            self._turn(rule, is_end=bool(self._open.get(rule)))
+        elif rule := mark["lines"] or (mark["rule"] or "") * 4:
+            closer = f"\n{rule.casefold()}"
+            self._turn(closer, is_end=bool(self._open.get(closer)))
         else:
             self._meet_named(found[0], mark)
 

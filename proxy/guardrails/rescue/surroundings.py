@@ -127,10 +127,15 @@ _TICK = "`"
 _TILDE = "~"
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
-_QUOTED_LINES = (">", "+", "#", "//", "|")  # of a block quote, a diff, a comment, a table
+# of a block quote, a diff, a comment, a table, a shell, Textile, a log, or said by the user
+_QUOTED_LINE = re.compile(
+    r"[>+#|%]|//|;;|(?:--|\$|(?:bq|bc|pre)\.)(?:[ ]|\Z)|(?:user|human)[ ]?:"
+    r"|\[?(?:\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d\b)",
+    re.IGNORECASE,
+)
 _CODE_LINE = re.compile(r"\n((?: {4}|[ ]{0,3}\t)[ \t]*)\Z")
 _FENCE_LENGTH = 3
-_QUOTES = frozenset("\"'“«")
+_QUOTES = frozenset("\"'“‘‚«»《(")
 CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
 
@@ -276,7 +281,7 @@ class Surroundings:
         if self._is_line_start:
             text = text.lstrip(_INDENT)
             self._is_line_start = not text
-            self._is_line_quoted = text.startswith(_QUOTED_LINES)
+            self._is_line_quoted = _QUOTED_LINE.match(text) is not None
             if text.startswith(_BRACKETS) and self._document is None and not self._is_in_code:
                 self._document = ProseDocument()
             self._pass_in_document(text)

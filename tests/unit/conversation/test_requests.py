@@ -65,6 +65,22 @@ def test_how_tools_are_used_is_changed_in_both_views() -> None:
 def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -> None:
     assert UNSAID.or_else(None) is UNSAID
     assert ThinkingOptions(effort="high").or_else(is_on=False) == ThinkingOptions(False, "high")
+
+
+@pytest.mark.parametrize(
+    ("said", "effort"),
+    [
+        (UNSAID, "low"),
+        (ThinkingOptions(is_on=True), "low"),
+        (ThinkingOptions(is_on=False), ""),
+        (ThinkingOptions(effort="high"), "high"),
+        (ThinkingOptions(budget=9), ""),
+    ],
+)
+def test_a_client_that_says_how_much_to_think_is_believed_before_the_operator(
+    said: ThinkingOptions, effort: str
+) -> None:
+    assert said.or_else(None, "low").effort == effort
     assert ThinkingOptions(is_on=True).or_else(is_on=False) == ThinkingOptions(is_on=True)
 
 

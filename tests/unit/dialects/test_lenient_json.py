@@ -1,3 +1,5 @@
+from datetime import UTC, datetime
+
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
@@ -8,6 +10,7 @@ from proxy.dialects.lenient_json import (
     as_object,
     as_positive,
     as_text,
+    as_unix_time,
     as_whole,
     parse_object,
     read_usage,
@@ -37,6 +40,24 @@ def test_a_whole_number_is_no_boolean_and_no_float(
     written: JsonValue, whole: int | None, positive: int | None
 ) -> None:
     assert (as_whole(written), as_positive(written)) == (whole, positive)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        (1_700_000_000, 1_700_000_000),
+        (1_700_000_000.0, 1_700_000_000),
+        (253_402_300_799, 253_402_300_799),
+        (253_402_300_800, 0),
+        (1_700_000_000_000, 0),
+        (10**400, 0),
+        (-1, 0),
+        ("now", 0),
+    ],
+)
+def test_a_time_is_one_that_a_calendar_has(written: JsonValue, seconds: int) -> None:
+    assert as_unix_time(written) == seconds
+    assert datetime.fromtimestamp(seconds, UTC).year <= 9999
 
 
 def test_only_an_object_is_parsed() -> None:

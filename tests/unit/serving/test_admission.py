@@ -280,3 +280,19 @@ async def serve_in_order(admission: Admission) -> list[str]:
 def test_slots_are_given_by_priority() -> None:
     admission = Admission(WaitingLine(capacity=1))
     assert asyncio.run(serve_in_order(admission)) == ["a", "d", "c", "b"]
+
+
+def test_who_waits_is_told_in_the_order_in_which_they_will_be_served() -> None:
+    line = WaitingLine(capacity=1)
+    current = line.join("a")
+    wished = [*("low",) * 2, *("normal",) * 3, *("high",) * (MOST_PASSED_OVER + 2)]
+    for number, word in enumerate(wished):
+        line.join("ab"[number % 2], Priority(word), number)
+    told = [one.number for one in line.upcoming()]
+    assert [one.number for one in line.upcoming()] == told  # to look changes nothing
+    served = []
+    while current is not None:
+        current = next(iter(line.leave(current)), None)
+        served.append(current)
+    assert [one.number for one in served if one is not None] == told
+    assert sorted(told) == [*range(len(wished))]

@@ -43,6 +43,11 @@ def test_the_operator_decides_whether_a_model_thinks(written: str, is_on: bool |
     assert overrides(thinking=written).thinking is is_on
 
 
+@pytest.mark.parametrize(("written", "effort"), [("auto", ""), ("low", "low"), ("none", "none")])
+def test_the_operator_decides_how_much_a_model_thinks(written: str, effort: str) -> None:
+    assert overrides(effort=written).effort == effort
+
+
 def test_what_an_operator_decided_about_guardrails_becomes_a_policy() -> None:
     given = {"mode": "observe", "max_attempts": 2, "strict": True, "max_tool_rounds": 9}
     policy = policy_of(load_settings(flags={"guardrails": given}))

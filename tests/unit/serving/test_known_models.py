@@ -6,9 +6,10 @@ import pytest
 
 from proxy.backends.client import Description
 from proxy.guardrails.model_quirks import Quirks
-from proxy.profiles.known_model import Overrides
+from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.profile import Matching, Profile
 from proxy.serving.known_models import KnownModels
+from proxy.serving.tuned import Tuned, TunedSettings
 from tests.fakes.backend import ScriptedBackend
 
 FALCON = Profile(
@@ -178,3 +179,14 @@ async def test_nobody_goes_on_looking_once_it_is_closed() -> None:
     await models.close()
     with pytest.raises(asyncio.CancelledError):
         await looking
+
+
+def test_what_a_model_has_earned_changes_how_it_is_asked() -> None:
+    class Earned(TunedSettings):
+        def of(self, known: KnownModel) -> Tuned:
+            return {"profile": {"tools_in_prompt": "json", "effort": "low"}}
+
+    backend = ScriptedBackend(description=Description(("falcon-7b",), window=4096))
+    known = asyncio.run(KnownModels(backend, PROFILES, tuned=Earned()).look_up("m"))
+    assert (known.quirks.convention, known.overrides.effort, known.window) == ("json", "low", 4096)
+    assert known.tuned == Earned().of(known)

@@ -198,6 +198,13 @@ def test_a_model_thinks_as_it_is_set_or_else_as_all_are(own: str, thinking: str)
     assert settings_of(all_of_them, "a").profile.thinking == thinking
 
 
+@pytest.mark.parametrize(("own", "effort"), [("auto", "low"), ("high", "high")])
+def test_a_model_thinks_as_much_as_it_is_set_or_else_as_all_do(own: str, effort: str) -> None:
+    model = {"url": "http://127.0.0.1:1", "effort": own}
+    all_of_them = settings({"a": model}, profile={"effort": "low"})
+    assert settings_of(all_of_them, "a").profile.effort == effort
+
+
 def test_the_memory_of_a_model_is_what_its_slots_and_their_window_need(tmp_path: Path) -> None:
     file = build_model(tmp_path / "m.gguf")  # one layer, one head with a key and a value of 64
     one = ServedModel(path=file, context_tokens=1024, slots=1)

@@ -2,6 +2,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import CHAT, STAMP
@@ -138,7 +139,7 @@ async def test_what_was_earned_for_a_model_counts_below_headers() -> None:
 
     class Earned(TunedSettings):
         def of(self, known: KnownModel) -> Tuned:
-            return tuned_changes(Settings(), {"text_policy": "respond"})
+            return tuned_changes(Settings(), {"guardrails": {"text_policy": "respond"}})
 
     preparing = RequestPreparation(ServiceOptions(tuned=Earned()).alone(backend), Policy())
     assert (await prepared(preparing, HELLO)).plan.policy.text_policy is TextPolicy.RESPOND
@@ -191,6 +192,24 @@ def test_the_operator_says_whether_a_model_thinks_where_the_client_does_not(
     services = ServiceOptions(overrides=Overrides(thinking=False)).alone(ScriptedBackend())
     taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
     assert taken.plan.request.thinking.is_on is is_on
+
+
+@pytest.mark.parametrize(
+    ("said", "effort"),
+    [
+        ({}, "low"),
+        ({"reasoning_effort": "high"}, "high"),
+        ({"reasoning_effort": "none"}, ""),
+        ({"chat_template_kwargs": {"reasoning_effort": "high"}}, ""),
+        ({"thinking_budget_tokens": 9}, ""),
+    ],
+)
+def test_the_operator_says_how_much_a_model_thinks_where_the_client_does_not(
+    said: JsonObject, effort: str
+) -> None:
+    services = ServiceOptions(overrides=Overrides(effort="low")).alone(ScriptedBackend())
+    taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
+    assert taken.plan.request.thinking.effort == effort
 
 
 @pytest.mark.parametrize("is_blind", [True, False])
@@ -265,7 +284,7 @@ def test_a_language_may_say_what_it_wants_of_text_and_of_shortening(
     wish: bool | None, mode: FittingMode | None
 ) -> None:
     sender = Sender()
-    decoded = replace(
+    decoded = structs.replace(
         CHAT.decode(json.dump(HELLO), sender),
         accepts_prose=True,
         compaction=wish,
@@ -284,7 +303,7 @@ def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
     tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
     sender = Sender()
     decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), sender)
-    decoded = replace(decoded, accepts_prose=is_summary)
+    decoded = structs.replace(decoded, accepts_prose=is_summary)
     services = ServiceOptions().alone(ScriptedBackend())
     preparing = RequestPreparation(services, Policy(), {"m": rules})
     taken = asyncio.run(preparing.prepare(preparing.address(decoded), sender, {}))

@@ -205,6 +205,12 @@ def test_what_was_measured_of_a_model_is_listed_with_it(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("asked", ["small", "small:latest"])
+def test_a_model_is_shown_with_its_tag_or_without(asked: str) -> None:
+    alone = SERVING.alone(ScriptedBackend(catalogue=("big", "small:latest")))
+    assert asyncio.run(alone.show(asked)).id == "small:latest"
+
+
 def test_a_backend_without_a_name_shows_its_own_models_only() -> None:
     alone = SERVING.alone(ScriptedBackend())
     assert asyncio.run(alone.show("one")).id == "one"

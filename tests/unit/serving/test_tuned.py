@@ -6,19 +6,21 @@ import pytest
 
 from proxy.guardrails.model_quirks import GENERIC
 from proxy.guardrails.offer import TextPolicy
-from proxy.profiles.known_model import KnownModel
+from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.profile import GENERIC as PROFILE
 from proxy.profiles.recognition import Evidence, Recognition
 from proxy.serving.assembly import tuned_changes
 from proxy.serving.tuned import (
+    Tuned,
     TunedSettings,
     describe_tuned,
     guardrails_digest,
     keys_of,
+    overrides_with,
     read_tuned,
 )
 from proxy.settings import Settings
-from proxy.settings.sections import Guardrails
+from proxy.settings.sections import Guardrails, Profile
 
 KNOWN = KnownModel(
     "m", Recognition(PROFILE, ""), GENERIC, evidence=Evidence(template="{{ x }}"), build="b1"
@@ -26,22 +28,30 @@ KNOWN = KnownModel(
 KNOWN = replace(KNOWN, identity="qwen")
 
 
-def write(folder: Path, known: KnownModel = KNOWN, value: str = '"respond"') -> Path:
+POLICY = {"guardrails": {"text_policy": TextPolicy.RESPOND}}
+
+
+def write(
+    folder: Path, known: KnownModel = KNOWN, value: str = '"respond"', profile: str = ""
+) -> Path:
     keys = "".join(f'{name} = "{one}"\n' for name, one in keys_of(known).items())
     path = folder / "qwen.toml"
-    path.write_text(f"[keys]\n{keys}[guardrails]\ntext_policy = {value}\n", encoding="utf-8")
+    told = f"[keys]\n{keys}[guardrails]\ntext_policy = {value}\n[profile]\n{profile}\n"
+    path.write_text(told, encoding="utf-8")
     return path
 
 
-def tuned(folder: Path, **own: str) -> TunedSettings:
-    settings = Settings(guardrails=Guardrails.model_validate(own))
+def tuned(folder: Path, profile: dict[str, str] | None = None, **own: str) -> TunedSettings:
+    settings = Settings(
+        guardrails=Guardrails.model_validate(own), profile=Profile.model_validate(profile or {})
+    )
     return TunedSettings(folder, lambda found: tuned_changes(settings, found))
 
 
 def test_what_was_earned_counts_below_all_that_the_operator_has_set(tmp_path: Path) -> None:
     write(tmp_path)
-    assert tuned(tmp_path).of(KNOWN) == {"text_policy": TextPolicy.RESPOND}
-    assert tuned(tmp_path, mode="on").of(KNOWN) == {"text_policy": TextPolicy.RESPOND}
+    assert tuned(tmp_path).of(KNOWN) == POLICY
+    assert tuned(tmp_path, mode="on").of(KNOWN) == POLICY
     assert tuned(tmp_path, text_policy="accept").of(KNOWN) == {}
     assert tuned(tmp_path).of(replace(KNOWN, identity="other")) == {}
     assert TunedSettings().of(KNOWN) == {}
@@ -75,13 +85,26 @@ def test_files_that_are_broken_or_hold_no_settings_are_left_out(
 ) -> None:
     (tmp_path / "broken.toml").write_text("= 3")
     assert [*read_tuned(tmp_path)] == []
-    write(tmp_path, value='"perhaps"')
-    with caplog.at_level(logging.WARNING):
-        assert tuned(tmp_path).of(KNOWN) == {}
-    assert "settings that there are not" in caplog.text
+    for value, profile in (('"perhaps"', ""), ('"respond"', 'tools_in_prompt = "somehow"')):
+        write(tmp_path, value=value, profile=profile)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            assert tuned(tmp_path).of(KNOWN) == {}
+        assert "settings that there are not" in caplog.text
 
 
 def test_settings_are_told_in_one_line() -> None:
-    assert describe_tuned({"text_policy": TextPolicy.RESPOND, "n": 2}) == (
-        "text_policy = respond, n = 2"
-    )
+    told: Tuned = {"keys": {"model": "m"}, **POLICY, "profile": {"effort": "low"}}
+    assert describe_tuned(told) == "text_policy = respond, effort = low"
+
+
+def test_of_the_profile_too_it_counts_below_all_that_the_operator_has_set(tmp_path: Path) -> None:
+    write(tmp_path, profile='tools_in_prompt = "json"\neffort = "low"')
+    earned = {"tools_in_prompt": "json", "effort": "low"}
+    assert tuned(tmp_path).of(KNOWN) == {**POLICY, "profile": earned}
+    own = tuned(tmp_path, {"effort": "auto"}, text_policy="accept")
+    assert own.of(KNOWN) == {"profile": {"tools_in_prompt": "json"}}
+    found = overrides_with(Overrides(), {"profile": earned})
+    assert (found.convention, found.effort) == ("json", "low")
+    own_overrides = Overrides(convention="", effort="high")
+    assert overrides_with(own_overrides, {"profile": earned}) == own_overrides

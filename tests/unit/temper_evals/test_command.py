@@ -134,3 +134,29 @@ def test_a_missing_extra_is_named_before_anything_is_run(monkeypatch: pytest.Mon
         assert done.exit_code == 1
         assert "needs no_such_library" in done.stderr
         assert "pip install 'temper-proxy[evals]'" in done.stderr
+
+
+def test_tasks_are_listed_with_their_tags() -> None:
+    lines = evaluate("--list", "--tag", "rules", "--tag", "single").stdout.splitlines()
+    names = [line.split()[0].rpartition("-")[0] for line in lines]
+    assert names == ["single"] * 6 + ["ordered"] * 4
+    assert lines[-1].split(None, 1) == ["ordered-3", "ordered, several-steps, rules"]
+    told = document(evaluate("--list", "--tag", "rules", "--json"))
+    assert isinstance(told["tasks"], list)
+    assert told["tasks"][0] == {"name": "ordered-0", "tags": ["ordered", "several-steps", "rules"]}
+
+
+def test_only_tasks_with_a_tag_are_run() -> None:
+    flags = ("--tag", "quoted", "--profile", "healthy", "--arms", "direct", "--pace", "0")
+    assert evaluate(*flags, "--output", "out").exit_code == 0
+    runs = [json.parse(line) for line in Path("out/runs.jsonl").read_bytes().splitlines()]
+    assert {one["family"] for one in runs if isinstance(one, dict)} == {"trap"}
+    other = evaluate(*flags, "--tag", "errors", "--output", "out")
+    assert "tags" in other.stderr
+
+
+def test_a_tag_that_nothing_has_is_refused_with_those_there_are() -> None:
+    done = evaluate("--tag", "slow", "--family", "failing", "--arms", "direct")
+    assert done.exit_code == 1
+    told = "--tag: no task here has 'slow'; there are: errors (4), failing (4), several-steps (4)"
+    assert told in " ".join(done.stderr.split())

@@ -73,3 +73,27 @@ def test_it_errs_no_more_often_than_it_says(
     decision: Decision, help_share: float, most: float
 ) -> None:
     assert share_of(decision, help_share) <= most
+
+
+@pytest.mark.parametrize(
+    ("helped", "harmed", "same", "loses"),
+    [
+        (0, 0, 20, None),
+        (3, 0, 20, None),
+        (4, 0, 20, False),
+        (0, 4, 20, None),
+        (0, 5, 20, True),
+        (8, 10, 20, None),  # the test has decided, and yet fewer helped
+        (10, 10, 20, False),
+        (0, 0, 149, False),
+    ],
+)
+def test_with_the_sides_changed_it_decides_whether_anything_is_lost(
+    helped: int, harmed: int, same: int, loses: bool | None
+) -> None:
+    assert after_pairs(helped, harmed, same).loses is loses
+
+
+def test_it_tells_how_many_more_pairs_it_takes_to_know_whether_anything_is_lost() -> None:
+    assert 0 < after_pairs(3, 0, 20).missing_for_loss < after_pairs(1, 0, 20).missing_for_loss
+    assert after_pairs(8, 10, 20).missing_for_loss > 0

@@ -14,6 +14,18 @@ from tests.fakes.invoked import config, document, temper
 from tests.patience import PATIENCE_SECONDS
 
 NAMES = ["respond", "close_out always", "close_out always, two tries"]
+NATIVE = ["tools in the prompt, as hermes", *NAMES]
+EAGER = """
+name = "eager"
+title = "A model that knows efforts"
+sources = ["https://example.org/eager"]
+[match]
+names = ["nobody"]
+[calls]
+tools = "react"
+[reasoning]
+efforts = ["high", "low"]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +60,11 @@ def test_verdicts_are_told_and_what_was_earned_is_written_with_what_it_depends_o
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0")
     assert done.exit_code == 0
-    assert [f"{name}: not tried: off" in done.stdout for name in NAMES] == [True] * 3
+    assert [f"{name}: not tried: off" in done.stdout for name in NATIVE] == [True] * 4
     (path,) = Path("cache/temper/tuned").glob("*.toml")
     written = tomllib.loads(path.read_text(encoding="utf-8"))
     assert written["keys"].keys() == {"model", "template", "engine", "guardrails"}
-    assert written["guardrails"] == {}
+    assert (written["guardrails"], written["profile"]) == ({}, {})
 
 
 def test_a_dry_run_writes_nothing() -> None:
@@ -60,8 +72,43 @@ def test_a_dry_run_writes_nothing() -> None:
         done = temper("tune", "--backend-url", url, "--minutes", "0", "--dry-run", "--json")
     told = document(done)
     assert told["written"] is None
-    assert [one["name"] for one in told["verdicts"] if isinstance(one, dict)] == NAMES  # type: ignore[union-attr]
+    assert names_in(told) == NATIVE
     assert not [*Path("cache/temper/tuned").glob("*.toml")]
+
+
+def names_in(told: json.JsonObject) -> list[json.JsonValue]:
+    verdicts = told["verdicts"]
+    assert isinstance(verdicts, list)
+    return [one["name"] for one in verdicts if isinstance(one, dict)]
+
+
+def test_efforts_are_tried_where_a_profile_knows_them_and_tools_where_the_engine_takes_them() -> (
+    None
+):
+    Path("own").mkdir()
+    Path("own/eager.toml").write_text(EAGER, encoding="utf-8")
+    flags = ("--minutes", "0", "--dry-run", "--json")
+    with simulated() as url:
+        file = config('[profile]\nname = "eager"\nfolder = "own"\n')
+        done = temper("tune", "--backend-url", url, *flags, "--config", file)
+        assert names_in(document(done)) == ["effort low", "effort high", *NAMES]
+        own = 'effort = "low"\ntools_in_prompt = "never"\n'
+        file = config(f'[profile]\nname = "eager"\nfolder = "own"\n{own}')
+        done = temper("tune", "--backend-url", url, *flags, "--config", file)
+        assert names_in(document(done)) == NAMES
+
+
+def test_what_was_earned_before_is_tried_again() -> None:
+    flags = ("--minutes", "0")
+    with simulated() as url:
+        assert temper("tune", "--backend-url", url, *flags).exit_code == 0
+        (path,) = Path("cache/temper/tuned").glob("*.toml")
+        earned = path.read_text(encoding="utf-8").replace(
+            "[profile]", '[profile]\ntools_in_prompt = "hermes"'
+        )
+        path.write_text(earned, encoding="utf-8")
+        done = temper("tune", "--backend-url", url, *flags, "--json")
+    assert names_in(document(done)) == NATIVE
 
 
 def test_what_the_settings_say_is_left_alone() -> None:

@@ -6,14 +6,20 @@ import pytest
 from msgspec import structs
 
 from proxy.errors import InvalidConfiguration
+from proxy.guardrails.model_quirks import Quirks
+from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.profile import Matching, Profile
+from proxy.profiles.recognition import Evidence
 from temper_evals.records import RunRecord
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import suite
 from temper_evals.tuning import (
+    CANDIDATES,
     Candidate,
     Tuning,
     Values,
     Verdict,
+    candidates_for,
     describe,
     earned_by,
     environment_of,
@@ -37,6 +43,7 @@ class FakeModel:
     ending: str = "answered"
     generations: int = 1
     base: int = 1
+    tokens: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, int]] = field(default_factory=list)
 
     @asynccontextmanager
@@ -60,6 +67,7 @@ class FakeRunner:
             ending=self.model.ending,
             requests=1,
             generations=self.model.base if self.settings == "defaults" else self.model.generations,
+            generated=self.model.tokens.get(self.settings, 100),
         )
 
 
@@ -181,3 +189,74 @@ def test_settings_become_what_serve_reads() -> None:
         "TEMPER_GUARDRAILS__CLOSE_OUT_TRIES": "2",
     }
     assert describe({}) == "defaults"
+
+
+EFFORTS = tuple(
+    Candidate(f"effort {one}", {"profile": {"effort": one}}, is_effort=True)
+    for one in ("low", "medium", "high")
+)
+
+
+async def verdicts_of_efforts(
+    is_right: Rights, tokens: dict[str, int], seeds: int = 60
+) -> tuple[list[str], Values]:
+    model = FakeModel(is_right, tokens={f"effort={one}": count for one, count in tokens.items()})
+    tuning = Tuning(model.open, CASES, 60.0, {}, seeds, EFFORTS, clock=lambda: 0.0)
+    await tuning.run()
+    return [one.sentence() for one in tuning.verdicts], earned_by(tuning.verdicts)
+
+
+async def test_the_cheapest_effort_that_loses_nothing_is_enough() -> None:
+    told, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40, "medium": 70})
+    assert told == [
+        "effort low: 0 helped, 0 harmed of 149: on (40% of the tokens)",
+        "effort medium: not tried: off",
+        "effort high: not tried: off",
+    ]
+    assert earned == {"profile": {"effort": "low"}}
+
+
+async def test_an_effort_that_loses_is_off_and_the_next_one_is_tried() -> None:
+    told, earned = await verdicts_of_efforts(
+        lambda found, count: "low" not in found or count % 2 == 0, {"low": 40, "medium": 70}
+    )
+    assert told[0] == "effort low: 0 helped, 5 harmed of 9: off"
+    assert told[1].endswith("on (70% of the tokens)")
+    assert earned == {"profile": {"effort": "medium"}}
+
+
+async def test_an_effort_that_saves_nothing_has_to_help() -> None:
+    same, _ = await verdicts_of_efforts(lambda *_: True, {"low": 95})
+    assert same[0].endswith("off (it changes next to nothing)")
+    helped, earned = await verdicts_of_efforts(helped_by("high"), {"high": 140})
+    assert helped[2] == "effort high: 7 helped, 0 harmed of 13: on (140% of the tokens)"
+    assert earned == {"profile": {"effort": "high"}}
+
+
+async def test_an_effort_that_helps_at_too_many_tokens_is_off() -> None:
+    told, earned = await verdicts_of_efforts(helped_by("high"), {"high": 200})
+    assert told[2] == "effort high: 7 helped, 0 harmed of 13: off (200% of the tokens)"
+    assert earned == {}
+
+
+async def test_an_effort_that_is_not_decided_says_how_much_is_missing() -> None:
+    told, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40}, seeds=1)
+    assert "effort low: 0 helped, 0 harmed of" in told[0]
+    assert "undecided, off: about" in told[0]
+    assert earned == {}
+
+
+def candidates(quirks: Quirks, overrides: Overrides | None = None) -> list[str]:
+    profile = Profile("m", "M", quirks, Matching(("m*",)), fallback_convention="json")
+    known = introduce("m1", Evidence(("m1",)), (profile,), overrides or Overrides())
+    return [one.name for one in candidates_for(known)]
+
+
+def test_what_is_tried_depends_on_the_model() -> None:
+    usual = [one.name for one in CANDIDATES]
+    tools = "tools in the prompt, as json"
+    assert candidates(Quirks()) == [tools, *usual]
+    assert candidates(Quirks(convention="hermes")) == usual
+    thinks = Quirks(convention="hermes", efforts=("high", "low"))
+    assert candidates(thinks) == ["effort low", "effort high", *usual]
+    assert candidates(thinks, Overrides(thinking=False)) == usual

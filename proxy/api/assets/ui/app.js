@@ -148,10 +148,10 @@ function page() {
         ${line(totals, view.span, service, actions)} ${cards(models, totals, service, actions)}
         ${toolServers(store.toolServers)} ${charts.holder}
         <section aria-label="Requests" class="card list">
-          ${toolbar(view, models, actions)} ${about ? table(rows(), view, now(), actions) : nothing}
+          ${toolbar(view, models, actions)} ${about ? table(rows(), models, view, now(), actions) : nothing}
         </section>
       </div>
-      ${row ? detail(row, exchange, now(), seen, actions) : nothing}
+      ${row ? detail(row, models, exchange, now(), seen, actions) : nothing}
     </main>
     ${view.hasHelp ? help() : nothing}
   `;

@@ -10,6 +10,7 @@ import {
   duration,
   kindOf,
   percent,
+  placeOf,
   statusOf,
   utc,
   visible,
@@ -17,7 +18,7 @@ import {
 
 const MOST_SHOWN = 20_000; // characters of a text
 
-export function detail(row, exchange, now, view, actions) {
+export function detail(row, models, exchange, now, view, actions) {
   const kind = kindOf(row);
   const seconds = kind ? row.seconds : Math.max(0, now - row.at);
   return html`
@@ -25,7 +26,7 @@ export function detail(row, exchange, now, view, actions) {
       <header>
         <div>
           <h2><i class="dot ${kind ?? "living"}"></i>${statusOf(row)}</h2>
-          <p class="muted">${OUTCOMES_EXPLAINED[kind] ?? "It is being answered now."}</p>
+          <p class="muted">${OUTCOMES_EXPLAINED[kind] ?? living(row, models)}</p>
         </div>
         <button type="button" class="close" aria-label="Close" @click=${actions.close}>✕</button>
       </header>
@@ -34,6 +35,10 @@ export function detail(row, exchange, now, view, actions) {
       ${request(row, exchange, view, actions)} ${facts(row, seconds)}
     </aside>
   `;
+}
+
+function living(row, models) {
+  return placeOf(row, models) || (row.phase === "queued" ? "" : "It is being answered now.");
 }
 
 function ending(row, view, actions) {

@@ -2,7 +2,17 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { OUTCOMES, clock, duration, kindOf, newsOf, short, statusOf, utc } from "./words.js";
+import {
+  OUTCOMES,
+  clock,
+  duration,
+  kindOf,
+  newsOf,
+  placeOf,
+  short,
+  statusOf,
+  utc,
+} from "./words.js";
 
 const FIRST = `curl ${location.origin}/v1/chat/completions \\
   -H 'content-type: application/json' \\
@@ -53,7 +63,7 @@ export function toolbar(view, models, actions) {
   `;
 }
 
-export function table(rows, view, now, actions) {
+export function table(rows, models, view, now, actions) {
   if (!rows.length) return blank(view);
   const shown = rows.slice(0, view.limit);
   const hasClients = shown.some((row) => row.client);
@@ -75,7 +85,7 @@ export function table(rows, view, now, actions) {
         ${repeat(
           shown,
           (row) => row.id,
-          (row) => line(row, view.selected === row.id, hasClients, now, actions),
+          (row) => line(row, models, view.selected === row.id, hasClients, now, actions),
         )}
       </tbody>
     </table>
@@ -87,9 +97,9 @@ export function table(rows, view, now, actions) {
   `;
 }
 
-function line(row, isSelected, hasClients, now, actions) {
+function line(row, models, isSelected, hasClients, now, actions) {
   const kind = kindOf(row);
-  const news = newsOf(row);
+  const news = placeOf(row, models) || newsOf(row);
   return html`
     <tr
       id="row-${row.id}"

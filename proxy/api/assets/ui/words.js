@@ -53,6 +53,14 @@ export function kindOf(row) {
   return row.status === 499 ? "left" : "failed";
 }
 
+/** Where a waiting row stands and whom it waits behind, by its model; empty for any other. */
+export function placeOf(row, models) {
+  const queue = models.find((one) => one.title === row.service)?.queue ?? [];
+  const place = row.phase === "queued" ? queue.indexOf(row.id) + 1 : 0;
+  const rank = row.priority === "normal" ? "" : `, ${row.priority} priority`;
+  return place ? `Place ${place} of ${queue.length} in the queue${rank}.` : "";
+}
+
 /** What a row does or how it ended, in a few words. */
 export function statusOf(row) {
   const kind = kindOf(row);

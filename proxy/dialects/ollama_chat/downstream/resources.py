@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.front import ListedModel
-from proxy.dialects.lenient_json import as_count, as_list, as_object, as_positive, read_usage
+from proxy.dialects.lenient_json import (
+    as_count,
+    as_list,
+    as_object,
+    as_positive,
+    as_unix_time,
+    read_usage,
+)
 from proxy.dialects.ollama_chat.downstream.encode import moment
 from proxy.dialects.raw_json import nodes_in, read_object
 from proxy.errors import InvalidRequest
@@ -50,7 +57,7 @@ def _entry(model: ListedModel) -> JsonObject:
     return {
         "name": name,
         "model": name,
-        "modified_at": moment(as_count(told.get("created"))),
+        "modified_at": moment(as_unix_time(told.get("created"))),
         "size": as_count(as_object(told.get("meta")).get("size")),
         "digest": hashlib.sha256(model.id.encode()).hexdigest(),
         "details": _details(model, ""),
@@ -90,7 +97,7 @@ def show_model(
         "details": _details(model, architecture),
         "model_info": about,
         "capabilities": ["completion", *capabilities],
-        "modified_at": moment(as_count(model.details.get("created"))),
+        "modified_at": moment(as_unix_time(model.details.get("created"))),
     }
 
 

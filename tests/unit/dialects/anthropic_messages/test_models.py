@@ -64,3 +64,8 @@ def test_the_list_comes_in_pages(
 def test_there_may_be_no_model() -> None:
     nothing = {"data": [], "has_more": False, "first_id": None, "last_id": None}
     assert CATALOGUE.models([], Page()) == nothing
+
+
+def test_a_time_in_milliseconds_is_no_time() -> None:
+    told = CATALOGUE.model(ListedModel("m", None, {"created": 1_700_000_000_000}))
+    assert told["created_at"] == "1970-01-01T00:00:00Z"

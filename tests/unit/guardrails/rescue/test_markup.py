@@ -30,11 +30,26 @@ def after(*texts: str) -> Markup:
         "“so",
         "「",
         "\\end{a}\\begin{a}",
+        "<![CDATA[",
+        "$x = @'\n",
+        "const a = `\n",
+        ".. code-block:: json\n\n  ",
+        "{{{\n",
+        "=pod\n\n",
+        "-----BEGIN MESSAGE-----\n",
+        "--- begin quote ---\n",
+        "{% raw %}",
+        "{# ",
+        "\\mintinline{text}|",
+        "\\footnote{",
+        "[listing]\n",
     ],
 )
 def test_what_is_open_quotes(text: str) -> None:
     assert after(text).is_quotation
-    assert after("a ", text, "b ").is_quotation or text.startswith("\\verb")
+    assert after("a ", text, "b ").is_quotation or text.startswith(
+        ("\\verb", "\\mint", "\\foot", ".. ")
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,6 +70,16 @@ def test_what_is_open_quotes(text: str) -> None:
         "/* a */",
         "“so” „so“ «so»",
         "1 << 2",
+        "<![CDATA[x]]>",
+        "$x = @'\nx\n'@\n",
+        "a = `\nx`",
+        ".. note:: x\n\n  y\nz",
+        "{{{\nx\n}}}",
+        "=begin\nx\n=end",
+        "-----BEGIN A-----\nx\n-----END A-----",
+        "--- begin tool call ---\n",
+        "{% raw %}x{% endraw %}",
+        "{# x #}",
         "<div>",
     ],
 )
@@ -75,6 +100,10 @@ def test_what_waits_for_its_end_finds_it_in_a_later_text() -> None:
         ("<Answer>", ("</answer",)),
         ("a\n----\n", ("\n----",)),
         ("----\na\n----\n", ()),
+        (":::note\n", ("\n:::",)),
+        ("a\n$$\nb\n$$\n", ()),
+        ("{code:json}\n", ("\n{code",)),
+        (":::tool_call\n", ()),
         ("<pre>", ()),
         ("<think>", ()),
     ],

@@ -244,13 +244,39 @@ def test_behind_an_example_another_one_may_follow_but_behind_a_call_none() -> No
         "~~~\n",
         "~~~xml\nlike\n",
         "~~~\n~~\n```\n```\n",
+        "$ echo ",
+        "-- ",
+        ";; ",
+        "% ",
+        "[2026-01-01 12:00] ",
+        "12:00:01 INFO ",
+        "User: ",
+        "bq. ",
+        "\N{LEFT SINGLE QUOTATION MARK}",
+        "(",
     ],
 )
 def test_lines_can_be_marked_as_quoted(text: str) -> None:
     assert after_text(text)[0]
 
 
-@pytest.mark.parametrize("text", ["a > ", "> a\nb ", "1 + ", "~~~\nx\n~~~\n", "~~a~~ "])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "a > ",
+            "> a\nb ",
+            "1 + ",
+            "~~~\nx\n~~~\n",
+            "~~a~~ ",
+            "$5 ",
+            "--a ",
+            "12:30 ",
+            "Users ",
+            "( ",
+        ),
+    ],
+)
 def test_other_lines_are_not_quoted(text: str) -> None:
     assert not after_text(text)[0]
 

@@ -36,6 +36,11 @@ def test_models_are_listed_with_their_tags() -> None:
     assert as_object(as_list(again["models"])[0])["digest"] == first["digest"]
 
 
+def test_a_time_in_milliseconds_is_no_time() -> None:
+    told = resources.list_models([ListedModel("m", None, {"created": 1_700_000_000_000})])
+    assert as_object(as_list(told["models"])[0])["modified_at"] == "1970-01-01T00:00:00.000000Z"
+
+
 def test_an_ollamas_own_entry_is_listed_as_it_is() -> None:
     listed = ListedModel("gemma3:latest", 4096, {**OWN, "capabilities": [], "context_window": 4096})
     assert resources.list_models([listed]) == {"models": [OWN]}

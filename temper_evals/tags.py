@@ -1,0 +1,63 @@
+"""Tags of scenarios, of what they are: their family, what is known of it, and what they ask with.
+
+The files of scenarios are part of the protocol, and are not changed for a tag.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+
+from proxy.errors import InvalidConfiguration
+from temper_evals.scenarios.scenario import Scenario
+from temper_evals.scenarios.suite import HELD_OUT, RESTRAINT
+
+_MANY_TOOLS = 10
+_FAMILIES: Mapping[str, Set[str]] = {
+    "one-call": {"single", "choose", "schema", "verbatim", "composed", "unseen"},
+    "at-once": {"parallel", "calendar"},
+    "several-steps": {
+        *("chain", "branch", "failing", "long", "ordered"),
+        *("calendar", "refactoring", "travel", "triage"),
+    },
+    "errors": {"failing", "calendar", "refactoring", "travel"},
+    "arguments": {"schema", "verbatim"},
+    "quoted": {"trap", "triage"},
+    "restraint": {*RESTRAINT},
+    "held-out": {*HELD_OUT},
+}
+_MEMBERS = {
+    "rules": {"temper"},
+    "constrained": {"tool_choice", "response_format", "parallel_tool_calls"},
+}
+
+
+def tags_of(scenario: Scenario) -> list[str]:
+    """Return the tags of a scenario, its family first."""
+    asked = {**scenario.request(0), **scenario.first_fields()}
+    tools, messages = asked.get("tools"), asked.get("messages")
+    count = len(tools) if isinstance(tools, list) else 0
+    said = messages if isinstance(messages, list) else []
+    roles = {one.get("role") for one in said if isinstance(one, dict)}
+    found = {
+        **{name: scenario.family in families for name, families in _FAMILIES.items()},
+        **{name: not members.isdisjoint(asked) for name, members in _MEMBERS.items()},
+        "no-tools": not count,
+        "many-tools": count >= _MANY_TOOLS,
+        "system": "system" in roles,
+    }
+    return [scenario.family, *(name for name, is_so in found.items() if is_so)]
+
+
+def with_tags(scenarios: Sequence[Scenario], wanted: Sequence[str]) -> Sequence[Scenario]:
+    """Return the scenarios that have any of these tags, all without one.
+
+    Raises InvalidConfiguration that lists the tags there are.
+    """
+    if not wanted:
+        return scenarios
+    tags = {one.name: tags_of(one) for one in scenarios}
+    known = Counter(tag for each in tags.values() for tag in each)
+    for tag in wanted:
+        if tag not in known:
+            listed = ", ".join(f"{name} ({count})" for name, count in sorted(known.items()))
+            raise InvalidConfiguration("--tag", f"no task here has {tag!r}; there are: {listed}")
+    return [one for one in scenarios if not {*wanted}.isdisjoint(tags[one.name])]
