@@ -210,6 +210,7 @@ TOKENS = tuple(one for one in MARKED if one.has_tokens)
 TAGS = tuple(one for one in MARKED if not one.has_tokens)
 
 
+@cache
 def quoted() -> dict[str, list[Case]]:
     """Return the cases of each situation."""
     played: list[tuple[str, Situation, Sequence[Spelling]]] = [
