@@ -59,7 +59,7 @@ def _started(url: str, folder: Path, chosen: argparse.Namespace) -> "Rounds":
     """Start all servers anew and measure them."""
     with contextlib.ExitStack() as stack:
         subjects = {
-            name: stack.enter_context(_temper(url, folder / f"{name}.log", is_on=name == ON))
+            name: stack.enter_context(serve_temper(url, folder / f"{name}.log", is_on=name == ON))
             for name in (OFF, AGAIN, ON)
         }
         subjects[WATCHED] = subjects[ON]
@@ -104,7 +104,7 @@ def _line(starts: Sequence[Rounds], name: str) -> str:
     )
 
 
-def _temper(url: str, log: Path, *, is_on: bool) -> contextlib.AbstractContextManager[Subject]:
+def serve_temper(url: str, log: Path, *, is_on: bool) -> contextlib.AbstractContextManager[Subject]:
     port = free_port()
     serve = ("-m", "proxy", "serve", "--backend-url", url, "--port", str(port))
     environment = {"TEMPER_UI__ENABLED": str(is_on).lower(), "PYTHONHASHSEED": "0"}
@@ -121,7 +121,7 @@ async def _measured(
         for name in _turned([*subjects], number):
             watching = _watching(subjects[name].target) if name == WATCHED else _nobody()
             async with watching:
-                spent[name] = await _spent_each(subjects[name], requests)
+                spent[name] = await ask_each(subjects[name], requests)
         if number:  # the first one only warms up
             found.append({name: spent[name] for name in subjects})
     return found
@@ -133,7 +133,7 @@ def _turned(names: list[str], number: int) -> list[str]:
     return names[at:] + names[:at]
 
 
-async def _spent_each(subject: Subject, requests: int) -> Spent:
+async def ask_each(subject: Subject, requests: int) -> Spent:
     """Return what a request takes."""
     workload = Workload(Behaviour("call"), is_streamed=False)
     before, begun = subject.usage(), time.monotonic()

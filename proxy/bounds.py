@@ -10,7 +10,9 @@ HEAD_BYTES = 64 * KIB  # of a request, line and headers
 HEADERS = 200
 BODY_BYTES = 32 * MIB  # unless `server.max_body_bytes` says otherwise
 FIELDS = 1_000  # of a request: each is an object of its own on the way, known or not
-LARGE_BYTES = 128 * KIB  # of a request that is processed in a thread: others would notice
+LARGE_BYTES = 128 * KIB  # of a request that is processed in a thread, as others would notice, if it
+OBJECTS = 8_192  # has more of these
+HUGE_BYTES = 1 * MIB  # of one that is, whatever it has
 NAMED_TOOLS = 300  # to prepare how more are called by their names would delay other requests
 
 # page
@@ -19,7 +21,7 @@ FEEDS = 16  # of the dashboard at once
 # engine
 STREAM_BYTES = 32 * MIB
 EVENT_BYTES = 8_000_000
-DOCUMENT_BYTES = 1 * MIB  # of any other answer
+DOCUMENT_BYTES = 4 * MIB  # of any other answer: a gateway lists hundreds of models in one
 
 # model
 CALLS = 128  # of one reply

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from starlette.responses import Response
 from starlette.types import Scope
 
-from proxy import errors
+from proxy import bounds, errors
 from proxy.api.client_connection import ClientConnection
 from proxy.api.fronts import CHAT
 from proxy.conversation.json import JsonValue
@@ -115,7 +115,7 @@ DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "request_over": (409, "The request is over already."),
     "confirmation_over": (404, "Nobody waits for this answer any more: it came too late."),
     "ui_read_only": (403, "The dashboard is for reading only (ui.read_only)."),
-    "too_many_watchers": (503, "Too many pages watch this server already: close one."),
+    "too_many_watchers": (503, f"{bounds.FEEDS} pages watch this server already: close one."),
 }
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
+from proxy import bounds
 from proxy.api.client_connection import ClientConnection, headers_of
 from proxy.api.documents import PDF_MARK
 from proxy.backends.client import PassthroughRequest
@@ -43,7 +44,7 @@ class BodyLimits:
     With `any_type` it need not be declared as JSON, as curl does not, unless a browser sends it.
     """
 
-    size: int = 32 * 2**20
+    size: int = bounds.BODY_BYTES
     seconds: float = 30.0
     any_type: bool = False
 

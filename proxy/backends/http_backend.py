@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from proxy import errors
+from proxy import bounds, errors
 from proxy.backends import capabilities, client
 from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
@@ -376,7 +376,9 @@ class HttpBackend(ABC):
         try:
             value = json.parse(document.body)
         except ValueError as error:
-            raise errors.BackendSpokeNonsense(self.name, "sent no JSON", document.body) from error
+            is_cut = len(document.body) == bounds.DOCUMENT_BYTES
+            problem = f"sent more than {bounds.DOCUMENT_BYTES} bytes" if is_cut else "sent no JSON"
+            raise errors.BackendSpokeNonsense(self.name, problem, document.body) from error
         if not isinstance(value, dict):
             raise errors.BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
         return value

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from proxy import bounds
 from proxy.conversation.tools import ToolCall
 from proxy.tool_rounds.executor import Outcome, Status
 
@@ -45,7 +46,7 @@ class CallLimits:
 
     parallel: int = 8
     seconds: float = 60.0
-    result_chars: int = 16_000
+    result_chars: int = bounds.RESULT_CHARACTERS
 
 
 LOST = "Error: the tool server went away; whether the call had an effect is not known"

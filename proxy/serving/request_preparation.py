@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import structs
 
+from proxy import bounds
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import PassthroughRequest
 from proxy.context.prefix import PrefixBroken
@@ -42,9 +43,6 @@ _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
 
 Choice = TypeVar("Choice", bound=Enum)
-
-_LARGE, _HUGE = 2**17, 2**20  # bytes of a request
-_MANY_PARTS = 2**13
 
 MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
 
@@ -315,6 +313,6 @@ def takes_long(*pieces: bytes) -> bool:
     Parts take their time, not letters: a thread costs more than to read a long text.
     """
     size = sum(map(len, pieces))
-    if not _LARGE < size <= _HUGE:
-        return size > _HUGE
-    return sum(one.count(b"{") for one in pieces) > _MANY_PARTS
+    if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
+        return size > bounds.HUGE_BYTES
+    return sum(one.count(b"{") for one in pieces) > bounds.OBJECTS

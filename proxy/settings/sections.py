@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from proxy import bounds
 from proxy.settings.values import (
     Arguments,
     CacheType,
@@ -59,7 +60,9 @@ class Server(Section):
     cors_origins: list[Origin] = setting(
         [], "web pages that may use the server from a browser: their origins"
     )
-    max_body_bytes: Count = setting(33_554_432, "largest accepted request body, in bytes", ge=1024)
+    max_body_bytes: Count = setting(
+        bounds.BODY_BYTES, "largest accepted request body, in bytes", ge=1024
+    )
     max_connections: Count = setting(
         2048, "connections that may be open at once; more get a 503", ge=1
     )

@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from proxy import bounds
 from proxy.conversation.messages import Message, tool_result
 from proxy.conversation.tools import Tool, ToolCall
 
@@ -92,7 +93,7 @@ class RoundContext(msgspec.Struct, frozen=True):
 
     round: int = 1
     messages: tuple[Message, ...] = ()
-    result_chars: int = 16_000
+    result_chars: int = bounds.RESULT_CHARACTERS
     finished: Callable[[Outcome], None] = lambda _outcome: None
 
 

@@ -50,7 +50,7 @@ class Limits(msgspec.Struct, frozen=True):
     rounds: int = 10
     failed_rounds: int = 3
     parallel: int = 8
-    result_chars: int = 16_000
+    result_chars: int = bounds.RESULT_CHARACTERS
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

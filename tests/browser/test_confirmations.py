@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from msgspec.structs import replace as replace_struct
 
 from proxy.api.app import ServerOptions, create_app
+from proxy.backends.client import Description
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     ReplyEvent,
@@ -29,9 +31,10 @@ from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
 from proxy.mcp.fleet import open_fleet
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
+from proxy.observability.record import ToolRecord
 from proxy.serving.tool_hosting import ToolHosting
 from tests.browser.conftest import Open
-from tests.browser.test_page import HOSTILE
+from tests.browser.test_page import HOSTILE, RECORD, Living
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.tool_server import NAMES
@@ -67,8 +70,11 @@ def call(text: str) -> list[ReplyEvent | TemperError]:
 class Asked:
     """A Temper with tool servers, whose backend plays scripts, and what waits there."""
 
-    def __init__(self, url: str, hosting: ToolHosting, backend: ScriptedBackend) -> None:
+    def __init__(
+        self, url: str, hosting: ToolHosting, backend: ScriptedBackend, board: Board
+    ) -> None:
         self.url = url
+        self.board = board
         self.hosting = hosting
         self.backend = backend
         self.answers: list[str] = []
@@ -126,10 +132,11 @@ class Servers:
         """Serve the tools of a source."""
         hosting = ToolHosting(ToolOffer(OfferPolicy(), source), confirm_seconds=PATIENCE_SECONDS)
         options, behind = ServerOptions(has_read_only_ui=read_only), backend or ScriptedBackend()
-        observers = Observers((), board=Board())
+        board = Board()
+        observers = Observers((), board=board)
         app = create_app(options.alone(behind), options, observers, tools=hosting)
         server = self.stack.enter_context(self.portal.wrap_async_context_manager(listening(app)))
-        return Asked(server.url, hosting, behind)
+        return Asked(server.url, hosting, behind, board)
 
     @contextmanager
     def waiting(
@@ -325,3 +332,45 @@ def test_what_waits_fits_every_screen(
         assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert seen.page.locator(ALLOW).is_visible()
         seen.picture(f"confirmation-{name}")
+
+
+class Hostile(FakeSource):
+    """Says one text wherever a tool server may say anything."""
+
+    def __init__(self, text: str) -> None:
+        tool = served(text, "notes", needs_yes=True)
+        super().__init__({"notes": (tool,), "away": None})
+        self.text = text
+
+    def protocol_of(self, server: str) -> tuple[str, str]:
+        del server
+        return "tcp", self.text
+
+    def condition_of(self, server: str) -> tuple[str, str]:
+        return ("ready", "") if self.is_ready(server) else ("waiting", self.text)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_whatever_a_tool_server_says_is_shown_as_text_and_the_layout_holds(
+    text: str, servers: Servers, open_page: Open
+) -> None:
+    written = text.encode("utf-8", "replace").decode()
+    backend = ScriptedBackend(description=Description((written,), identity=written))
+    asked = servers.of(Hostile(written), backend)
+    called = ToolRecord("notes", written, "1", 1, 0.1, 0.2, "failed", error=written)
+    record = replace_struct(RECORD, tools=(called,))
+
+    def answer() -> None:
+        asked.board.close(asked.board.open(Living(record)), record)
+
+    servers.portal.call(answer)
+    for width in (1440, 360):
+        page = open_page(asked.url, width=width, height=740).page
+        cards = page.locator(".card")
+        page.locator(".tool-server", has_text="It ").wait_for()
+        page.locator(".tool-server", has_text="Last failure: ").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for card in cards.all():
+            assert card.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+            assert not {*card.inner_text()} & {*"\u202e\u2066\u200b\ufeff\x1b\x07\0"}
+        assert page.locator("img, script[src=x], iframe").count() == 0

@@ -2,7 +2,8 @@
 
 `python -P tool_server.py OPTIONS...`: `mute` never answers, `flood` writes to its standard error
 before each answer, `noise` writes lines that are no messages, `many` has 500 tools on pages of
-50 and `throng` 3,000, `crowd` 3,000 on one page, `nameless` has one without a name, `stubborn`
+50 and `throng` 3,000, `crowd` 3,000 on one page, `leaves` 1,000 on as many, `nameless` has one
+without a name, `stubborn`
 ignores the end of its input and SIGTERM, `brief` ends with the first call, `deaf` reads nothing
 behind it, `dumb` closes its output with it, `endless` writes a line without end.
 It speaks the handshake of before 2026 and uses nothing but the standard library.
@@ -75,10 +76,12 @@ def run(name: str, arguments: dict[str, str]) -> dict[str, object]:
 
 
 def tools_from(cursor: str | None) -> dict[str, object]:
-    many = 500 * ("many" in sys.argv) + 3000 * ("throng" in sys.argv)
+    many = (
+        500 * ("many" in sys.argv) + 3000 * ("throng" in sys.argv) + 1000 * ("leaves" in sys.argv)
+    )
     names = [f"tool_{number:03}" for number in range(many)] or [*NAMES]
     names += [""] if "nameless" in sys.argv else []
-    start, size = int(cursor or 0), PAGE
+    start, size = int(cursor or 0), 1 if "leaves" in sys.argv else PAGE
     if "crowd" in sys.argv:
         names, size = ["same"] * 3_000, 3_000
     page: dict[str, object] = {"tools": [describe(name) for name in names[start : start + size]]}

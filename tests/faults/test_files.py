@@ -201,9 +201,9 @@ def test_a_header_of_many_fields_is_not_read(tmp_path: Path) -> None:
 @BEYOND_SENSE
 def test_no_more_of_a_header_is_read_than_there_may_be(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    with path.open("wb") as file:  # a name of 16 GB, of which nothing is on the disk
-        file.write(struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 2**34))
-        file.truncate(2**34 + 100)
+    with path.open("wb") as file:  # a name of which nothing is on the disk
+        file.write(struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, bounds.HEADER_BYTES))
+        file.truncate(bounds.HEADER_BYTES + 100)
     with pytest.raises(UNREADABLE):
         read_header(path)
 

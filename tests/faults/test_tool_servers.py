@@ -15,6 +15,7 @@ from typing import get_args
 
 import pytest
 
+from proxy import bounds
 from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
@@ -164,8 +165,8 @@ async def test_a_huge_result_over_http_ends_neither_the_server_nor_the_answer() 
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        ("5000", "the result has a list of 5000 items, more than 1000"),
-        ("100000", "it answered with more than 50000 values"),
+        ("5000", f"the result has a list of 5000 items, more than {bounds.ITEMS}"),
+        ("100000", f"it answered with more than {bounds.VALUES} values"),
     ],
 )
 async def test_a_result_of_thousands_of_parts_is_not_read(parts: str, problem: str) -> None:
@@ -190,7 +191,8 @@ async def test_a_program_that_writes_a_line_without_end_is_lost_and_ended(
         while log.read_text().count("started") == 1:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     assert (answer.text, hosted.result()) == ("Thank you.", LOST)
-    assert "its log ends so: it wrote a line of more than 16777216 bytes" in caplog.text
+    line = f"it wrote a line of more than {bounds.ANSWER_BYTES} bytes"
+    assert f"its log ends so: {line}" in caplog.text
     first = int(log.read_text().splitlines()[0].removeprefix("started "))
     with pytest.raises(ProcessLookupError):
         os.kill(first, 0)
@@ -227,7 +229,11 @@ async def test_of_five_hundred_tools_a_client_gets_those_that_it_names(*, stream
 @MANY_TOOLS
 @pytest.mark.parametrize(
     ("option", "problem"),
-    [("crowd", "the result has a list of 3000 items"), ("throng", "it has more than 2000 tools")],
+    [
+        ("crowd", f"the result has a list of 3000 items, more than {bounds.ITEMS}"),
+        ("throng", f"it has more than {bounds.TOOLS} tools"),
+        ("leaves", f"its list of tools has more than {bounds.PAGES} pages"),
+    ],
 )
 async def test_of_thousands_of_tools_nobody_gets_any(option: str, problem: str) -> None:
     async with hosting(program(option), BACK, settles=False) as hosted:

@@ -1,5 +1,6 @@
 """What the documentation says of bounds is what they are."""
 
+import asyncio
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -7,16 +8,37 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
+from starlette.types import Message, Scope
 
 from proxy import bounds
+from proxy.api.errors import DASHBOARD_PROBLEMS
+from proxy.api.request_reader import BodyLimits, read_body
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.tools import Tool
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import RequestTooLarge
+from proxy.facts import Dropped
 from proxy.files import read_text, read_toml
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
+from proxy.guardrails.rescue.values.reader import read_whole
+from proxy.guardrails.rescue.values.scalars import Unreadable, parse_number
+from proxy.guardrails.schemas.arguments import BrokenArguments, check
+from proxy.guardrails.schemas.workload import Workload
+from proxy.mcp.specification import CallLimits
 from proxy.observability.recording import read_recording
+from proxy.observability.sentences import sentences
 from proxy.processes.model_file import read_header
+from proxy.serving.request_preparation import takes_long
 from proxy.settings.values import File
+from proxy.state.tried_models import TriedModels
+from proxy.tools.results import cut
+from tests.corpus.cases import NOW, Case, ask, outcome
+from tests.corpus.spellings import JSON
 from tests.test_repository import REPOSITORY
+from tests.unit.guardrails.schemas.test_workload import doubling
+from tests.unit.state.test_tried_models import tried
 
 _UNITS = ((bounds.MIB, "MiB"), (bounds.KIB, "KiB"))
 
@@ -70,12 +92,32 @@ def with_fields(path: Path, count: int) -> Path:
     return path
 
 
-def refuse_body() -> None:
-    raise RequestTooLarge(bounds.BODY_BYTES)
+def declare_body(size: int) -> None:
+    """Send a request that says it is this large, and nothing of it."""
+    declared = [(b"content-type", b"application/json"), (b"content-length", b"%d" % size)]
+    scope: Scope = {"type": "http", "headers": declared}
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    asyncio.run(read_body(scope, receive, BodyLimits()))
+
+
+def refuse(message: str) -> None:
+    raise ValueError(message)
+
+
+def broken(arguments: str) -> None:
+    checked = check(Tool("t", {}, b"{}"), arguments)
+    assert isinstance(checked, BrokenArguments)
+    raise ValueError(checked.problem)
 
 
 TOO_MUCH: dict[str, Callable[[Path], object]] = {
-    "BODY_BYTES": lambda _: refuse_body(),
+    "BODY_BYTES": lambda _: declare_body(bounds.BODY_BYTES + 1),
+    "FEEDS": lambda _: refuse(DASHBOARD_PROBLEMS["too_many_watchers"][1]),
+    "CALLS": lambda _: refuse(sentences([Dropped("too_many_calls")])[0]),
+    "MEMBERS": lambda _: broken('{"a":[' + '{"":0},' * bounds.MEMBERS + '{"":0}]}'),
     "FIELDS": lambda _: read_object(
         b"{" + b",".join(b'"%d":1' % one for one in range(bounds.FIELDS + 1)) + b"}"
     ),
@@ -91,10 +133,116 @@ TOO_MUCH: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_an_error_names_the_bound_that_was_passed(name: str, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=rf"(?<!\d){getattr(bounds, name)}(?!\d)"):
+    most = getattr(bounds, name)
+    with pytest.raises(Exception, match=rf"(?<!\d)(?:{most}|{most:,})(?!\d)"):
         TOO_MUCH[name](tmp_path / "file")
 
 
 def test_what_a_setting_moves_is_told_with_its_name() -> None:
     with pytest.raises(RequestTooLarge, match=r"server\.max_body_bytes"):
-        refuse_body()
+        declare_body(bounds.BODY_BYTES + 1)
+
+
+def calls_behind(noise: str) -> bool:
+    """Return whether a call behind much that is none is read."""
+    reply = f"{noise}\nLet me look.\n<tool_call>\n{JSON(*NOW)}\n</tool_call>"
+    return outcome(Case("", reply, ask()), [reply]).calls == (NOW,)
+
+
+def calls_of(count: int) -> int:
+    reply = "\n".join(
+        f"<tool_call>\n{JSON('get_weather', {'city': str(each)})}\n</tool_call>"
+        for each in range(count)
+    )
+    return len(outcome(Case("", reply, ask()), [reply]).calls)
+
+
+def is_read(text: str) -> bool:
+    return not isinstance(read_whole(text), Unreadable)
+
+
+def is_number(digits: int) -> bool:
+    try:
+        parse_number("1" * digits)
+    except Unreadable:
+        return False
+    return True
+
+
+def workload(schema: JsonObject) -> Workload:
+    return Workload.of(schema, json.dump(schema))
+
+
+def lists_errors_of(items: int) -> bool:
+    """Return whether so many items of an array, all of them wrong, are few enough to be listed."""
+    return workload({"items": {"type": "integer"}}).is_listable(["x"] * items)
+
+
+def remembers(folder: Path, size: int) -> bool:
+    models = TriedModels(folder)
+    models.remember(tried())
+    (file,) = folder.iterdir()
+    file.write_bytes(file.read_bytes().ljust(size))
+    return models.all() != ()
+
+
+# What becomes of an amount, where that is within the bound.
+WITHIN: dict[str, Callable[[Path, int], bool]] = {
+    "LARGE_BYTES": lambda _, size: not takes_long(b"{" * size),
+    "OBJECTS": lambda _, count: not takes_long(b"{" * count + b" " * bounds.LARGE_BYTES),
+    "HUGE_BYTES": lambda _, size: not takes_long(b" " * size),
+    "NAMED_TOOLS": lambda _, count: syntaxes_for([Tool("t", {}, b"{}")] * count) != (),
+    "CALLS": lambda _, count: calls_of(count) == count,
+    "LEVELS": lambda _, count: is_read("{a:" * count + "1" + "}" * count),
+    "DIGITS": lambda _, count: is_number(count),
+    "OPENINGS": lambda _, count: calls_behind("<tool_call> x " * (count - 1)),
+    "TRIED_BYTES": remembers,
+    "RESULT_CHARACTERS": lambda _, size: cut("x" * size, CallLimits().result_chars) == "x" * size,
+}
+
+
+PILED: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/d10"}}
+# The same where an amount is not counted one by one.
+ABOUT: dict[str, Callable[[int], bool]] = {
+    "READ_IN_VAIN": lambda size: calls_behind(f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)),
+    "CHECKS": lambda count: workload(PILED).is_bearable([1] * (count >> 11)),
+    "COPIES": lambda count: lists_errors_of(count // 12),
+}
+# Bounds of what others serve, and the tests in which others do.
+SERVED = {
+    "HEAD_BYTES": "unit/api/test_connections.py",
+    "HEADERS": "unit/api/test_connections.py",
+    "STREAM_BYTES": "unit/backends/test_transport.py",
+    "DOCUMENT_BYTES": "unit/backends/test_http_backend.py",
+    "ANSWER_BYTES": "faults/test_tool_servers.py",
+    "VALUES": "faults/test_tool_servers.py",
+    "ITEMS": "faults/test_tool_servers.py",
+    "TOOLS": "faults/test_tool_servers.py",
+    "PAGES": "faults/test_tool_servers.py",
+    "RESPONSE_BYTES": "unit/state/test_shared_responses.py",
+    "PROBLEMS": "faults/test_files.py",
+    "CHARACTERS": "faults/test_files.py",
+    "HEADER_BYTES": "faults/test_files.py",
+    "YIELDED": "unit/tools/test_execution.py",
+}
+
+
+def test_every_bound_is_reached_by_a_test() -> None:
+    reached = {*TOO_MUCH, *WITHIN, *ABOUT, *SERVED}
+    assert reached == {name for _, name, _ in by_source()}
+    for name, file in SERVED.items():
+        assert f"bounds.{name}" in (REPOSITORY / "tests" / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ABOUT)
+def test_a_bound_holds_about_where_it_says(name: str) -> None:
+    most: int = getattr(bounds, name)
+    assert ABOUT[name](most // 2)
+    assert not ABOUT[name](2 * most)
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_a_bound_holds_where_it_says(name: str, tmp_path: Path) -> None:
+    most: int = getattr(bounds, name)
+    assert WITHIN[name](tmp_path, most)
+    assert not WITHIN[name](tmp_path, most + 1)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from proxy import bounds
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.client_connection import WIRE, Wire
 from proxy.api.connections import ConnectionLimits
@@ -120,6 +121,18 @@ async def test_what_is_no_proper_request_is_refused_and_the_connection_closed(ra
         answer = await told(address, raw)
     assert answer.startswith(b"HTTP/1.1 400")
     assert error_of(answer)["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"x: y\r\n" * bounds.HEADERS, b"x: " + b"y" * bounds.HEAD_BYTES + b"\r\n"],
+    ids=["lines", "bytes"],
+)
+async def test_of_a_head_that_is_too_large_both_bounds_are_named(head: bytes) -> None:
+    async with server(ConnectionLimits()) as address:
+        answer = await told(address, GOOD[:-2] + head + b"\r\n")
+    most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines"
+    assert most in str(error_of(answer)["message"])
 
 
 async def test_more_connections_than_allowed_are_sent_away_and_the_others_served() -> None:

@@ -6,6 +6,8 @@ import httpx
 import pytest
 import respx
 
+from proxy import bounds
+from proxy.backends import counting
 from proxy.backends.counting import (
     COUNT,
     COUNT_MESSAGES,
@@ -14,7 +16,7 @@ from proxy.backends.counting import (
     Patience,
     TokenCounter,
 )
-from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.patience import PATIENCE_SECONDS
@@ -231,7 +233,11 @@ def test_no_texts_need_no_call() -> None:
     assert texts(counter(respx.MockRouter())) == ()
 
 
-def test_long_texts_are_counted_in_several_calls_and_keep_their_order() -> None:
+def test_long_texts_are_counted_in_several_calls_and_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most = bounds.MIB
+    monkeypatch.setattr(counting, "DOCUMENT_LIMIT", most)
     routes = respx.MockRouter()
     route = routes.post(HOST + TOKENIZE)
     route.side_effect = tokenize
@@ -241,7 +247,7 @@ def test_long_texts_are_counted_in_several_calls_and_keep_their_order() -> None:
     assert counted == tuple(length // 2 * 2 for length in lengths)
     assert route.call_count == 4
     longest = max(len(call.response.content) for call in route.calls)
-    assert longest > DOCUMENT_LIMIT
+    assert longest > most
 
 
 def test_a_few_calls_at_a_time_are_made_and_no_more() -> None:

@@ -6,6 +6,7 @@ import httpx
 import pytest
 import respx
 
+from proxy import bounds
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import PassthroughRequest
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading
@@ -102,6 +103,24 @@ def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]
         return batches, None
 
     return asyncio.run(collect())
+
+
+@pytest.mark.parametrize(
+    ("size", "problem"),
+    [
+        (bounds.DOCUMENT_BYTES - 2, "sent no JSON object"),
+        (bounds.DOCUMENT_BYTES - 1, f"sent more than {bounds.DOCUMENT_BYTES} bytes"),
+    ],
+)
+def test_a_document_of_more_than_the_bound_is_refused_with_it(size: int, problem: str) -> None:
+    document = b'"%s"' % (b"x" * size)
+    wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(document)))
+
+    async def fetch() -> None:
+        await LetterEngine(BackendClient("http://host", transport=wire)).fetch("/props")
+
+    with pytest.raises(BackendSpokeNonsense, match=problem):
+        asyncio.run(fetch())
 
 
 def test_what_comes_together_stays_together_and_the_end_is_by_itself() -> None:

@@ -8,6 +8,7 @@ import pytest
 import respx
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
+from proxy import bounds
 from proxy.backends import connection_pool, transport
 from proxy.backends.connection_pool import BrokenOff, ConnectionPoolError, NotHttp, NotReached
 from proxy.backends.transport import (
@@ -224,7 +225,9 @@ def test_a_reply_without_an_end_is_cut_off() -> None:
     routes = router()
     routes.post("http://host/v1/x").respond(200, stream=Endless())
 
-    with pytest.raises(BackendSpokeNonsense, match="without an end") as raised:
+    with pytest.raises(
+        BackendSpokeNonsense, match=f"without an end: more than {bounds.STREAM_BYTES} bytes"
+    ) as raised:
         asyncio.run(read_all(mocked(routes)))
     assert raised.value.is_endless
 

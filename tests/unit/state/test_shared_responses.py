@@ -7,12 +7,13 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy import bounds
 from proxy.conversation import json
 from proxy.dialects.openai_responses.store import StoredResponse
 from proxy.errors import StateUnavailable
 from proxy.state.memory_responses import Bounds, MemoryStore
 from proxy.state.sealing import Sealing
-from proxy.state.shared_responses import MOST_BYTES, TOO_LARGE, UNSHARED, SharedResponses
+from proxy.state.shared_responses import TOO_LARGE, UNSHARED, SharedResponses
 from tests.examples import examples
 from tests.fakes.shared_store import SharedStore
 
@@ -160,7 +161,7 @@ def test_what_is_too_large_for_others_stays_here(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
-    large = StoredResponse("a", [], [], b"x" * MOST_BYTES)
+    large = StoredResponse("a", [], [], b"x" * bounds.RESPONSE_BYTES)
     replica.keep(large)
     assert replica.lost == [TOO_LARGE]
     assert store.asked == []

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from proxy import bounds
 from proxy.state import tried_models
 from proxy.state.tried_models import TriedModel, TriedModels, cache_folder, digest
 
@@ -50,7 +51,7 @@ def test_the_same_model_is_measured_anew_and_another_beside_it(tmp_path: Path) -
         b'{"name":"m"}',
         b"\xff",
         b'{"name":"\xf1"}',
-        b"x" * 70_000,
+        msgspec.json.encode(tried()).ljust(bounds.TRIED_BYTES + 1),
         b'{"version":1}',
     ],
 )

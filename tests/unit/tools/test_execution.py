@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy import bounds
 from proxy.conversation.messages import user_message
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ToolFailed, ToolRetry
@@ -479,7 +480,10 @@ def test_no_more_is_taken_of_a_generator_than_can_be_used() -> None:
             yield one
 
     for one in (endless, endless_too):
-        assert executed(one).text == "Error: ValueError: more than 100000 values are not taken"
+        assert (
+            executed(one).text
+            == f"Error: ValueError: more than {bounds.YIELDED} values are not taken"
+        )
 
 
 def test_what_a_function_yields_is_a_list_made_where_the_function_runs() -> None:
