@@ -102,6 +102,9 @@ _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
 
 
+_MOST_FACTS = 256  # more of them tell nobody more
+
+
 class DecodedRequest(NamedTuple):
     """A request as it was read; `inputs` are the items that it has brought itself."""
 
@@ -138,7 +141,7 @@ def decode_request(body: bytes, sender: Sender, store: ResponseStore | None) -> 
         request,
         terms,
         inputs.own,
-        tuple(facts),
+        tuple(facts[:_MOST_FACTS]),
         None if checked.truncation is None else checked.truncation == "auto",
         not request.tools or codex.get("request_kind") == "compaction",
     )
