@@ -54,6 +54,14 @@ async def converse(
             yield rest
 
 
+def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
+    """End a reply of which enough was heard; appends the client's events, even if it raises."""
+    try:
+        turn.receive_all([ReplyFinished("stop")], shown)
+    except EnoughHeardError:  # what was held back until its end is too much as well
+        shown += turn.abandon()
+
+
 def _receive(
     turn: Turn, batch: Sequence[ReplyEvent]
 ) -> tuple[list[ReplyEvent], GuardrailsExhausted | EnoughHeardError | None]:
@@ -62,8 +70,11 @@ def _receive(
     try:
         turn.receive_all(batch, shown)
     except EnoughHeardError as enough:
-        rest, failure = _receive(turn, [ReplyFinished("stop")])
-        return [*shown, *rest], failure or enough
+        try:
+            end_early(turn, shown)
+        except GuardrailsExhausted as failure:
+            return shown, failure
+        return shown, enough
     except GuardrailsExhausted as failure:
         return shown, failure
     return shown, None

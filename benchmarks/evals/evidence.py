@@ -65,7 +65,8 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
     parts = {one.name: [*read_runs(one)] for one in folders}
     verdicts = _tuned(folder)
     evidence = evidence_of({name: runs for name, runs in parts.items() if runs}, verdicts)
-    protocol = read_protocol(folder / next(iter(evidence.parts)))
+    first = "main" if "main" in evidence.parts else next(iter(evidence.parts))
+    protocol = read_protocol(folder / first)
     commits = folder / COMMITS
     commit = (
         ", ".join(commits.read_text("utf-8").split("\n")).strip(", ") if commits.exists() else ""
@@ -96,7 +97,8 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _table("Traps", evidence.results.get("traps", ())),
             _table("Where nothing is to be called", evidence.results.get("restraint", ())),
             _left_out(evidence),
-            _grid(evidence),
+            _answer_tool(folder, evidence),
+            _grid(folder, evidence),
             _replies(folder),
             _harms(evidence.parts),
             _LIMITS,
@@ -290,7 +292,24 @@ def _left_out(evidence: Evidence) -> str:
     return text + _lines(headings, cells)
 
 
-def _grid(evidence: Evidence) -> str:
+def _answer_tool(folder: Path, evidence: Evidence) -> str:
+    """Show what `respond` is worth by how much a tool for answers holds back."""
+    found = evidence.results.get("answer-tool", ())
+    if not found:
+        return ""
+    text = (
+        "\n## Models that a tool for answers holds back\n\nHow often such a tool prevents a "
+        "needless call is assumed (0.4 for `p-small`), so it is swept.\nFive seeds of the quick "
+        f"tasks. {_code_of(folder, 'answer-tool')}\n\n"
+    )
+    return text + _lines(HEADINGS, rows(found))
+
+
+def _code_of(folder: Path, part: str) -> str:
+    return f"Guardrails and nudges `{read_protocol(folder / part).get('guardrails')}`."
+
+
+def _grid(folder: Path, evidence: Evidence) -> str:
     """Show the lift in each cell of the grid."""
     cells = [
         (one.bed, points(one.against.lift), str(one.against.helped), str(one.against.harmed))
@@ -299,9 +318,11 @@ def _grid(evidence: Evidence) -> str:
     ]
     if not cells:
         return ""
+    pairs = max(one.runs for one in evidence.results["grid"])
     text = (
         "\n## The grid\n\nRates, correction and constrained errors at the low, middle and high end "
-        "of what is published.\n\n"
+        "of what is published, and each\nreaction that is swept by itself. One seed of the quick "
+        f"tasks, {pairs} pairs a cell. {_code_of(folder, 'grid')}\n\n"
     )
     return text + _lines(("cell", "temper - direct (95 %)", "helped", "harmed"), sorted(cells))
 

@@ -31,6 +31,7 @@ _OWN = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
 _ALL_BUT_LONG = tuple(one for one in FAMILIES if one != "long")
 _OVER_ACTING = (0.1, 0.0, 0.03)
+_RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")  # 0.4 in the middle
 # cases of which a setting is tuned, beyond which it stays undecided
 _TUNING_SEEDS = 6
 
@@ -66,7 +67,8 @@ class Part:
 def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     """Return the parts: all arms, controls, traps, restraint, parts left out, and the grid.
 
-    `over-acting` has the models that act again when they are asked, in cells of the grid.
+    `over-acting` has the models that act again when they are asked, and `answer-tool` those that a
+    tool for answers holds back from needless calls, in cells of the grid.
     """
     others = peer_arms(peers)
     # this one changes nothing, and an arm of it takes as long as five of the others
@@ -105,6 +107,12 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
         ),
         "without": replace(
             small, seeds=size.without_seeds, families=_ALL_BUT_LONG, arms=(DIRECT, TEMPER, *without)
+        ),
+        "answer-tool": replace(
+            small,
+            seeds=5,
+            profiles=tuple(f"p-small{cell}" for cell in _RESTRAINT),
+            arms=(DIRECT, TEMPER, "temper-respond"),
         ),
         "grid": replace(small, families=_ALL_BUT_LONG, arms=(DIRECT, TEMPER), has_grid=True),
     }

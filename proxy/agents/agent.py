@@ -80,6 +80,9 @@ class Agent(Generic[Deps, Output]):
             ("limits", Limits, "a Limits"),
         ):
             expect(f"Agent.{name}", getattr(self, name), kind, form)
+        output: object = self.output
+        if isinstance(output, str | int | float | list | tuple | dict):
+            raise TypeError(f"Agent.output is a type, such as a model of pydantic, not {output!r}")
         known = [one.value for one in Priority]
         if self.priority not in known:
             raise ValueError(f"Agent.priority is one of {', '.join(known)}, not {self.priority!r}")

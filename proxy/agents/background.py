@@ -80,7 +80,7 @@ def local_server(
             problem = "cannot be chosen for local_server(), which takes a free port of this machine"
             raise InvalidConfiguration(f"server.{name}", f"{problem}: use `temper serve` instead")
     given["server"] = {**given.get("server", {}), **own}
-    loaded = load_settings(None if config is None else Path(config), given)
+    loaded = load_settings(None if config is None else Path(config), given, "argument")
     if loaded.server.api_key is None:
         key = SecretStr(secrets.token_urlsafe(32))
         server = loaded.server.model_copy(update={"api_key": key})

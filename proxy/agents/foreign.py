@@ -27,6 +27,7 @@ from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import delta_of, encode_question
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError, decode_error
+from proxy.engine import end_early
 from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.reasoning import EnoughHeardError
@@ -198,7 +199,7 @@ class GuardedTurn:
                 self._turn.receive_all(events, shown)
             except EnoughHeardError:
                 self._is_heard = True
-                self._turn.receive_all([replies.ReplyFinished("stop")], shown)
+                end_early(self._turn, shown)
             except errors.GuardrailsExhausted as error:
                 self._error = error
                 raise

@@ -186,7 +186,7 @@ class Model:
         return self
 
     async def _open(self, opening: AsyncExitStack) -> OpenModel:
-        settings = load_settings(self._config, self._given)
+        settings = load_settings(self._config, self._given, "argument")
         serving = service_options_of(settings)
         tracing = open_tracing(settings.tracing.url, opening.enter_context(ExitStack()))
         if self._shorten is not None:

@@ -21,6 +21,7 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgres
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
+from proxy.engine import end_early
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import Fact, ToolRan, last_defect, outcome, repairs, tries
 from proxy.guardrails.model_quirks import Quirks
@@ -188,7 +189,9 @@ def _hear(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]
         try:
             yield turn.receive(event_of(piece))
         except EnoughHeardError:
-            yield turn.receive(ReplyFinished("stop"))
+            shown: list[ReplyEvent] = []
+            end_early(turn, shown)
+            yield shown
             return
 
 

@@ -126,26 +126,31 @@ DEFAULT_SETTINGS = LoadedSettings(Settings(), None, {}, frozenset())
 
 
 def load_settings(
-    file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
+    file: Path | None = None,
+    flags: Mapping[str, Mapping[str, object]] | None = None,
+    origin: str = "command line",
 ) -> Settings:
     """Read and check every setting; see `load_with_origins`."""
-    return load_with_origins(file, flags).settings
+    return load_with_origins(file, flags, origin).settings
 
 
 def load_with_origins(
-    file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
+    file: Path | None = None,
+    flags: Mapping[str, Mapping[str, object]] | None = None,
+    origin: str = "command line",
 ) -> LoadedSettings:
     """Read and check every setting.
 
     `file` defaults to `temper.toml` in the working directory, if there is one. `flags` holds
-    sections of values; a flag that is None was not given. Flags that name a server, a file or a
-    model of an Ollama replace whatever else the file and the environment name to be served. Raises
-    one `InvalidConfiguration` that names everything that is wrong, with its origin.
+    sections of values from an `origin`; a flag that is None was not given. Flags that name a
+    server, a file or a model of an Ollama replace whatever else the file and the environment name
+    to be served. Raises one `InvalidConfiguration` that names everything that is wrong, with its
+    origin.
     """
     problems: list[InvalidConfiguration] = []
     path = file or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     given: Layer = {}
-    chosen = sources.flag_layer(flags or {}, _NAMES)
+    chosen = sources.flag_layer(flags or {}, _NAMES, origin)
     for layer in (
         sources.file_layer(path, _NAMES) if path else {},
         sources.environment_layer(Settings, _NAMES),

@@ -108,11 +108,11 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
     }
 
 
-def flag_layer(flags: Mapping[str, Mapping[str, object]], names: Names) -> Layer:
+def flag_layer(
+    flags: Mapping[str, Mapping[str, object]], names: Names, origin: str = "command line"
+) -> Layer:
     return {
-        name: Given(value, "command line")
-        for name, value in _flatten(flags, names)
-        if value is not None
+        name: Given(value, origin) for name, value in _flatten(flags, names) if value is not None
     }
 
 

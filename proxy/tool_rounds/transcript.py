@@ -18,6 +18,7 @@ from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.raw_json import read_object
+from proxy.errors import InvalidRequest
 from proxy.guardrails.transcript import has_failed
 from proxy.tool_rounds.executor import Outcome, Round, Status
 
@@ -54,11 +55,14 @@ class Conversation:
         """Read the output of `dump`; raises `InvalidRequest`."""
         raw = lines.encode() if isinstance(lines, str) else lines
         written = [line for line in raw.split(b"\n") if line.strip()]
-        for line in written:
-            read_object(line)
-        members = [json.split_object(line) for line in written]
-        failed = [_FLAGS.get(one.pop(_FAILED, b"")) for one in members]
-        messages = decode_messages([json.join_object(one) for one in members])
+        try:
+            for line in written:
+                read_object(line)
+            members = [json.split_object(line) for line in written]
+            failed = [_FLAGS.get(one.pop(_FAILED, b"")) for one in members]
+            messages = decode_messages([json.join_object(one) for one in members])
+        except InvalidRequest as error:
+            raise InvalidRequest(f"not written by Conversation.dump(): {error}") from error
         known = zip(messages, failed, strict=True)
         return cls(replace(message, failed=flag) for message, flag in known)
 

@@ -41,6 +41,8 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
     Its first parameter may be of the `context_type`, which no model gets to see. Raises `TypeError`
     for a signature that no object of named values fits, or whose types are not known.
     """
+    if not callable(function):
+        raise TypeError(f"a tool is a function, not {function!r:.60}")
     description, words = _read_docstring(function)
     try:
         context = context_parameter(function, context_type)

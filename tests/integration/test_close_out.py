@@ -155,11 +155,12 @@ async def test_a_new_call_is_one_of_the_same_message(*, path: str, stream: bool)
     [
         DONE,
         says("I am sorry."),
+        says('{"name": "get_wind", "arguments": {"city": "Oslo", sorry"}}\n</tool_call>'),
         calls("get_weather", PARIS),
         refuses(500, {"message": "no"}),
         refuses(400, {"message": "too long", "type": "exceed_context_size_error"}),
     ],
-    ids=["done", "prose", "the same call", "a failure", "an overflow"],
+    ids=["done", "prose", "an unknown broken call", "the same call", "a failure", "an overflow"],
 )
 async def test_else_the_answer_is_the_one_that_it_was(
     *, path: str, reply: bytes | Script, stream: bool

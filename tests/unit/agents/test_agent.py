@@ -444,7 +444,9 @@ WRONG = [
     ("tool(timeout=0)(get_weather)", "timeout is more than 0 seconds, not 0"),
     ("tool(aliases='w')(get_weather)", r"write aliases=\['w'\]"),
     ("tool(parallel='no')(get_weather)", "parallel is True or False, not 'no'"),
-    ("Conversation.load('{}')", "messages.0.role: This member is required"),
+    ("Conversation.load('{}')", r"not written by Conversation.dump\(\): messages.0.role: This"),
+    ("Agent(OTHER, ['get_weather'])", "a tool is a function, not 'get_weather'"),
+    ("Agent(OTHER, output='Weather')", "Agent.output is a type, .* not 'Weather'"),
 ]
 
 

@@ -85,5 +85,7 @@ def test_what_cannot_be_served_is_told_before_anything_runs(tmp_path: Path) -> N
         pass
     with pytest.raises(InvalidConfiguration, match=r"backend\.url"):
         local_server("http://127.0.0.1:9", path=tmp_path / "model.gguf")
+    with pytest.raises(InvalidConfiguration, match=r"should be an address .* \(argument\)"):
+        local_server("127.0.0.1:9")
     with pytest.raises(InvalidConfiguration, match=r"model\.path"):
         local_server(ollama="a", path=tmp_path / "model.gguf")
