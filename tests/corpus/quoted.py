@@ -6,6 +6,7 @@ every spelling that it fits.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeAlias
 
 from proxy.conversation import json
