@@ -57,10 +57,11 @@ Measured on {date} with `python -m benchmarks tiny OUT --model larger.gguf --cou
 guardrails and nudges `{guardrails}`, on a llama-server of the extra `embedded`; {count} tasks of
 each of ten families, with tools of domains that training showed and of domains that it did not. The
 model is not shipped. `python -m benchmarks.tiny out --size larger --clock 6.6 --workers 2` trains
-one like it on one GPU; no two are the same. Its tools are invented: names, types, lists of words, arrays, objects, several on
-offer, errors that pass and errors that do not. No tool for talking and no sentence of Temper's
-occurs in its training. That it answers a polite request with a mere promise was put into its
-training on purpose, and so were questions whether anything is left to do, in other words.
+one like it on one GPU; no two are the same. Its tools are invented: names, types, lists of words,
+arrays, objects, several on offer, errors that pass and errors that do not. No tool for talking and
+no sentence of Temper's occurs in its training. That it answers a polite request with a mere promise
+was put into its training on purpose, and so were questions whether anything is left to do, in other
+words.
 
 """
 _LARGER_TOLD = ("date", "count", "guardrails")
