@@ -121,7 +121,9 @@ class _HttpxExchange:
         self.status = response.status_code
         self.close = response.aclose
         self._response = response
-        self._stream = response.aiter_bytes()
+        # what httpx unpacks might have no end
+        is_plain = self.header(_ENCODING) in _PLAIN
+        self._stream = response.aiter_bytes() if is_plain else response.aiter_raw()
 
     def header(self, name: bytes) -> str:
         return str(self._response.headers.get(name.decode(), ""))
@@ -217,8 +219,7 @@ class BackendResponse:
         """Return all of it, a small document: at most `DOCUMENT_LIMIT` bytes."""
         body = await self.read(DOCUMENT_LIMIT)
         arriving = self._arriving
-        is_raw = isinstance(arriving, connection_pool.Connection)
-        if is_raw and arriving.header(_ENCODING) not in _PLAIN:
+        if arriving.header(_ENCODING) not in _PLAIN:
             try:
                 # gzip or deflate, whichever it is
                 body = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, DOCUMENT_LIMIT)
@@ -330,15 +331,18 @@ class BackendClient:
     ) -> connection_pool.Connection | _HttpxExchange:
         """Send a request and wait for its answer, which has to be released when it was read."""
         method, path, headers, body = request
+        line: connection_pool.Connection | _HttpxExchange
         if self._pool is None or method != "POST":
-            return _HttpxExchange(await self._send(request, deadline))
-        try:
-            line = await self._pool.send(self._head(path, headers, len(body)), body, deadline)
-        except _FAILURES as error:
-            raise _meaning(self.name, error, mid_reply=False) from error
-        # only an error may come compressed: it is read whole
-        if line.header(_ENCODING) not in _PLAIN and line.status < HTTPStatus.BAD_REQUEST:
-            self._pool.release(line)
+            line = _HttpxExchange(await self._send(request, deadline))
+        else:
+            try:
+                line = await self._pool.send(self._head(path, headers, len(body)), body, deadline)
+            except _FAILURES as error:
+                raise _meaning(self.name, error, mid_reply=False) from error
+        # only what is read whole may come compressed: a document or an error
+        is_whole = method == "GET" or line.status >= HTTPStatus.BAD_REQUEST
+        if line.header(_ENCODING) not in _PLAIN and not is_whole:
+            await self.release(line)
             raise errors.BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
         return line
 

@@ -3,6 +3,7 @@
 Calls come whole, in the last line or in an earlier one, depending on who parses them there.
 """
 
+from proxy import bounds
 from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_count, as_list, as_text, write_usage
@@ -133,7 +134,7 @@ class LineDecoder:
     `feed` raises ValueError when a line outgrows the limit.
     """
 
-    def __init__(self, limit: int = 8_000_000) -> None:
+    def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
         self._limit = limit
         self._size = 0
         self._pieces: list[bytes] = []

@@ -1,5 +1,6 @@
 import asyncio
 import gzip
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -213,6 +214,14 @@ def test_a_small_document_comes_whole_with_its_status() -> None:
     routes.get("http://host/x").respond(429, text="later", headers={"retry-after": "7"})
 
     assert asyncio.run(mocked(routes).get("/x")) == WholeResponse(429, b"later", "7")
+
+
+class Sent(httpx.AsyncByteStream):
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
 
 
 class Endless(httpx.AsyncByteStream):
@@ -544,6 +553,22 @@ PACKED = {
     "gzip": gzip.compress(REFUSED),
     "deflate": zlib.compress(REFUSED),
 }
+
+
+def test_of_a_document_that_unpacks_without_end_no_more_is_unpacked_than_may_be_read() -> None:
+    packing = zlib.compressobj(1)
+    packed = b"".join(packing.compress(bytes(bounds.MIB)) for _ in range(128)) + packing.flush()
+    routes = router()
+    headers = {"content-encoding": "deflate"}
+    routes.get("http://host/x").respond(200, stream=Sent(packed), headers=headers)
+    tracemalloc.start()
+    try:
+        document = asyncio.run(mocked(routes).get("/x"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(document.body) == bounds.DOCUMENT_BYTES
+    assert peak < 64 * bounds.MIB
 
 
 @pytest.mark.parametrize(
