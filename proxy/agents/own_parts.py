@@ -1,7 +1,7 @@
 """What a program may bring of its own: who talks to the engine, and how history is shortened."""
 
 import inspect
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -79,7 +79,7 @@ class ClientBackend:
     async def count(self, question: Question, headers: Headers) -> int | None:
         return None
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         return None
 
     async def models(self) -> tuple[BackendModel, ...]:

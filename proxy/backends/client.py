@@ -1,7 +1,7 @@
 """The contract of a backend, for the rest of Temper."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias, TypeVar
@@ -120,7 +120,7 @@ class Backend(Protocol):
     async def count(self, question: Question, headers: Headers) -> int | None:
         """Return the tokens of a question's prompt; None if unknown, never raises."""
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         """Return the tokens of each text on its own; None if unknown, never raises."""
 
     async def models(self) -> tuple[BackendModel, ...]:
@@ -158,7 +158,7 @@ class BackendWrapper:
     async def count(self, question: Question, headers: Headers) -> int | None:
         return await self._backend.count(question, headers)
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         return await self._backend.count_texts(texts, headers)
 
     async def models(self) -> tuple[BackendModel, ...]:
@@ -194,6 +194,6 @@ class LateBackend(ABC):
         backend = await self._present()
         return await backend.count(question, headers) if backend else None
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         backend = await self._present()
         return await backend.count_texts(texts, headers) if backend else None

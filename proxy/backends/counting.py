@@ -4,7 +4,7 @@ Nothing here raises or takes long. None means unknown; the caller then estimates
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -51,6 +51,12 @@ class TokenCounter:
         self._silent_until = 0.0
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
 
+    @property
+    def can_count(self) -> bool:
+        """Whether the server may be able to count a prompt now."""
+        renders = not (self._is_missing(TEMPLATE) or self._is_missing(TOKENIZE))
+        return not self._is_silent and (renders or not self._is_missing(COUNT))
+
     async def count_prompt(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return how many tokens the prompt of a chat request's body has."""
         if counted := await self._post(COUNT, body, headers):
@@ -68,7 +74,7 @@ class TokenCounter:
         return as_whole((await self._post(COUNT_MESSAGES, body, headers)).get("input_tokens"))
 
     async def count_texts(
-        self, texts: Sequence[str], headers: Mapping[str, str]
+        self, texts: Iterable[str], headers: Mapping[str, str]
     ) -> tuple[int, ...] | None:
         """Return how many tokens each text has on its own, special tokens included."""
         if self._is_missing(TOKENIZE):
@@ -79,10 +85,10 @@ class TokenCounter:
         return tuple(chain.from_iterable(known)) if len(known) == len(counted) else None
 
     async def count_each(
-        self, texts: Sequence[str], headers: Mapping[str, str]
+        self, texts: Iterable[str], headers: Mapping[str, str]
     ) -> tuple[int, ...] | None:
         """Return the same of an engine whose `/tokenize` takes one prompt at a time, as vLLM's."""
-        counted: list[int] = []
+        texts, counted = [*texts], list[int]()
         for start in range(0, len(texts), _MOST_AT_ONCE):
             few = [
                 self._post(TOKENIZE, json.dump({"prompt": text, **_BARE}), headers)
@@ -125,7 +131,7 @@ class TokenCounter:
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject:
         """Return the object that comes back, an empty one where there is none."""
-        if self._is_missing(path) or _now() < self._silent_until:
+        if self._is_missing(path) or self._is_silent:
             return {}
         limit = DOCUMENT_LIMIT + _BYTES_PER_TOKEN * len(body)
         try:
@@ -144,6 +150,10 @@ class TokenCounter:
             self._missing_until[path] = _now() + self._patience.missing
         return (parse_object(document) or {}) if 200 <= status < 300 else {}
 
+    @property
+    def _is_silent(self) -> bool:
+        return _now() < self._silent_until
+
     def _is_missing(self, path: str) -> bool:
         return _now() < self._missing_until.get(path, 0.0)
 
@@ -152,7 +162,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     """Divide texts into batches whose answers stay small; a long one has a batch of its own."""
     batch: list[str] = []
     size = 0

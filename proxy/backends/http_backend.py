@@ -290,7 +290,7 @@ class HttpBackend(ABC):
         return None
 
     async def count_texts(
-        self, texts: Sequence[str], headers: client.Headers
+        self, texts: Iterable[str], headers: client.Headers
     ) -> tuple[int, ...] | None:
         return None
 

@@ -4,7 +4,7 @@ Measured on build 11669; the same holds for the server inside xllamacpp.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -137,12 +137,14 @@ class LlamaServer(OpenAICompatible):
                 return
 
     async def count(self, question: Question, headers: client.Headers) -> int | None:
+        if not self._counter.can_count:
+            return None
         lacks = self.lacks(question.request.model)
         body = self.body_of(acceptable(without(question, lacks)), lacks)
         return await self._counter.count_prompt(body, headers)
 
     async def count_texts(
-        self, texts: Sequence[str], headers: client.Headers
+        self, texts: Iterable[str], headers: client.Headers
     ) -> tuple[int, ...] | None:
         return await self._counter.count_texts(texts, headers)
 

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -292,7 +292,7 @@ class AdaptiveEngine(OpenAICompatible):
         has_failed = is_listed is Health.UNREACHABLE and await self.probe(HEALTH) == 200
         return Health.READY if has_failed else is_listed
 
-    async def count_texts(self, texts: Sequence[str], headers: Headers) -> tuple[int, ...] | None:
+    async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         return await self._counter.count_each(texts, headers) if self.kind.tokenizes else None
 
     async def models(self) -> tuple[BackendModel, ...]:

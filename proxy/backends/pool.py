@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -115,7 +115,7 @@ class Pool:
         return await member.backend.count(question, headers)
 
     async def count_texts(
-        self, texts: Sequence[str], headers: client.Headers
+        self, texts: Iterable[str], headers: client.Headers
     ) -> tuple[int, ...] | None:
         member = self.order(headers.get(PREFIX_HEADER, ""))[0]
         return await member.backend.count_texts(texts, headers)

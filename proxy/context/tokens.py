@@ -142,10 +142,9 @@ class TokenBook:
         guessed = 0.0 if start or self.knows(tools) else float(tokens)
         around = self._growth.around if start else None
         tokens += ceil((len(messages) - start) * (self.overhead if around is None else around))
-        for message in messages[start:]:
-            cost = self._lookup(message)
+        rest = messages[start:]
+        for cost, weighed in zip(self._lookup_all(rest), self._sizes.weigh_all(rest), strict=True):
             if cost is None:
-                weighed = self._sizes.weigh(message)
                 likely = self._growth.tokens(weighed.pieces)
                 cost = self._rate.likely(weighed.pieces) if likely is None else likely
                 cost += weighed.media

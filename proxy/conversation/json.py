@@ -53,9 +53,13 @@ def split_array(document: bytes) -> list[bytes]:
 
 def join_object(members: dict[str, bytes]) -> bytes:
     """Write an object from members that are JSON already."""
-    return b"{" + b",".join(dump(name) + b":" + raw for name, raw in members.items()) + b"}"
+    pieces: list[bytes] = []
+    for name, raw in members.items():
+        pieces += (b",", dump(name), b":", raw)
+    pieces[:1] = (b"{",)
+    return b"".join((*pieces, b"}"))  # copied once, however long
 
 
 def join_array(elements: list[bytes]) -> bytes:
     """Write an array from elements that are JSON already."""
-    return b"[" + b",".join(elements) + b"]"
+    return b"".join((b"[", b",".join(elements), b"]"))

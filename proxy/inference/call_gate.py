@@ -33,12 +33,13 @@ from proxy.guardrails.schemas.members import Members
 from proxy.inference.sent_answer import SentAnswer, SentArguments
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
-_INSIDE = re.compile(r'[^"{}\[\]]*')
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
+_CONTENT = re.compile(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})*+')  # of a string
+_INSIDE = re.compile(rf'(?:[^"{{}}\[\]]++|"{_CONTENT.pattern}")*+')  # with whole strings
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
+_MOST_LEVELS = 256  # more than the parser takes
 _QUOTE = '"'
 
 
@@ -57,7 +58,7 @@ class ArgumentsGate:
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return what may be shown now."""
-        if self._flows and end_of_run(_PLAIN, fragment, 0) == len(fragment):
+        if self._flows and end_of_run(_CONTENT, fragment, 0) == len(fragment):
             self.shown.add_to_string(fragment)
             return fragment
         self._text, self._at = fragment, 0
@@ -104,7 +105,7 @@ class ArgumentsGate:
         self._let_out()
         self.shown.begin_string(name)
         while True:
-            end = end_of_run(_PLAIN, self._text, self._at)
+            end = end_of_run(_CONTENT, self._text, self._at)
             self._flow(self._text[self._at : end])
             self._at = end
             if end == len(self._text):
@@ -146,7 +147,7 @@ class ArgumentsGate:
 
     def _pass_container(self) -> Generator[None, None, bool]:
         depth = 0
-        while True:
+        while depth < _MOST_LEVELS:
             mark = yield from self._pass(_INSIDE)
             if mark == _QUOTE:
                 if not (yield from self._pass_string()):
@@ -156,10 +157,11 @@ class ArgumentsGate:
             self._take()
             if depth == 0:
                 return True
+        return False
 
     def _pass_string(self) -> Generator[None, None, bool]:
         self._take()
-        while (mark := (yield from self._pass(_PLAIN))) != _QUOTE:
+        while (mark := (yield from self._pass(_CONTENT))) != _QUOTE:
             escape = (yield from self._read_escape()) if mark == "\\" else ""
             if not escape:
                 return False

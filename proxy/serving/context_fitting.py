@@ -177,11 +177,13 @@ class Fitting:
             total = await self._count_whole(plan, book, headers)
             if total is not None and total <= most:
                 return total, total
-        await self._learn(book, plan.messages, headers)
-        if total is None and not book.unknown(plan.messages) and not book.knows(plan.tools):
-            total = await self._count_whole(plan, book, headers)
-        elif total is not None:
+        has_learnt = await self._learn(book, plan.messages, headers)
+        if total is not None:
             book.count_whole(plan.messages, plan.tools, total)
+        elif not has_learnt and book.unknown(plan.messages):
+            return (expected.tokens if is_far else None), None
+        elif not book.knows(plan.tools):
+            total = await self._count_whole(plan, book, headers)
         return (book.estimate(asked.messages, asked.tools) if is_far else None), total
 
     async def _count_whole(
@@ -255,8 +257,8 @@ class Fitting:
     ) -> bool:
         """Count the messages that were not counted before; return whether there were any."""
         unknown = book.unknown(messages)
-        texts = list(map(countable, unknown))
-        counted = await self._backend.count_texts(texts, headers) if texts else None
+        texts = map(countable, unknown)  # which takes a while, and few backends count
+        counted = await self._backend.count_texts(texts, headers) if unknown else None
         for message, tokens in zip(unknown, counted or (), strict=False):
             book.learn(message, tokens)
         return counted is not None

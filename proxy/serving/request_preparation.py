@@ -1,7 +1,7 @@
 """From a decoded request to the turns that answer it: addressed, planned and fitted."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -23,6 +23,7 @@ from proxy.dialects.front import Answering, Decoded, Sender
 from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
+from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.steps import drop_infeasible
 from proxy.guardrails.transcript import list_completed_calls
@@ -42,7 +43,6 @@ _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
 
 Choice = TypeVar("Choice", bound=Enum)
-Made = TypeVar("Made")
 
 MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
 
@@ -59,7 +59,10 @@ class ParsedRequest(msgspec.Struct, frozen=True):
 
 
 class PreparedRequest(msgspec.Struct, frozen=True):
-    """A prepared request; `headers` are sent to the backend, `mode` is the client's choice."""
+    """A prepared request; `headers` are sent to the backend, `mode` is the client's choice.
+
+    One that `is_slow` is worked on in a thread, so that others are served meanwhile.
+    """
 
     plan: RequestPlan
     answering: Answering
@@ -67,6 +70,7 @@ class PreparedRequest(msgspec.Struct, frozen=True):
     known: KnownModel
     headers: dict[str, str]
     mode: FittingMode | None = None
+    is_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +126,11 @@ class RequestPreparation:
         if not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
-        opens = known.habit.lasting > 0 and request.thinking.is_on is not False
-        quirks = known.quirks
-        if quirks.opens_thoughts is not opens:
-            quirks = replace(quirks, opens_thoughts=opens)
+        quirks = _quirks_for(request, known)
         terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
-        plan = await _beside_others(request, partial(plan_request, request, terms))
+        is_slow = takes_long(*request.fields.values())
+        planning = partial(plan_request, request, terms)
+        plan = await asyncio.to_thread(planning) if is_slow else planning()
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if request.load.options and known.engine != OLLAMA:
             noted += (Omitted("load_options"),)
@@ -135,7 +138,7 @@ class RequestPreparation:
             plan = structs.replace(plan, facts=(*plan.facts, *noted))
         headers = {**upstream, PREFIX_HEADER: conversation_key(request, sender.headers)}
         mode = _compaction_for(sender, decoded)
-        return PreparedRequest(plan, decoded.answering, service, known, headers, mode)
+        return PreparedRequest(plan, decoded.answering, service, known, headers, mode, is_slow)
 
     async def rules_for(
         self, request: Request, service: Service, known: KnownModel
@@ -172,7 +175,7 @@ class RequestPreparation:
         )
         new_id = prepared.answering.new_call_id
         making = partial(begin, prepared.plan, new_id, may_retry, fitted, is_last=is_last)
-        return await _beside_others(prepared.plan.request, making)
+        return await asyncio.to_thread(making) if prepared.is_slow else making()
 
     async def shorter(
         self,
@@ -280,6 +283,12 @@ class RunTurns:
         return turn
 
 
+def _quirks_for(request: Request, known: KnownModel) -> Quirks:
+    opens = known.habit.lasting > 0 and request.thinking.is_on is not False
+    is_known = known.quirks.opens_thoughts is opens
+    return known.quirks if is_known else replace(known.quirks, opens_thoughts=opens)
+
+
 def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
     """Return what a client wants done to a long conversation; None if it does not say."""
     if wished := sender.headers.get(_COMPACTION):
@@ -296,12 +305,6 @@ def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
     except ValueError:
         known = ", ".join(str(one.value) for one in kind)
         raise InvalidRequest(f"use one of: {known}", header) from None
-
-
-async def _beside_others(request: Request, make: Callable[[], Made]) -> Made:
-    """Make something of a request; in a thread for a large one, so that others are served."""
-    is_slow = takes_long(*request.fields.values())
-    return await asyncio.to_thread(make) if is_slow else make()
 
 
 def takes_long(*pieces: bytes) -> bool:

@@ -1,6 +1,6 @@
 """A backend without a wire: it plays one list of events for each question."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from proxy.backends.client import (
@@ -73,7 +73,7 @@ class ScriptedBackend:
         return self.counts[min(len(self.counted), len(self.counts)) - 1] if self.counts else None
 
     async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
+        self, texts: Iterable[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
         return tuple(len(text.split()) for text in texts) if self.counts else None
 

@@ -1,6 +1,6 @@
 """A backend that really counts: a prompt too long for its window is refused, as servers do it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from proxy.backends.client import Description, ReplyEvents
@@ -49,7 +49,7 @@ class TokenizingBackend(ScriptedBackend):
         return self.cost(question) if self.can_count else None
 
     async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
+        self, texts: Iterable[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
         return tuple(map(self.tokenize, texts)) if self.can_count else None
 

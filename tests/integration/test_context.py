@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pytest
@@ -330,7 +330,7 @@ class Watching(TokenizingBackend):
     happened: list[str] = field(default_factory=list)
 
     async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
+        self, texts: Iterable[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
         self.happened.append("counted")
         return await super().count_texts(texts, headers)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
@@ -46,15 +48,17 @@ def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inp
     return Inputs([*earlier, *own], [node.source for node in own])
 
 
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
     """Give each item of a request an id by which it can be referred to, unless it has one."""
     token = response_id.removeprefix("resp_")
     with_ids: list[bytes] = []
     for place, item in enumerate(items):
-        members = json.split_object(item)
-        if members.get("id", b"null") == b"null":
-            item_id = json.dump(f"item_{token}_{place}")
-            with_ids.append(json.join_object({**members, "id": item_id}))
+        members = _members.decode(item)
+        if bytes(members.get("id", b"null")) == b"null":
+            with_ids.append(msgspec.json.encode({**members, "id": f"item_{token}_{place}"}))
         else:
             with_ids.append(item)
     return with_ids
@@ -102,6 +106,9 @@ _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
 
 
+_MOST_FACTS = 256  # more of them tell nobody more
+
+
 class DecodedRequest(NamedTuple):
     """A request as it was read; `inputs` are the items that it has brought itself."""
 
@@ -138,7 +145,7 @@ def decode_request(body: bytes, sender: Sender, store: ResponseStore | None) -> 
         request,
         terms,
         inputs.own,
-        tuple(facts),
+        tuple(facts[:_MOST_FACTS]),
         None if checked.truncation is None else checked.truncation == "auto",
         not request.tools or codex.get("request_kind") == "compaction",
     )

@@ -13,7 +13,6 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import Problem
-from proxy.dialects.lenient_json import as_object, as_text
 
 _OVERHEAD = 2**10  # of a response beside its bytes
 
@@ -74,9 +73,19 @@ class ResponseStore(Protocol):
         """Forget a response; reports whether there was one."""
 
 
+class _WithId(msgspec.Struct):
+    id: str = ""
+
+
+_item = msgspec.json.Decoder(_WithId)
+
+
 def id_of(item: bytes) -> str:
     """Return the id of an item, "" where it has none."""
-    return as_text(as_object(json.parse(item)).get("id"))
+    try:
+        return _item.decode(item).id
+    except msgspec.ValidationError:  # it is no object, or the id no string
+        return ""
 
 
 _KIND = "invalid_request_error"

@@ -124,7 +124,9 @@ class _Walk:
             del copies[depth + 1 :]
             copies.append(copies[depth] + errors * (1 + checks.unions))
             self._left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
-            if self._left < 0:
+            # each part will cost at least as much as it takes to copy what is around it
+            parts = len(item) if isinstance(item, dict | list) else 0
+            if self._left < parts * (1 + copies[-1]):
                 return False
         return True
 

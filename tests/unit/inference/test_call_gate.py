@@ -113,6 +113,22 @@ def test_at_the_first_thing_that_is_odd_nothing_more_is_shown(
     assert shown(written, size) == expected
 
 
+@pytest.mark.parametrize("size", [7, 100_000])
+@pytest.mark.parametrize("unit", ["[", '{"a":', '[{"a":'])
+def test_levels_that_no_parser_takes_are_not_followed(unit: str, size: int) -> None:
+    written = '{"line":3,"options":' + unit * 1_000
+    assert shown(written, size) == '{"line":3'
+    release = ArgumentsGate(Members(SCHEMA))
+    assert release.feed(written) == '{"line":3'
+    assert release.feed('1}}},"flag":true}') == ""
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_string_of_escapes_flows_whole_escape_by_whole_escape(size: int) -> None:
+    text = '{"path":"' + "\\u00e9a\\ud83d\\ude00\\n" * 50
+    assert shown(text, size) == text
+
+
 def test_a_plain_string_flows_piece_by_piece() -> None:
     pieces = ['{"te', 'xt": "', "def f(", "):\\", "n  pass", '"', "}"]
     release = ArgumentsGate(Members(SCHEMA))

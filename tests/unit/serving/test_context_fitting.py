@@ -1,7 +1,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
@@ -184,8 +184,9 @@ class Counting(TokenizingBackend):
         return self.prompts[-1]
 
     async def count_texts(
-        self, texts: Sequence[str], headers: dict[str, str]
+        self, texts: Iterable[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
+        texts = [*texts]
         self.texts += texts
         return await super().count_texts(texts, headers) if self.counts_texts else None
 
