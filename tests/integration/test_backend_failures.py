@@ -22,6 +22,7 @@ pytestmark = pytest.mark.anyio
 
 PLAIN = request(tools=None)
 QUICK = Timeouts(connect=1, first_byte=0.02, idle=0.02)
+BREAKING_OFF = Timeouts(connect=1, idle=0.1)
 LOADING: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
 BEGUN = spoken.START + spoken.text("It is")
 
@@ -116,7 +117,7 @@ async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
 
 
 async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
-    serving = ServerOptions(timeouts=StreamTimeouts(deadline=0.05))
+    serving = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
         headers = {"x-temper-text-policy": "respond"}
         answer = await front.ask(request(), stream=stream, headers=headers)
@@ -140,7 +141,7 @@ LATE = [
 async def test_a_late_failure_is_an_event_and_the_stream_has_no_end_mark(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
-    async with temper(Script(steps), timeouts=QUICK) as front:
+    async with temper(Script(steps), timeouts=BREAKING_OFF) as front:
         answer = await front.ask(PLAIN, stream=True)
     assert (answer.status, answer.text) == (200, "It is")
     assert answer.error is not None
@@ -153,7 +154,7 @@ async def test_a_late_failure_is_an_event_and_the_stream_has_no_end_mark(
 async def test_half_an_answer_is_an_error_where_it_was_asked_for_whole(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
-    async with temper(Script(steps), timeouts=QUICK) as front:
+    async with temper(Script(steps), timeouts=BREAKING_OFF) as front:
         answer = await front.ask(PLAIN)
     assert answer.status >= 500
     assert answer.error is not None
