@@ -1,11 +1,13 @@
 """What keeps luck out of every test: its examples, its clock, its surroundings and its sockets."""
 
 import asyncio
+import functools
 import gc
 import logging
 import os
 import re
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,12 +64,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min((os.cpu_count() or 1) + WAITING_PROCESSES, MOST_PROCESSES)
 
 
-# real engines, and hosts of their own: what they need takes minutes to install, or root
-_BY_NAME = tuple(Path(__file__).parent / name for name in ("engines", "hosts"))
+# real engines, hosts of their own and an image: what they need takes minutes to install or to make,
+# or root
+_BY_NAME = tuple(
+    Path(__file__).parent / name for name in ("engines", "hosts", "release/test_image.py")
+)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave a folder out that is only run where it is named."""
+    """Leave out what is only run where it is named."""
     if collection_path not in _BY_NAME:
         return None
     named = (Path(argument.partition("::")[0]).resolve() for argument in config.args)
@@ -98,6 +103,14 @@ def nothing_is_cached_for_the_user(tmp_path_factory: pytest.TempPathFactory) -> 
     """What tests measure of their models is nobody's business, nor do they see what others did."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def certificates_are_read_once() -> Iterator[None]:
+    """A client of an SDK reads all that this machine trusts: that takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
         yield
 
 

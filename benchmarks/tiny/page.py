@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.tiny.ladder import write_figures
 from proxy.conversation.json import JsonObject
+from proxy.serving.tuned import guardrails_digest
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_protocol, read_runs
 from temper_evals.report.table import markdown
@@ -52,17 +53,18 @@ direct,temper-respond --output OUT`, then `python -m benchmarks tiny OUT --untal
 _LARGER_HEAD = """
 ## A larger one, with unseen tools
 
-Measured on {date} with `python -m benchmarks tiny OUT --model larger.gguf --count {count}`, on a
-llama-server of the extra `embedded`; {count} tasks of each of ten families, with tools of domains
-that training showed and of domains that it did not. An arm with fewer runs was stopped before its
-end: those with seen tools come first. The model is not shipped. `python -m
-benchmarks.tiny out --size larger --clock 6.6 --workers 2` trains one like it on one GPU; no two
-are the same. Its tools are invented: names, types, lists of words, arrays, objects, several on
-offer, errors that pass and errors that do not. No tool for talking and no sentence of Temper's
-occurs in its training. That it answers a polite request with a mere promise was put into its
-training on purpose, and so were questions whether anything is left to do, in other words.
+Measured on {date} with `python -m benchmarks tiny OUT --model larger.gguf --count {count}`,
+guardrails and nudges `{guardrails}`, on a llama-server of the extra `embedded`; {count} tasks of
+each of ten families, with tools of domains that training showed and of domains that it did not. The
+model is not shipped. `python -m benchmarks.tiny out --size larger --clock 6.6 --workers 2` trains
+one like it on one GPU; no two are the same. Its tools are invented: names, types, lists of words,
+arrays, objects, several on offer, errors that pass and errors that do not. No tool for talking and
+no sentence of Temper's occurs in its training. That it answers a polite request with a mere promise
+was put into its training on purpose, and so were questions whether anything is left to do, in other
+words.
 
 """
+_LARGER_TOLD = ("date", "count", "guardrails")
 _LARGER_TAIL = """
 What this shows: rules of Temper at work on the replies of a real network, greedy, through a real
 llama-server, with errors that nobody scripted. What it does not show: how often larger models err
@@ -157,7 +159,7 @@ def larger() -> str:
     tuned = "".join(f"- {sentence}\n" for sentence in figures["tuning"])
     return "".join(
         (
-            _LARGER_HEAD.format(date=figures["date"], count=figures["count"]),
+            _LARGER_HEAD.format(**{name: figures[name] for name in _LARGER_TOLD}),
             _lines(("what", ""), _larger_facts(figures["training"])),
             "\n" + _lines(headings, rows),
             "\n" + _lines(("what was counted", "runs"), found),
@@ -198,6 +200,7 @@ def keep_larger(model: Path, figures: JsonObject, count: int) -> None:
     told: JsonObject = {
         "date": datetime.now(UTC).date().isoformat(),
         "count": count,
+        "guardrails": guardrails_digest(),
         "training": json.loads(model.with_suffix(".json").read_text(encoding="utf-8")),
         **figures,
     }

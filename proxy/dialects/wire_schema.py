@@ -5,6 +5,7 @@ wrong is reported, in a sentence that names the field.
 """
 
 from collections.abc import Collection
+from functools import cache
 from threading import Lock
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -137,8 +138,12 @@ def named_schema(title: str, **members: JsonObject) -> JsonObject:
     return {"title": title, **object_schema(**members)}
 
 
+@cache  # a twentieth of a second each, for every application and each path with its errors
 def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObject:
-    """Describe what `model` checks; a `prefix` tells its parts from those of other languages."""
+    """Describe what `model` checks; a `prefix` tells its parts from those of other languages.
+
+    The description is shared and must not be changed.
+    """
     reference = f"#/components/schemas/{prefix}{{model}}"
     described: JsonObject = model.model_json_schema(ref_template=reference)
     parts = described["$defs"]

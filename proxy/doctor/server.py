@@ -37,6 +37,12 @@ async def version(target: Target) -> Finding:
     listed = await target.look(_MODELS)
     if listed.status in (401, 403):
         return fail(f"it wants a key: {_MODELS} says {listed.error_message}", "set backend.api_key")
+    behind = member(listed.document, "data", 0, "engine")  # no engine tells of an engine
+    if isinstance(behind, dict):
+        return warn(
+            f"this is a Temper, in front of {behind.get('name')}",
+            "examine the server behind it instead: what is told here is told of Temper, too",
+        )
     for path, name, engine in _VERSIONS:
         told = (await target.look(path)).document.get(name)
         if isinstance(told, str):

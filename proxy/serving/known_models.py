@@ -92,7 +92,9 @@ class KnownModels:
         abilities["window"] = described.window or self.window_tokens
         abilities["identity"] = described.identity or (*described.names, model)[0]
         known = replace(introduce(model, evidence, self.profiles, self.overrides), **abilities)
-        if tuned := await asyncio.to_thread(self.tuned.of, known):
+        # what is not there yet does not tell its build, on which tuned settings depend
+        is_told = not described.is_provisional
+        if is_told and (tuned := await asyncio.to_thread(self.tuned.of, known)):
             overrides = overrides_with(self.overrides, tuned)
             known = introduce(model, evidence, self.profiles, overrides)
             known = replace(known, **abilities, tuned=tuned)

@@ -11,7 +11,7 @@ import pytest
 from proxy.conversation import json
 from tests.fakes.llama import build_model
 from tests.fakes.pseudo_terminal import on_terminal
-from tests.fakes.quick_start import COMMAND
+from tests.fakes.quick_start import COMMAND, Program
 from tests.patience import PATIENCE_SECONDS
 
 TOOLS = '''
@@ -39,15 +39,19 @@ def tools(tmp_path: Path) -> Path:
 
 
 def chat(said: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    with Program(
         [*COMMAND, "chat", *arguments],
-        input=said,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         encoding="utf-8",
-        check=False,
-        timeout=PATIENCE_SECONDS,
-    )
+    ) as process:
+        try:
+            answered, complained = process.communicate(said, PATIENCE_SECONDS)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(arguments, process.returncode, answered, complained)
 
 
 def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:

@@ -6,6 +6,7 @@ every spelling that it fits.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeAlias
 
 from proxy.conversation import json
@@ -210,6 +211,7 @@ TOKENS = tuple(one for one in MARKED if one.has_tokens)
 TAGS = tuple(one for one in MARKED if not one.has_tokens)
 
 
+@cache
 def quoted() -> dict[str, list[Case]]:
     """Return the cases of each situation."""
     played: list[tuple[str, Situation, Sequence[Spelling]]] = [

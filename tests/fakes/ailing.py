@@ -46,6 +46,7 @@ class Ailment(Enum):
     BINDS_NOTHING = "ignores every constraint"
     WANTS_KEY = "wants a key"
     IS_VLLM = "is a vLLM, with a small window"
+    IS_TEMPER = "is a Temper itself"
 
 
 class AilingServer:
@@ -107,6 +108,9 @@ class AilingServer:
         if self._has(Ailment.IS_VLLM):
             entry: JsonObject = {"id": "tiny", "owned_by": "vllm", "max_model_len": 2048}
             return JSONResponse({"object": "list", "data": [entry]})
+        if self._has(Ailment.IS_TEMPER):
+            behind: JsonObject = {"name": "llama.cpp", "lacks": []}
+            return JSONResponse({"object": "list", "data": [{"id": "tiny", "engine": behind}]})
         host = request.headers["host"]
         if not host.startswith("127.0.0.1") and not self._has(Ailment.OPEN_TO_NAMES):
             return JSONResponse({"error": "forbidden"}, 403)

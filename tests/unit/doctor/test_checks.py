@@ -14,6 +14,8 @@ from proxy.doctor.checks import (
     judge_package_name,
     judge_tool_servers,
     memory,
+    owners_of,
+    package_name,
     reachability,
 )
 from proxy.doctor.target import Examined, Severity, Target
@@ -52,6 +54,31 @@ def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None
     assert found.status == "warn"
     assert found.said.startswith("proxy.py has a package `proxy` as well")
     assert "pipx install temper-proxy" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "is_owner"),
+    [
+        ("RECORD", "proxy/__init__.py,,\n", True),
+        ("RECORD", "other.py,,\nproxy/a/b.py,sha256=1,2\n", True),
+        ("RECORD", "other/proxy/__init__.py,,\nproxy.py,,\nproxyish/__init__.py,,\n", False),
+        ("top_level.txt", "other\nproxy\n", True),
+        ("top_level.txt", "proxyish\n", False),
+        ("entry_points.txt", "", False),
+    ],
+)
+def test_who_has_a_package_is_found_by_what_was_installed(
+    tmp_path: Path, file: str, text: str, *, is_owner: bool
+) -> None:
+    folder = tmp_path / "some-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: some\n", encoding="utf-8")
+    (folder / file).write_text(text, encoding="utf-8")
+    assert [*owners_of("proxy", [str(tmp_path)])] == (["some"] if is_owner else [])
+
+
+def test_here_the_package_is_ours_alone() -> None:
+    assert package_name(Settings()).status == "ok"
 
 
 def test_the_memory_of_this_machine_and_its_devices_is_told() -> None:

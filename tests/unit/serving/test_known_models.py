@@ -190,3 +190,5 @@ def test_what_a_model_has_earned_changes_how_it_is_asked() -> None:
     known = asyncio.run(KnownModels(backend, PROFILES, tuned=Earned()).look_up("m"))
     assert (known.quirks.convention, known.overrides.effort, known.window) == ("json", "low", 4096)
     assert known.tuned == Earned().of(known)
+    early = ScriptedBackend(description=Description(("falcon-7b",), is_provisional=True))
+    assert not asyncio.run(KnownModels(early, PROFILES, tuned=Earned()).look_up("m")).tuned
