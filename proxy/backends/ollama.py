@@ -19,7 +19,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Parsing, Question
 from proxy.dialects.lenient_json import as_positive
-from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader, decode_error
+from proxy.dialects.lines import LineDecoder
+from proxy.dialects.ollama_chat.decode import LineReader, decode_error
 from proxy.dialects.ollama_chat.encode import encode_question, first_picture
 from proxy.dialects.ollama_chat.fields import ModelSettings
 

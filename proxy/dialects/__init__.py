@@ -11,5 +11,5 @@ One folder for each language. What they share:
 - `foreign_history`: writes a history in the language of backends
 - `lenient_json`: what others have written, and what replies have cost
 - `engine_language`: what writers for engines with a language of their own have in common
-- `sse`: cuts streams into events
+- `sse`, `lines`: cut streams into events, and into lines
 """

@@ -29,6 +29,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from proxy import bounds, systems
+from proxy.dialects.lines import LineDecoder
 from proxy.mcp.specification import ServerSpec
 from proxy.processes import parent_death
 from proxy.processes.process import LogTail
@@ -152,7 +153,7 @@ async def _program(
     """
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
-        lambda: SubprocessStreamProtocol(bounds.ANSWER_BYTES, loop),
+        lambda: SubprocessStreamProtocol(_CHUNK, loop),
         *_command(spec),
         env={**get_default_environment(), **spec.env},
         cwd=spec.cwd or None,
@@ -186,11 +187,13 @@ async def _program(
 async def _read(
     source: asyncio.StreamReader, arriving: MemoryObjectSendStream[_Message], tail: LogTail
 ) -> None:
+    lines = LineDecoder(bounds.ANSWER_BYTES)
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async with arriving:
             try:
-                while (line := await source.readline()).endswith(b"\n"):
-                    await arriving.send(_parse(line))
+                while chunk := await source.read(_CHUNK):
+                    for line in lines.feed(chunk):
+                        await arriving.send(_parse(line))
             except ValueError:
                 tail.feed(b"it wrote a line of more than %d bytes\n" % bounds.ANSWER_BYTES)
     while await source.read(_CHUNK):

@@ -5,7 +5,8 @@ before each answer, `noise` writes lines that are no messages, `many` has 500 to
 50 and `throng` 3,000, `crowd` 3,000 on one page, `leaves` 1,000 on as many, `nameless` has one
 without a name, `stubborn`
 ignores the end of its input and SIGTERM, `brief` ends with the first call, `deaf` reads nothing
-behind it, `dumb` closes its output with it, `endless` writes a line without end.
+behind it, `dumb` closes its output with it, `endless` writes a line without end, `chatter` writes
+16 MB of messages that nobody asked for before it answers.
 It speaks the handshake of before 2026 and uses nothing but the standard library.
 
 LOG names a file for what happens to it, one word a line; DEFINITION one with echo's description.
@@ -97,6 +98,10 @@ def misbehave(name: str) -> bool:
         return True
     while "endless" in sys.argv:
         sys.stdout.write("x" * 65536)
+    if "chatter" in sys.argv:
+        told = {"level": "error", "data": "x" * 8_000}
+        message = {"jsonrpc": "2.0", "method": "notifications/message", "params": told}
+        sys.stdout.write(f"{json.dumps(message)}\n" * 2_000)
     if "deaf" in sys.argv:
         signal.pause()
     return False

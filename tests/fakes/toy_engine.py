@@ -20,7 +20,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question
 from proxy.dialects.engine_language import carry_fields, put_once
 from proxy.dialects.field_table import ENFORCED, IGNORED, FieldTable, copies, copy_to, refuse, rows
-from proxy.dialects.ollama_chat.decode import LineDecoder
+from proxy.dialects.lines import LineDecoder
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 
 FIELDS = FieldTable(

@@ -28,14 +28,20 @@ def pytest_configure(config: pytest.Config) -> None:
         except NotAvailable as problem:
             raise pytest.UsageError(f"{subject}: {problem}") from problem
     config.stash[REPORT] = Report(subject)
-    config.pluginmanager.register(Noting())
+    config.pluginmanager.register(Noting(config.stash[REPORT]))
 
 
 REPORT = pytest.StashKey[Report]()
 
 
 class Noting:
-    """Notes what happens to each marked test; as a plugin it hears of other folders as well."""
+    """Notes what happens to each marked test; as a plugin it hears of other folders as well.
+
+    Workers tell the process that writes the table, with the report of the test.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -43,14 +49,19 @@ class Noting:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         result = yield
         if not result.skipped and (call.when == "call" or result.failed):
-            for mark in item.iter_markers("fault"):
-                item.config.stash[REPORT].note(str(mark.args[0]), passed=result.passed)
+            rows = [("fault", str(mark.args[0])) for mark in item.iter_markers("fault")]
+            result.user_properties = [*result.user_properties, *rows]
         return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, row in report.user_properties:
+            if name == "fault":
+                self._report.note(str(row), passed=report.passed)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = session.config.getoption("--fault-table", None)
-    if path is not None:
+    if path is not None and not hasattr(session.config, "workerinput"):
         session.config.stash[REPORT].write(path)
 
 

@@ -189,7 +189,11 @@ ROWS = (
             "definition that changes after a restart",
             "the tool is withdrawn until a reload",
         ),
-        ("F68", "flood on standard error", "read and bounded; calls go on"),
+        (
+            "F68",
+            "flood on standard error, or of messages that nobody asked for",
+            "read and bounded; calls go on",
+        ),
         ("F69", "client leaves during a call", "the server hears the cancellation"),
         ("F70", "SIGTERM during a call", "ended within the grace time; no program stays behind"),
         ("F71", "Temper killed with -9 during a call", "no program stays behind"),

@@ -17,7 +17,8 @@ from proxy.dialects.anthropic_messages.upstream.encode import (
     encode_question as encode_for_anthropic,
 )
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
-from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader
+from proxy.dialects.lines import LineDecoder
+from proxy.dialects.ollama_chat.decode import LineReader
 from proxy.dialects.ollama_chat.encode import encode_question as encode_for_ollama
 from proxy.dialects.ollama_chat.fields import ModelSettings
 from proxy.dialects.openai_chat.decode import decode_request

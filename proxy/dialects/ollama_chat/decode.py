@@ -3,7 +3,6 @@
 Calls come whole, in the last line or in an earlier one, depending on who parses them there.
 """
 
-from proxy import bounds
 from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_count, as_list, as_text, write_usage
@@ -126,41 +125,3 @@ def _logprob(told: JsonValue) -> JsonValue:
     others = [*map(_logprob, as_list(told.get("top_logprobs")))]
     token: JsonValue = [*as_text(told.get("token")).encode("utf-8", "replace")]
     return {"bytes": token, **told, "top_logprobs": others}
-
-
-class LineDecoder:
-    """Cuts a stream of bytes into lines; `limit` bounds one line, in bytes.
-
-    `feed` raises ValueError when a line outgrows the limit.
-    """
-
-    def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
-        self._limit = limit
-        self._size = 0
-        self._pieces: list[bytes] = []
-
-    def feed(self, data: bytes) -> list[bytes]:
-        *ended, rest = data.split(b"\n")
-        lines: list[bytes] = []
-        for piece in ended:
-            self._keep(piece)
-            lines.append(self._take())
-        self._keep(rest)
-        return [line for line in lines if line]
-
-    def finish(self) -> list[bytes]:
-        """Return the line that the end of the stream completes, if there is one."""
-        last = self._take()
-        return [last] if last else []
-
-    def _keep(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size > self._limit:
-            raise ValueError(f"a line is longer than {self._limit} bytes")
-
-    def _take(self) -> bytes:
-        line = b"".join(self._pieces).strip()
-        self._pieces.clear()
-        self._size = 0
-        return line

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
 from mcp import MCPError
 
+from proxy.bounds import MIB
 from proxy.mcp.connecting import connect, has_many_values, list_tools
 from proxy.mcp.specification import ServerSpec
 from proxy.processes.process import LogTail
@@ -144,6 +146,22 @@ def test_the_end_of_a_program_is_told() -> None:
             await lost.wait()
 
     run(work())
+
+
+@pytest.mark.fault("F68")
+def test_what_a_program_says_unasked_is_not_kept() -> None:
+    async def play() -> None:
+        async with connect(program("chatter"), LogTail(), print) as client:
+            before, _ = tracemalloc.get_traced_memory()
+            await client.call_tool("echo", {"text": "hi"})
+            _, peak = tracemalloc.get_traced_memory()
+            assert peak - before < 4 * MIB
+
+    tracemalloc.start()
+    try:
+        run(play())
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_address_with_encryption_is_checked_against_the_usual_certificates() -> None:

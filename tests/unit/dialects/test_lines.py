@@ -1,0 +1,40 @@
+import itertools
+import random
+
+import pytest
+
+from proxy.dialects.lines import LineDecoder
+
+TEXT = b'{"a": 1}\n\n{"b": "\xc3\xa9"}\r\n{"c": 3}'
+LINES = [b'{"a": 1}', b'{"b": "\xc3\xa9"}', b'{"c": 3}']
+
+
+def read_of_ndjson(pieces: list[bytes]) -> list[bytes]:
+    decoder = LineDecoder()
+    return [line for piece in pieces for line in decoder.feed(piece)] + decoder.finish()
+
+
+def test_lines_come_whole_and_one_byte_at_a_time() -> None:
+    assert read_of_ndjson([TEXT]) == LINES
+    assert read_of_ndjson([TEXT[place : place + 1] for place in range(len(TEXT))]) == LINES
+
+
+def test_lines_come_in_random_chunks() -> None:
+    chance = random.Random(7)
+    for _ in range(200):
+        cuts = sorted(chance.sample(range(len(TEXT)), 4))
+        bounds = [0, *cuts, len(TEXT)]
+        pieces = [TEXT[start:end] for start, end in itertools.pairwise(bounds)]
+        assert read_of_ndjson(pieces) == LINES
+
+
+def test_a_stream_that_ends_with_a_line_has_no_other() -> None:
+    assert read_of_ndjson([b'{"a": 1}\n']) == [b'{"a": 1}']
+    assert read_of_ndjson([]) == []
+
+
+def test_a_line_without_an_end_is_given_up() -> None:
+    decoder = LineDecoder(limit=8)
+    decoder.feed(b"12345678\n1234")
+    with pytest.raises(ValueError, match="longer than 8 bytes"):
+        decoder.feed(b"56789")
