@@ -6,8 +6,8 @@ to each message. The edge does not know what the endpoints do.
 
 import asyncio
 import hmac
+import os
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from types import MappingProxyType
@@ -102,7 +102,7 @@ class Edge:
         if (root := scope.get("root_path", "")) and path.startswith(f"{root}/"):
             path = path[len(root) :]  # where Temper is mounted
         wished = headers.get("x-request-id", "")
-        request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{secrets.token_hex(12)}"
+        request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{os.urandom(12).hex()}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         state["front"] = front = self.fronts.of(path, headers)

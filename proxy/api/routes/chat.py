@@ -58,6 +58,7 @@ class RequestContext(msgspec.Struct):
     upstream: dict[str, str] = msgspec.field(default_factory=dict)
     prepared: PreparedRequest | None = None
     owned: "tuple[ServedTool, ...]" = ()
+    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,9 @@ class Chat:
     async def _answer(self, context: RequestContext) -> None:
         """Read, load, prepare, fit and answer a request."""
         connection, sender = context.connection, context.sender
-        decode = _asking(self.front, self.front.decode, sender, self.tools)
-        decoded = await self.reader.read(connection, decode)
+        decoded = await self.reader.read(
+            connection, _asking(self.front, self.front.decode, sender, self.tools)
+        )
         parsed = self.preparation.address(decoded)
         request, service = parsed.request, parsed.service
         context.live.asked = RequestTarget(
@@ -114,7 +116,8 @@ class Chat:
         if self.tools is not None:
             context.owned = self.tools.tools_for(decoded, sender.owner)
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
-        context.live.priority = self.preparation.priority_of(sender).value
+        context.priority = self.preparation.priority_of(sender)
+        context.live.priority = context.priority.value
         with service.lease_for(request, has_prompt=not decoded.load_answer) as claim:
             if claim is not None:
                 with context.live.wait_for_model(self.observers.load(service.title)):
@@ -156,7 +159,7 @@ class Chat:
         finally:
             live.prefix_broken = turns.prefix_broken
         key = client_key(context.sender, context.connection.scope)
-        slot = partial(service.admission.slot, key, Priority(live.priority), live.number)
+        slot = partial(service.admission.slot, key, context.priority, live.number)
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
         terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter)

@@ -134,6 +134,8 @@ def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadCh
                 _name_in(one, known, f"{param}.{place}") for place, one in enumerate(some.tools)
             ]
             return ToolUse(some.mode), frozenset(allowed)
+        case "auto":  # nearly always; to look a member up costs more
+            return ToolUse.AUTO, None
         case _:
             return ToolUse(choice), None
 
