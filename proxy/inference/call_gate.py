@@ -23,6 +23,7 @@ import re
 from collections.abc import Generator
 
 from proxy.conversation import json
+from proxy.conversation.possessive import possessive
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.tools import Tool
 from proxy.guardrails.offer import OfferedTools
@@ -36,8 +37,9 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
-_CONTENT = re.compile(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})*+')  # of a string
-_INSIDE = re.compile(rf'(?:[^"{{}}\[\]]++|"{_CONTENT.pattern}")*+')  # with whole strings
+_CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})*+'))  # of a string
+# with whole strings
+_INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"{_CONTENT.pattern}")*+'))
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
 _MOST_LEVELS = 256  # more than the parser takes
 _QUOTE = '"'
