@@ -86,11 +86,21 @@ def heard_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
     before = termios.tcgetattr(keyboard)
     tty.setcbreak(keyboard)
     loop.add_reader(keyboard, lambda: hear(os.read(keyboard, 64)))
+    block_on_terminal()
     try:
         yield
     finally:
         loop.remove_reader(keyboard)
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def block_on_terminal() -> None:
+    """Let writing to the terminal wait while it takes nothing, as it does until uvloop reads it.
+
+    Who reads, writes and complains there shares one open file, and uvloop has it never wait.
+    """
+    if sys.platform != "win32":
+        os.set_blocking(sys.stdin.fileno(), True)
 
 
 def prepare_console() -> None:

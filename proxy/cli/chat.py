@@ -44,7 +44,7 @@ from proxy.observability.sentences import cut, escape, summarize
 from proxy.serving.opening import find_backend
 from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
-from proxy.systems import hear_signal
+from proxy.systems import block_on_terminal, hear_signal
 from proxy.tool_rounds.executor import ToolFinished, ToolStarted
 from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
@@ -300,7 +300,10 @@ def open_terminal() -> Callable[[str], Awaitable[str]]:
     session: PromptSession[str] = PromptSession(completer=commands, complete_while_typing=True)
 
     async def ask(words: str) -> str:
-        return await session.prompt_async(words, handle_sigint=False)
+        try:
+            return await session.prompt_async(words, handle_sigint=False)
+        finally:
+            block_on_terminal()
 
     return ask
 

@@ -1,5 +1,6 @@
 """`temper chat` with a real llama-server: at a terminal, before a pipe, and for one question."""
 
+import os
 import re
 import signal
 import subprocess
@@ -113,6 +114,13 @@ def test_a_dead_backend_is_one_sentence() -> None:
     assert len(answered.stderr.splitlines()) == 1
 
 
+def waits_for_terminal(pid: int) -> bool:
+    """Whether writing waits while the terminal takes nothing, and does not fail; Linux tells."""
+    place = Path(f"/proc/{pid}/fdinfo/1")
+    flags = re.search(r"flags:\s+([0-7]+)", place.read_text("ascii")) if place.exists() else None
+    return flags is None or not int(flags[1], 8) & os.O_NONBLOCK
+
+
 def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tools: Path) -> None:
     arguments = ("chat", "--model", str(model), "--tools", str(tools))
     plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # nobody says where the cursor is
@@ -124,6 +132,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
         command.read_until(r"a call rescued from text")
         command.type("[[forever]] go on\r")
         command.read_until(r"and on and on")
+        assert waits_for_terminal(command.process.pid)
         command.process.send_signal(signal.SIGINT)  # nobody controls this terminal
         command.read_until(r"stopped\s+>")
         command.type("\x04")

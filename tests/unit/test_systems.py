@@ -84,3 +84,24 @@ async def test_keys_are_polled_where_nothing_can_wait_for_them(
     with systems.heard_keys(heard.put_nowait):
         found = [await asyncio.wait_for(heard.get(), PATIENCE_SECONDS) for _ in range(2)]
     assert found == [b"x", b"q"]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A terminal that is standard input, and that nobody waits for."""
+    own, child = os.openpty()
+    os.set_blocking(child, False)
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(fileno=lambda: child))
+    yield child
+    os.close(own)
+    os.close(child)
+
+
+async def test_writing_waits_for_a_terminal_whose_keys_are_heard(terminal: int) -> None:
+    with systems.heard_keys(print):
+        assert os.get_blocking(terminal)
+
+
+def test_writing_waits_for_a_terminal_that_was_read(terminal: int, system: None) -> None:
+    systems.block_on_terminal()
+    assert os.get_blocking(terminal) is (sys.platform != "win32")
