@@ -10,9 +10,10 @@ HEAD_BYTES = 64 * KIB  # of a request, line and headers
 HEADERS = 200
 BODY_BYTES = 32 * MIB  # unless `server.max_body_bytes` says otherwise
 FIELDS = 1_000  # of a request: each is an object of its own on the way, known or not
-LARGE_BYTES = 128 * KIB  # of a request that is processed in a thread, as others would notice, if it
-OBJECTS = 8_192  # has more of these
-HUGE_BYTES = 1 * MIB  # of one that is, whatever it has
+# of a request that is processed in a thread, as others would notice: large with many, or huge
+LARGE_BYTES = 128 * KIB
+OBJECTS = 8_192
+HUGE_BYTES = 1 * MIB
 NAMED_TOOLS = 300  # to prepare how more are called by their names would delay other requests
 
 # page

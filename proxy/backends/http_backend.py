@@ -307,11 +307,14 @@ class HttpBackend(ABC):
         served = models_in(found, entries, id_field)
         if served is None:
             raise errors.BackendSpokeNonsense(self.name, "listed no models")
-        told = {one.id: one.details["created"] for one in served if "created" in one.details}
-        self._created = {name: self._created.get(name, when) for name, when in told.items()}
+        self._created = {
+            one.id: self._created.get(one.id, one.details["created"])
+            for one in served
+            if "created" in one.details
+        }
         return tuple(
             client.BackendModel(one.id, {**one.details, "created": self._created[one.id]})
-            if one.id in told
+            if one.id in self._created
             else one
             for one in served
         )

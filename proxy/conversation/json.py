@@ -41,9 +41,14 @@ def dump_lines(values: Iterable[JsonValue]) -> bytes:
     return _encoder.encode_lines([*values])
 
 
+def raw_members(document: bytes) -> dict[str, msgspec.Raw]:
+    """Return each member of a valid JSON object as it was written, without a copy of it."""
+    return _members.decode(document)
+
+
 def split_object(document: bytes) -> dict[str, bytes]:
     """Return each member of a valid JSON object as the exact bytes it was written in."""
-    return {name: bytes(raw) for name, raw in _members.decode(document).items()}
+    return {name: bytes(raw) for name, raw in raw_members(document).items()}
 
 
 def split_array(document: bytes) -> list[bytes]:

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.dialects.openai_chat.thinking import Effort
 from proxy.errors import InvalidConfiguration
 from proxy.files import read_toml
 from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
@@ -30,7 +31,6 @@ from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling, Text, T
 _KNOWN_SYNTAXES = tuple(syntax.name for syntax in SYNTAXES)
 
 Convention = Literal["hermes", "mistral", "gemma", "llama3", "react", "json"]
-Effort = Literal["none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max"]
 Describer = Literal["template", "hermes", "mistral", "gemma", "llama3", "react", "json"]
 
 

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
-from proxy.settings.sections import Address, Effort, Model, Section
+from proxy.dialects.openai_chat.thinking import Effort
+from proxy.settings.sections import Address, Model, Section
 from proxy.settings.values import Count, Name, Patience, RequiredName, setting
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]  # the first name gets the blame
@@ -23,7 +24,7 @@ class ServedModel(Address, Model):
     thinking: Literal["auto", "on", "off"] = setting(
         "auto", "whether it thinks before it answers: on, off, or auto for profile.thinking"
     )
-    effort: Effort = setting("auto", "how much it thinks; auto for profile.effort")
+    effort: Literal["auto", Effort] = setting("auto", "how much it thinks; auto for profile.effort")
     ttl_seconds: Patience = setting(
         0, "idle time after which the model is unloaded, in seconds; 0 means never"
     )

@@ -1,11 +1,12 @@
 """The settings there are, section by section: names, bounds, defaults and what each is for."""
 
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from proxy import bounds
+from proxy.dialects.openai_chat.thinking import Effort
 from proxy.settings.values import (
     Arguments,
     CacheType,
@@ -285,11 +286,6 @@ class Context(Section):
     never_clear: list[str] = setting([], "tools whose results are never shortened")
 
 
-Effort: TypeAlias = Literal[
-    "auto", "none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max"
-]
-
-
 class Profile(Section):
     """What is known about the model; `temper models` shows what was recognised, and why."""
 
@@ -312,7 +308,7 @@ class Profile(Section):
         "whether the model thinks before it answers, where a request does not say: on, off, or "
         "auto for what it does by itself",
     )
-    effort: Effort = setting(
+    effort: Literal["auto", Effort] = setting(
         "auto",
         "how much it thinks, where a request does not say: minimal, low, medium, high, xhigh, max, "
         "the none or no_think of some models, or auto for what it does by itself",

@@ -5,6 +5,7 @@ thoughts by a variable of the chat template. What a client wrote itself goes out
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
@@ -27,6 +28,7 @@ _THINK = "think"  # Ollama's own name
 _NAMES = (_THINK, EFFORT)
 
 # Words for efforts, and how much each is.
+Effort: TypeAlias = Literal["none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max"]
 RANKS = {
     "none": 0, "no_think": 0, "minimal": 1, "low": 2, "medium": 3, "high": 4, "xhigh": 5, "max": 6,
 }  # fmt: skip

@@ -48,15 +48,12 @@ def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inp
     return Inputs([*earlier, *own], [node.source for node in own])
 
 
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
 def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
     """Give each item of a request an id by which it can be referred to, unless it has one."""
     token = response_id.removeprefix("resp_")
     with_ids: list[bytes] = []
     for place, item in enumerate(items):
-        members = _members.decode(item)
+        members = json.raw_members(item)
         if bytes(members.get("id", b"null")) == b"null":
             with_ids.append(msgspec.json.encode({**members, "id": f"item_{token}_{place}"}))
         else:

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 import proxy
-from proxy.dialects.openai_chat.thinking import RANKS
+from proxy.dialects.openai_chat.thinking import RANKS, Effort
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.offer import TextPolicy
@@ -128,7 +128,7 @@ def test_shipped_files_say_nothing_twice(path: Path) -> None:
 def test_every_convention_can_be_chosen() -> None:
     assert set(get_args(files.Convention)) == CONVENTION_NAMES
     assert set(get_args(files.Describer)) == {"template", *CONVENTION_NAMES}
-    assert get_args(files.Effort) == tuple(RANKS)
+    assert get_args(Effort) == tuple(RANKS)
 
 
 def test_the_shipped_files_are_read_once() -> None:
