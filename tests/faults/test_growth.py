@@ -29,7 +29,8 @@ from proxy.errors import CallBrokeOff
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.schemas.arguments import check
 from proxy.guardrails.schemas.schema import compile_schema
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.services import ServiceOptions
 from tests.examples import share
