@@ -1,13 +1,21 @@
 """A wire without a network: an engine that answers with exactly these bytes, in these pieces."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.edge import Edge
-from proxy.backends.client import Backend, BackendWrapper
+from proxy.backends.client import (
+    Backend,
+    BackendModel,
+    Description,
+    Health,
+    LateBackend,
+    Part,
+    Put,
+)
 from proxy.backends.connection_pool import Connection, ConnectionPool, Endpoint
 from proxy.backends.transport import BackendClient
 from proxy.observability.metrics import Metrics
@@ -93,17 +101,34 @@ class FedPool(ConnectionPool):
         connection.close()
 
 
-class _Changing(BackendWrapper):
+class _Changing(LateBackend):
     """Stands for one backend after the other."""
 
-    def plug(self, backend: Backend) -> None:
-        self._backend = backend
+    name = "changing"
+
+    def __init__(self) -> None:
+        self.backend: Backend = ScriptedBackend()
+
+    def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
+        return put(self.backend)
+
+    async def _present(self) -> Backend:
+        return self.backend
+
+    async def models(self) -> tuple[BackendModel, ...]:
+        return await self.backend.models()
+
+    async def describe(self, model: str) -> Description:
+        return await self.backend.describe(model)
+
+    async def health(self) -> Health:
+        return await self.backend.health()
 
 
 @cache
 def _served() -> tuple[Edge, _Changing]:
     """Return an application, which takes long to make, and what stands for its backend."""
-    serving, changing = ServerOptions(), _Changing(ScriptedBackend())
+    serving, changing = ServerOptions(), _Changing()
     return create_app(serving.alone(changing), serving, Observers(meter=Metrics())), changing
 
 
@@ -111,7 +136,7 @@ async def _ask(
     engine: Callable[[BackendClient], Backend], fed: FedPool, client: HandMadeClient
 ) -> None:
     app, changing = _served()
-    changing.plug(engine(BackendClient("http://engine.test", pool=fed)))
+    changing.backend = engine(BackendClient("http://engine.test", pool=fed))
     await client.call(app)
 
 

@@ -7,7 +7,6 @@ import pytest
 import respx
 
 from proxy import bounds
-from proxy.backends import counting
 from proxy.backends.counting import (
     COUNT,
     COUNT_MESSAGES,
