@@ -42,7 +42,7 @@ from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 from proxy.errors import BackendFailed, BackendRefused
-from proxy.inference.prepared import ANSWER_FORM
+from proxy.inference.plan import ANSWER_FORM
 
 CHAT = "/v1/chat/completions"
 

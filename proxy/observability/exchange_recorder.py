@@ -21,7 +21,7 @@ from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
 from proxy.guardrails.model_quirks import Quirks
-from proxy.inference.preparation import Policy, RequestPlan
+from proxy.inference.plan import Policy, RequestPlan
 from proxy.observability.live_request import word_for
 from proxy.observability.record import RequestRecord
 from proxy.observability.recording import (

@@ -35,7 +35,7 @@ from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.length import CUT_OFF, ReplyLength
-from proxy.inference.preparation import RequestPlan, fit
+from proxy.inference.plan import RequestPlan
 from proxy.profiles.known_model import KnownModel
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Fitting:
             return leave_unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window, is_counted=book.knows(plan.tools))
         if mode is FittingMode.REPORT or plan.is_untouchable:
-            return fit(plan, Reported(chosen))
+            return plan.fit(Reported(chosen))
         try:
             fitted = await self._fit_counted(chosen, plan, book, headers)
         except ContextOverflow:
@@ -206,14 +206,14 @@ class Fitting:
         for _ in range(_MOST_ROUNDS):
             fitted = None
             with book.note_guesses() as guessed, suppress(ContextOverflow):
-                fitted = fit(plan, chosen)
+                fitted = plan.fit(chosen)
             sent = fitted.messages if fitted is not None else ()
             if book.knows(plan.tools) and await self._learn(book, (*sent, *guessed), headers):
                 continue
             if fitted is not None:
                 return fitted
             break
-        return fit(plan, chosen)
+        return plan.fit(chosen)
 
     async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
         """Count the prompt of a question, by estimate if the backend cannot."""

@@ -27,7 +27,8 @@ from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.steps import drop_infeasible
 from proxy.guardrails.transcript import list_completed_calls
-from proxy.inference.preparation import Policy, RequestPlan, begin, plan_request
+from proxy.inference.plan import Policy, RequestPlan
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.admission import Priority

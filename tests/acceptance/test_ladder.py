@@ -20,7 +20,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import EventSink, UsageReported
 from proxy.conversation.requests import Parsing, Question
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_parse_failure import TEMPLATE

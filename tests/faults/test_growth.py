@@ -24,7 +24,8 @@ from proxy.dialects.openai_chat.front import ChatFront
 from proxy.dialects.openai_responses.front import ResponsesFront
 from proxy.errors import CallBrokeOff
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from tests.examples import share
 from tests.fakes.playbook import Playbook, make_request
 from tests.fuzz.growing_replies import REPLIES, Reply

@@ -20,7 +20,8 @@ from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.errors import BackendTimedOut, TemperError
 from proxy.facts import Coerced, ReplyOutcome
 from proxy.guardrails.model_quirks import GENERIC as GENERIC_QUIRKS
-from proxy.inference.preparation import Policy, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import plan_request
 from proxy.observability import exchange_recorder as taping
 from proxy.observability.exchange_recorder import ExchangeRecorder, event_of, piece_of
 from proxy.observability.record import AttemptRecord, RequestRecord

@@ -21,7 +21,8 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import ContextOverflow
 from proxy.guardrails.model_quirks import GENERIC
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy, RequestPlan, plan_request
+from proxy.inference.plan import Policy, RequestPlan
+from proxy.inference.preparation import plan_request
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
