@@ -439,3 +439,22 @@ def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
                 assert await call(server, "echo") == Ended("hi")
 
     run(work())
+
+
+@pytest.mark.fault("F68")
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_address_that_floods_for_ever_is_left_alone(method: str) -> None:
+    async def work() -> None:
+        once = replace(PATIENCE, restarts=replace(QUICK, most_failures=1))
+        async with listening(ForgetfulToolServer(method)) as behind:
+            spec = ServerSpec("old", f"{behind.url}/mcp", tools=("echo",))
+            async with running(spec, once) as server:
+                ended = await call(server, "echo")
+                await soon(lambda: server.state is RestartState.DOWN)
+                assert "that nobody asked for" in server.problem
+                assert server.tools is None
+                if method == "POST":
+                    assert ended.status is Status.LOST
+                    assert "because it wrote more than 10,000 messages" in ended.text
+
+    run(work())
