@@ -102,12 +102,12 @@ class Ollama(HttpBackend):
             return wider
         raise await self._cause(error, attempt.question, name) from error
 
-    def readdress(self, passage: PassthroughRequest) -> PassthroughRequest:
-        if not passage.text_field:
-            return passage
+    def readdress(self, request: PassthroughRequest) -> PassthroughRequest:
+        if not request.text_field:
+            return request
         # or it goes to Ollama's own OpenAI endpoint, which has what this needs
-        model = json.dump(self._meant(passage.model))
-        return replace(passage, fields={**passage.fields, "model": model})
+        model = json.dump(self._meant(request.model))
+        return replace(request, fields={**request.fields, "model": model})
 
     async def models(self) -> tuple[BackendModel, ...]:
         """List the models that were pulled, or the only one that is used."""
