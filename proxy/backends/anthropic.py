@@ -61,8 +61,9 @@ class Anthropic(http_backend.HttpBackend):
     async def recover(
         self, attempt: http_backend.OutgoingQuestion, error: errors.BackendFailed
     ) -> http_backend.OutgoingQuestion:
-        is_refusal = isinstance(error, errors.BackendRefused)
-        if not (is_refusal and (error.status, error.kind) == (404, "not_found_error")):
+        if not isinstance(error, errors.BackendRefused):
+            raise error
+        if (error.status, error.kind) != (404, "not_found_error"):
             raise error
         limits = await self._limits(attempt.question.request.model)
         known = tuple(model.id for model in self._listed or ())
