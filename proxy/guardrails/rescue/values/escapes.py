@@ -16,13 +16,13 @@ _UNIT = "[0-9a-fA-F]"
 _HIGH = rf"[dD][89abAB]{_UNIT}{{2}}"
 _PAIR = rf"{_HIGH}\\u[dD][c-fC-F]{_UNIT}{{2}}"
 # An escape of JSON that stands for a character.
-STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
+_STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
 # A backslash and all that belongs to it: after half a pair more may have to arrive.
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_HIGH}\\u{_UNIT}{{4}}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
 # Unknown ones and the text after them stay as they are, so many count as one.
 _KNOWN = rf"\\(?:[^u]|u{_HIGH}\\u{_UNIT}{{4}}|u{_UNIT}{{4}})"
 _ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
-_STRICT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+'))
+_STRICT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_STRICT_ESCAPE})*+'))
 _ESCAPED_UNIT = re.compile(rf"\\u({_UNIT}{{4}})")
 _FIRST_OF_TWO = re.compile(rf"\\u{_HIGH}")
 _HEX = re.compile(_UNIT)
