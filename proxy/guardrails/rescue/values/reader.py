@@ -307,6 +307,8 @@ class _ValueReader:
         return (yield from self._cursor.take(_LETTERS)) if _FIRST_LETTER.match(char) else ""
 
     def _read_word(self) -> Waiting[_Outcome]:
+        if self._style.has_gaps and (yield from self._cursor.literal("...")):
+            return None
         word = yield from self._read_letters()
         if word not in scalars.WORDS:
             raise Unreadable
