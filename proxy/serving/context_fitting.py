@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
+from proxy.backends.client import Backend, BackendWrapper, ChatBackend, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import (
@@ -222,7 +222,7 @@ class Fitting:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
-    def learning_backend(self, model: str, window: int | None = None) -> Backend:
+    def learning_backend(self, model: str, window: int | None = None) -> ChatBackend:
         """Return the backend, wrapped to learn what its prompts really cost.
 
         Its replies raise `ContextOverflow` if it has silently dropped part of a prompt, and end if
@@ -272,7 +272,7 @@ class Fitting:
 class _LearningBackend(BackendWrapper):
     """A backend whose prompts' real lengths are recorded and whose replies are bounded."""
 
-    def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
+    def __init__(self, backend: ChatBackend, book: TokenBook, window: int | None) -> None:
         super().__init__(backend)
         self._book = book
         self._window = window

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as alter
 
-from proxy.backends.client import Backend
+from proxy.backends.client import ChatBackend
 from proxy.context.budget import NUDGES, BudgetMode
 from proxy.context.compaction import Fitted
 from proxy.context.rough_tokens import count_rough_tokens
@@ -282,7 +282,7 @@ def test_a_backend_that_cannot_count_is_estimated() -> None:
     asyncio.run(scene())
 
 
-async def asked(backend: Backend, plan: RequestPlan) -> list[ReplyEvent]:
+async def asked(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:
     async with aclosing(backend.ask(plan.question(), {})) as events:
         return await every(events)
 
