@@ -240,6 +240,12 @@ def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
     return (yield from _Unescaped(cursor, quote, around).read())
 
 
+def pass_literal_text(cursor: Cursor, quote: str) -> str:
+    """Pass what has arrived of a string up to a quotation mark or half an escape; return it."""
+    text, _ = decode(cursor.pass_run(_ESCAPED[quote]), quote)
+    return text + cursor.pass_run(_PLAIN[quote])
+
+
 class _Unescaped:
     """Reads a string with quotation marks that may be unescaped, from after the first one."""
 
