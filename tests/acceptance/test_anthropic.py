@@ -59,11 +59,6 @@ CALLED: tuple[ChatCompletionMessageParam, ...] = (
 )
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def double(llama_server: RunningServer) -> AnthropicDouble:
     return AnthropicDouble(llama_server)

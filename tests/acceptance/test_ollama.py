@@ -46,11 +46,6 @@ OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 MODEL = "scripted:latest"
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=[Path.NATIVE, Path.RENDERED], ids=lambda path: str(path.value))
 def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> OllamaDouble:
     """A double for each way in which calls may come."""
@@ -311,7 +306,6 @@ async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: Olla
 
 
 @pytest.mark.fault("F18")
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_prompt_that_was_cut_in_silence_is_an_error(
     double: OllamaDouble, *, stream: bool
 ) -> None:

@@ -38,11 +38,6 @@ def served(running: Served) -> Served:
     return replace(running, generations=lambda: running.generations() - before)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # Frameworks keep clients of their own for as long as the process lives: nobody here can close them.
 
 
