@@ -78,6 +78,13 @@ def subject(request: pytest.FixtureRequest) -> str:
     return str(request.config.getoption("--fault-subject", TEMPER))
 
 
+@pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    """The language of the backend."""
+    found: Wire = request.param
+    return found
+
+
 @pytest.fixture(autouse=True)
 def only_what_a_peer_can_show(request: pytest.FixtureRequest) -> None:
     """Leave out what is about Temper's inside, or Ollama's words, where a peer is the subject."""
