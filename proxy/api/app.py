@@ -15,10 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import version
 from proxy.api.client_connection import Endpoint
+from proxy.api.documents import PDF_MARK
 from proxy.api.edge import HEALTH_PATHS, Access, Edge, OpenPaths
 from proxy.api.errors import describe, error_response, not_found, wrong_method
 from proxy.api.feed_events import About
-from proxy.api.fronts import FrontRoute, Fronts, all_fronts
+from proxy.api.fronts import CHAT, FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, BodyLimits, RequestReader
@@ -196,7 +197,9 @@ def _endpoints(
 
     def reader_for(route: FrontRoute) -> RequestReader:
         own = replace(reader, body=replace(reader.body, any_type=route.any_type))
-        return own if route.file is None else replace(own, references=REFERENCES)
+        if route.front is CHAT:  # whose documents go upstream as they are
+            return own
+        return replace(own, marks=(PDF_MARK, *(() if route.file is None else REFERENCES)))
 
     def chat(route: FrontRoute) -> Endpoint:
         front, own = route.front, reader_for(route)
