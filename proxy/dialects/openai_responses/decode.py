@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
@@ -134,7 +135,7 @@ def decode_request(body: bytes, sender: Sender, store: ResponseStore | None) -> 
     terms = AnswerTerms(
         echo_of({name: node.source for name, node in fields.items()}),
         table.origins,
-        is_stored=store is not None and checked.store is not False,
+        is_stored=_is_stored(checked, inputs, store),
         summarizes=thoughts is not None and bool(thoughts.summary or thoughts.generate_summary),
         signs=_ENCRYPTED in (checked.include or []),
     )
@@ -146,6 +147,11 @@ def decode_request(body: bytes, sender: Sender, store: ResponseStore | None) -> 
         None if checked.truncation is None else checked.truncation == "auto",
         not request.tools or codex.get("request_kind") == "compaction",
     )
+
+
+def _is_stored(checked: ResponseRequest, inputs: Inputs, store: ResponseStore | None) -> bool:
+    is_wanted = store is not None and checked.store is not False
+    return is_wanted and len(inputs.own) <= bounds.STORED_ITEMS
 
 
 def _read_messages(
