@@ -254,9 +254,7 @@ class Fitting:
     def _has_media(self, messages: Sequence[Message]) -> bool:
         return any(weighed.media for weighed in self._sizes.weigh_all(messages))
 
-    async def _learn(
-        self, book: TokenBook, unknown: tuple[Message, ...], headers: Headers
-    ) -> bool:
+    async def _learn(self, book: TokenBook, unknown: tuple[Message, ...], headers: Headers) -> bool:
         """Have messages counted that were not counted before; return whether any were."""
         texts = map(countable, unknown)  # which takes a while, and few backends count
         counted = await self._backend.count_texts(texts, headers) if unknown else None
