@@ -114,8 +114,7 @@ def create_app(
     app.include_router(models_router(services, fronts))
     app.include_router(responses_router(fronts.store))
     app.include_router(health_router(services))
-    if observers.meter is not None:
-        app.include_router(metrics_router(services, observers, observers.meter, tools))
+    app.include_router(metrics_router(services, observers, tools))
     public = _add_pages(app, services, serving, observers, tools=tools)
     describe_posts(app, fronts, PASSED_ON)
     app.router.routes.append(Mount("/api", _late_ollama_router(services, serving, endpoints)))
