@@ -1,10 +1,10 @@
 """Messages as a front end: `POST /v1/messages` and the counting of its tokens."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
 
 from proxy.conversation import json
-from proxy.conversation.replies import ReplyEvent, ReplyStarted
+from proxy.conversation.replies import ReplyStarted
 from proxy.dialects import sse
 from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
 from proxy.dialects.anthropic_messages.encode import (
@@ -19,11 +19,11 @@ from proxy.dialects.foreign_history import PICTURE
 from proxy.dialects.front import (
     Decoded,
     ErrorReply,
+    IdentifiedAnswering,
     IdsAndClock,
     Problem,
     Schemas,
     Sender,
-    StampedAnswering,
 )
 
 # what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
@@ -62,40 +62,27 @@ class MessagesFront:
         return end.endswith(MESSAGE_STOP)
 
     def _answerable(self, decoded: DecodedMessages, sender: Sender) -> Decoded:
-        answering = MessagesAnswering(decoded, self.stamp, sender.request_id)
+        request, stamp = decoded.request, self.stamp
+        new_call_id = partial(stamp.call_id, "toolu_")
+
+        def identify(started: ReplyStarted) -> MessageOptions:
+            return MessageOptions(
+                f"msg_{stamp.token()}",
+                request.model or started.model or "",
+                sender.request_id,
+                new_call_id,
+                shows_nothing=decoded.shows_nothing,
+                reports_edits=decoded.asks_for_edits,
+            )
+
         # a summary, and what has no tools to call, ends in prose
         is_summary = sender.headers.get(_CLASS_HEADER) == _COMPACTION
-        accepts_prose = is_summary or not decoded.request.tools
         # no string can hold this, as its quotes would be escaped
-        has_pictures = PICTURE in decoded.request.fields["messages"]
-        blindness = _NO_SIGHT if has_pictures else ""
+        has_pictures = PICTURE in request.fields["messages"]
         return Decoded(
-            decoded.request, answering, decoded.facts, accepts_prose, blindness=blindness
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class MessagesAnswering(StampedAnswering):
-    """One answer to a Messages request, with the model's name as the client wrote it."""
-
-    decoded: DecodedMessages
-    stamp: IdsAndClock
-    request_id: str
-    call_prefix: ClassVar[str] = "toolu_"
-
-    def begin(self, first: ReplyEvent | None) -> MessageStream:
-        return MessageStream(self._terms(first))
-
-    def builder(self, first: ReplyEvent | None) -> MessageBuilder:
-        return MessageBuilder(self._terms(first))
-
-    def _terms(self, first: ReplyEvent | None) -> MessageOptions:
-        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-        return MessageOptions(
-            f"msg_{self.stamp.token()}",
-            self.decoded.request.model or started.model or "",
-            self.request_id,
-            self.new_call_id,
-            shows_nothing=self.decoded.shows_nothing,
-            reports_edits=self.decoded.asks_for_edits,
+            request,
+            IdentifiedAnswering(identify, MessageStream, MessageBuilder, new_call_id),
+            decoded.facts,
+            accepts_prose=is_summary or not request.tools,
+            blindness=_NO_SIGHT if has_pictures else "",
         )

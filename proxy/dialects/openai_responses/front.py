@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -17,9 +16,9 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects import sse
-from proxy.dialects.front import Decoded, IdsAndClock, Problem, Schemas, Sender, StampedAnswering
+from proxy.dialects.front import Decoded, IdentifiedAnswering, IdsAndClock, Problem, Schemas, Sender
 from proxy.dialects.openai_chat.front import OpenAIFront
-from proxy.dialects.openai_responses.decode import DecodedRequest, add_ids, decode_request
+from proxy.dialects.openai_responses.decode import add_ids, decode_request
 from proxy.dialects.openai_responses.output import Event, OutputItems
 from proxy.dialects.openai_responses.response import (
     COMPLETED,
@@ -40,12 +39,6 @@ Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
 _ENDS = (b"\nevent: response.completed\n", b"\nevent: response.incomplete\n")
 _PROGRESS = "response.in_progress"
 _TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
-
-
-def is_good_end(end: bytes) -> bool:
-    """Return whether the last bytes of a stream hold the end of a good answer."""
-    # no line of an event's data begins like that, as line ends in strings are escaped
-    return any(mark in b"\n" + end for mark in _ENDS)
 
 
 class AnswerInProgress:
@@ -179,36 +172,28 @@ class ResponsesFront(OpenAIFront):
         return responses_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        read = decode_request(body, sender, self.store)
-        answering = ResponseAnswering(read, self.stamp, self.store, sender.owner)
-        return Decoded(read.request, answering, read.facts, read.accepts_prose, read.compaction)
+        store, stamp = self.store, self.stamp
+        read = decode_request(body, sender, store)
+        request, terms = read.request, read.terms
+
+        def identify(started: ReplyStarted) -> ResponseState:
+            model = request.model or started.model or ""
+            return ResponseState(f"resp_{stamp.token()}", int(stamp.now()), model)
+
+        def whole(begun: ResponseState) -> AnswerInProgress:
+            def keep(output: Sequence[bytes], answer: bytes) -> None:
+                if store is not None and terms.is_stored:
+                    inputs = add_ids(read.inputs, begun.id)
+                    kept = StoredResponse(begun.id, inputs, output, answer, terms.previous_id)
+                    store.keep(sender.owner, kept)
+
+            return AnswerInProgress(terms, begun, stamp, keep)
+
+        answering = IdentifiedAnswering(
+            identify, lambda begun: ResponseEncoder(whole(begun)), whole, stamp.call_id
+        )
+        return Decoded(request, answering, read.facts, read.accepts_prose, read.compaction)
 
     def is_complete(self, end: bytes) -> bool:
-        return is_good_end(end)
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseAnswering(StampedAnswering):
-    """One answer; it is kept for the `owner` when it has ended well, unless nobody wants that."""
-
-    read: DecodedRequest
-    stamp: IdsAndClock
-    store: ResponseStore | None
-    owner: str
-
-    def begin(self, first: ReplyEvent | None) -> ResponseEncoder:
-        return ResponseEncoder(self.builder(first))
-
-    def builder(self, first: ReplyEvent | None) -> AnswerInProgress:
-        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-        model = self.read.request.model or started.model or ""
-        begun = ResponseState(f"resp_{self.stamp.token()}", int(self.stamp.now()), model)
-        return AnswerInProgress(self.read.terms, begun, self.stamp, partial(self._keep, begun.id))
-
-    def _keep(self, response_id: str, output: Sequence[bytes], whole: bytes) -> None:
-        terms = self.read.terms
-        if self.store is None or not terms.is_stored:
-            return
-        inputs = add_ids(self.read.inputs, response_id)
-        kept = StoredResponse(response_id, inputs, output, whole, terms.previous_id)
-        self.store.keep(self.owner, kept)
+        # no line of an event's data begins like that, as line ends in strings are escaped
+        return any(mark in b"\n" + end for mark in _ENDS)

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 
 from proxy.conversation import json
-from proxy.conversation.replies import ReplyEvent
 from proxy.dialects.front import (
     Decoded,
     ErrorReply,
+    IdentifiedAnswering,
     IdsAndClock,
     Problem,
     Schemas,
     Sender,
-    StampedAnswering,
 )
 from proxy.dialects.ollama_chat.downstream import decode, encode, schema
 
@@ -35,14 +34,17 @@ class OllamaFront:
     def decode(self, body: bytes, sender: Sender) -> Decoded:
         del sender
         decoded = decode.decode_generate(body) if self.is_text else decode.decode_chat(body)
-        answering = OllamaAnswering(decoded.model, self.is_text, self.stamp, self.stamp.now())
+        stamp = self.stamp
+        terms = encode.AnswerTerms(decoded.model, self.is_text, stamp, stamp.now(), stamp.call_id)
         load_answer = b""
         if decoded.only_loads:
             is_end = decoded.request.load.seconds == 0
-            load_answer = answering.terms().load_answer("unload" if is_end else "load")
+            load_answer = terms.load_answer("unload" if is_end else "load")
         return Decoded(
             decoded.request,
-            answering,
+            IdentifiedAnswering(
+                lambda _: terms, encode.OllamaStream, encode.OllamaBuilder, stamp.call_id
+            ),
             decoded.facts,
             blindness=_BLIND if decoded.has_pictures else "",
             load_answer=load_answer,
@@ -60,26 +62,3 @@ class OllamaFront:
 
     def is_complete(self, end: bytes) -> bool:
         return encode.DONE in end
-
-
-@dataclass(frozen=True, slots=True)
-class OllamaAnswering(StampedAnswering):
-    """One answer, with the model's name as the client wrote it."""
-
-    model: str
-    is_text: bool
-    stamp: IdsAndClock
-    began: float
-
-    def begin(self, first: ReplyEvent | None) -> encode.OllamaStream:
-        del first
-        return encode.OllamaStream(self.terms())
-
-    def builder(self, first: ReplyEvent | None) -> encode.OllamaBuilder:
-        del first
-        return encode.OllamaBuilder(self.terms())
-
-    def terms(self) -> encode.AnswerTerms:
-        return encode.AnswerTerms(
-            self.model, self.is_text, self.stamp, self.began, self.new_call_id
-        )

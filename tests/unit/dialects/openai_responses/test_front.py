@@ -26,7 +26,6 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Decoded, Front, Problem, Sender
-from proxy.dialects.openai_responses.front import is_good_end
 from proxy.dialects.openai_responses.store import ResponseStore
 from tests.examples import examples
 from tests.fakes.responses import (
@@ -146,8 +145,8 @@ def test_every_stream_keeps_to_the_rules_at_every_chunking(
         sent += data.draw(st.sampled_from((b"", encoder.comment("all is well"))))
         events = events[count:]
     end = encoder.comment("done\nand gone") + encoder.end()
-    assert is_good_end(end)
-    assert not is_good_end(sent)
+    assert make_front().is_complete(end)
+    assert not make_front().is_complete(sent)
     read = read_stream(sent + end)
     StreamJudge().judge(read)
     assert {f"{event['type']}" for event in read} <= SENT_EVENTS
@@ -161,7 +160,7 @@ def test_a_stream_that_breaks_says_so_and_ends(
     encoder = request_of(asked).answering.begin(None)
     before = events[: data.draw(st.integers(0, len(events)))]
     sent = (encoder.encode_all(before) if before else b"") + encoder.fail(BROKEN)
-    assert not is_good_end(sent)
+    assert not make_front().is_complete(sent)
     read = read_stream(sent)
     StreamJudge().judge(read)
     response = read[-1]["response"]
@@ -261,10 +260,10 @@ def test_a_failure_tells_the_usage_where_it_is_known() -> None:
 
 def test_the_end_is_found_by_its_event_and_not_by_what_is_said() -> None:
     said = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
-    assert not is_good_end(said)
-    assert is_good_end(b"event: response.completed\ndata: {}\n\n")
-    assert is_good_end(b": done\n\nevent: response.incomplete\ndata: {}\n\n")
-    assert not is_good_end(b"event: response.failed\ndata: {}\n\n")
+    assert not make_front().is_complete(said)
+    assert make_front().is_complete(b"event: response.completed\ndata: {}\n\n")
+    assert make_front().is_complete(b": done\n\nevent: response.incomplete\ndata: {}\n\n")
+    assert not make_front().is_complete(b"event: response.failed\ndata: {}\n\n")
 
 
 HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
