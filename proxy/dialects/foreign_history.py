@@ -22,8 +22,9 @@ from proxy.conversation import json
 from proxy.conversation.failures import has_failed
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import CLOSING, OPENING
+from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall, ToolChoice, ToolUse
-from proxy.dialects.raw_json import JsonText, Node, concatenate, join_lines, own_text
+from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, join_lines, own_text
 
 SIGNATURE = "temper1:"
 PICTURE = b'{"type":"image_url"'  # what a picture begins with
@@ -200,6 +201,26 @@ def write_picture(url: bytes) -> Medium:
 def write_arguments(value: Node | None) -> JsonText:
     """Write the input of a call as the text that calls of chat completions have."""
     return own_text("{}" if value is None else value.source.decode())
+
+
+def write_fields(request: Request, sent: Members, copied: Iterable[str]) -> dict[str, bytes]:
+    """Write the members that all languages ask for alike, in an order that is always the same.
+
+    Those that are `copied` have the same name and meaning in the language of the client.
+    """
+    fields = {"model": sent["model"].source} if "model" in sent else {}
+    fields["messages"] = json.join_array([message.source for message in request.messages])
+    if request.tools:
+        fields["tools"] = json.join_array([tool.source for tool in request.tools])
+        if request.tool_choice is not ToolUse.AUTO:
+            fields["tool_choice"] = write_choice(request.tool_choice)
+        if not request.parallel_tool_calls:
+            fields["parallel_tool_calls"] = b"false"
+    if request.max_tokens is not None:
+        fields["max_tokens"] = json.dump(request.max_tokens)
+    if request.stream:
+        fields["stream"] = b"true"
+    return fields | {name: sent[name].source for name in copied if name in sent}
 
 
 def write_choice(choice: ToolChoice) -> bytes:

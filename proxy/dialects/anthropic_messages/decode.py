@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from proxy.conversation import json
 from proxy.conversation.json import JsonSchema, JsonValue
 from proxy.conversation.requests import Request, ThinkingOptions
-from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import MessagesRequest
 from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in
-from proxy.dialects.foreign_history import write_answer_format, write_choice
+from proxy.dialects.foreign_history import write_answer_format, write_fields
 from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.raw_json import Members, nodes_in, read_object
 from proxy.dialects.temper_options import workflow_in
@@ -113,24 +111,11 @@ def _answer_schema(checked: MessagesRequest) -> JsonSchema | None:
 
 
 def _fields(request: Request, nodes: Members) -> dict[str, bytes]:
-    """Write the members of the request, in an order that is always the same."""
-    fields = {"model": nodes["model"].source} if "model" in nodes else {}
-    fields["messages"] = json.join_array([message.source for message in request.messages])
-    if request.tools:
-        fields["tools"] = json.join_array([tool.source for tool in request.tools])
-    if request.tool_choice is not ToolUse.AUTO:
-        fields["tool_choice"] = write_choice(request.tool_choice)
-    if not request.parallel_tool_calls:
-        fields["parallel_tool_calls"] = b"false"
-    if request.max_tokens is not None:
-        fields["max_tokens"] = json.dump(request.max_tokens)
+    fields = write_fields(request, nodes, _COPIED)
     if request.stop_strings:
         fields["stop"] = nodes["stop_sequences"].source
-    fields |= {name: nodes[name].source for name in _COPIED if name in nodes}
     if request.answer_schema is not None:
         wanted = (nodes.inner("output_config").get("format") or nodes["output_format"]).members()
         described = {"schema": wanted["schema"].source} if "schema" in wanted else {}
         fields["response_format"] = write_answer_format({"name": b'"answer"', **described})
-    if request.stream:
-        fields["stream"] = b"true"
     return fields

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request, ThinkingOptions
-from proxy.conversation.tools import ToolUse
-from proxy.dialects.foreign_history import write_answer_format
+from proxy.dialects.foreign_history import write_answer_format, write_fields
 from proxy.dialects.front import Sender
 from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.openai_responses.items import ItemReader
@@ -18,7 +18,7 @@ from proxy.dialects.openai_responses.response import AnswerTerms, echo_of
 from proxy.dialects.openai_responses.schema import ResponseRequest, TextFormat
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.dialects.openai_responses.table import FIELDS
-from proxy.dialects.openai_responses.tools import ToolTable, ToolUseChoice, read_choice
+from proxy.dialects.openai_responses.tools import ToolTable, read_choice
 from proxy.dialects.raw_json import Members, Node, nodes_in, read_object
 from proxy.dialects.temper_options import workflow_in
 from proxy.dialects.wire_schema import check, schema_or_any
@@ -97,7 +97,6 @@ def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) 
 
 _ENCRYPTED, _LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _TURN_METADATA = "x-codex-turn-metadata"
-_NO_TOOLS = ToolUseChoice(ToolUse.AUTO, b'"auto"')
 # To local models, the least effort is not to think at all.
 _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
@@ -166,15 +165,8 @@ def _read_messages(
 def _request(
     checked: ResponseRequest, fields: Members, messages: tuple[Message, ...], table: ToolTable
 ) -> Request:
-    tools, choice = table.tools, read_choice(fields.get("tool_choice"), table) or _NO_TOOLS
-    written = {"model": fields["model"].source} if "model" in fields else {}
-    written["messages"] = json.join_array([message.source for message in messages])
-    if tools:
-        written["tools"] = json.join_array([tool.source for tool in tools])
-        if "tool_choice" in fields:
-            written["tool_choice"] = choice.source
-        if "parallel_tool_calls" in fields:
-            written["parallel_tool_calls"] = fields["parallel_tool_calls"].source
+    tools = table.tools
+    choice, allowed = read_choice(fields.get("tool_choice"), table)
     form = None if checked.text is None else checked.text.format
     if form is not None and form.type == "text":
         form = None  # any text will do
@@ -182,31 +174,31 @@ def _request(
     thinking = ThinkingOptions(effort=effort or "")
     if effort in _NO_EFFORT:
         thinking = ThinkingOptions(is_on=False)
-    return Request(
+    request = Request(
         model=checked.model or "",
         messages=messages,
-        fields=written | _options(checked, fields, form),
+        fields={},
         tools=tools,
-        tool_choice=choice.use,
+        tool_choice=choice,
         parallel_tool_calls=checked.parallel_tool_calls is not False,
         stream=bool(checked.stream),
         max_tokens=checked.max_output_tokens,
         answer_schema=None if form is None else schema_or_any(form.schema_),
         workflow=workflow_in(checked.temper, messages, tools),
-        allowed_tools=choice.allowed,
+        allowed_tools=allowed,
         thinking=thinking,
         shows_rounds=True,
     )
+    # said as the client says it: what engines do without a word differs
+    parallel = ("parallel_tool_calls",) if tools else ()
+    written = write_fields(request, fields, (*_CARRIED, *parallel))
+    return structs.replace(request, fields=written | _options(checked, fields, form))
 
 
 def _options(
     checked: ResponseRequest, fields: Members, form: TextFormat | None
 ) -> dict[str, bytes]:
-    written = {name: fields[name].source for name in _CARRIED if name in fields}
-    if "stream" in fields:
-        written["stream"] = fields["stream"].source
-    if "max_output_tokens" in fields:
-        written["max_tokens"] = fields["max_output_tokens"].source
+    written: dict[str, bytes] = {}
     if checked.top_logprobs or _LOGPROBS in (checked.include or []):
         written["logprobs"] = b"true"
         written["top_logprobs"] = json.dump(checked.top_logprobs or 0)

@@ -25,6 +25,7 @@ from proxy.dialects.foreign_history import (
     Part,
     write_answer_format,
     write_arguments,
+    write_fields,
     write_picture,
     write_tool,
 )
@@ -203,24 +204,15 @@ def _complete(tool: Node) -> bytes:
 
 
 def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, bytes]:
-    """Write the members of the request, in an order that is always the same."""
-    fields = {"model": json.dump(request.model)}
-    fields["messages"] = json.join_array([message.source for message in request.messages])
-    if request.tools:
-        fields["tools"] = json.join_array([tool.source for tool in request.tools])
-    if request.max_tokens is not None:
-        fields["max_tokens"] = json.dump(request.max_tokens)
+    fields = {**write_fields(request, nodes, _COPIED), "model": json.dump(request.model)}
     if request.stop_strings:
         fields["stop"] = options["stop"].source
     fields |= {own: options[name].source for name, own in _SAMPLING.items() if name in options}
-    fields |= {name: nodes[name].source for name in _COPIED if name in nodes}
     if nodes.value("format") == "json":
         fields["response_format"] = b'{"type":"json_object"}'
     elif request.answer_schema is not None:
         form = {"name": b'"answer"', "schema": nodes["format"].source}
         fields["response_format"] = write_answer_format(form)
-    if request.stream:
-        fields["stream"] = b"true"
     return fields
 
 

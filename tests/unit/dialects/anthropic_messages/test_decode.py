@@ -70,10 +70,9 @@ def test_a_request_is_written_in_an_order_that_is_always_the_same() -> None:
     assert json.join_object({**read.fields}) == (
         b'{"model":"\\u00e4","messages":[{"role":"user","content":"Hi"}],'
         b'"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required",'
-        b'"parallel_tool_calls":false,"max_tokens":9,"stop":[ "\\u00e4" ],"temperature":1.0,'
-        b'"top_p":0.50,"top_k":4,"response_format":{"type":"json_schema","json_schema":'
-        b'{"name":"answer","schema":{ "type":"object"}}},'
-        b'"stream":true}'
+        b'"parallel_tool_calls":false,"max_tokens":9,"stream":true,"temperature":1.0,'
+        b'"top_p":0.50,"top_k":4,"stop":[ "\\u00e4" ],"response_format":{"type":"json_schema",'
+        b'"json_schema":{"name":"answer","schema":{ "type":"object"}}}}'
     )
     assert (read.model, read.stream, read.stop_strings) == ("ä", True, True)
     assert read.answer_schema == {"type": "object"}
