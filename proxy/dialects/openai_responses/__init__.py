@@ -1,8 +1,7 @@
 """The Responses language, spoken by clients only.
 
 - `front`: what the edge sees of it, and the answer as a stream
-- `table`: what happens to each field, item and tool
-- `schema`, `decode`: the fields of a request
+- `schema`, `decode`: the fields of a request; what happens to each field, item and tool
 - `items`: the conversation
 - `tools`, `client_tools`: what the model may call, and as what calls come back
 - `response`, `output`: the answer, whole

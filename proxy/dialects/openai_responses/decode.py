@@ -15,9 +15,8 @@ from proxy.dialects.front import Sender
 from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.openai_responses.items import ItemReader
 from proxy.dialects.openai_responses.response import AnswerTerms, echo_of
-from proxy.dialects.openai_responses.schema import ResponseRequest, TextFormat
+from proxy.dialects.openai_responses.schema import FIELDS, ResponseRequest, TextFormat
 from proxy.dialects.openai_responses.store import ResponseStore
-from proxy.dialects.openai_responses.table import FIELDS
 from proxy.dialects.openai_responses.tools import ToolTable, read_choice
 from proxy.dialects.raw_json import Members, Node, nodes_in, read_object
 from proxy.dialects.temper_options import workflow_in

@@ -23,7 +23,7 @@ from proxy.dialects.foreign_history import (
 )
 from proxy.dialects.lenient_json import as_list, as_object, as_text
 from proxy.dialects.openai_responses.client_tools import RAN_PREFIX, arguments_in, flat_name
-from proxy.dialects.openai_responses.table import ITEMS
+from proxy.dialects.openai_responses.schema import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
 from proxy.dialects.raw_json import JsonText, Members, Node, own_text
 from proxy.errors import InvalidRequest

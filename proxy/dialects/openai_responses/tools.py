@@ -10,7 +10,7 @@ from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import ReadChoice
 from proxy.dialects.openai_responses import client_tools
 from proxy.dialects.openai_responses.client_tools import KINDS, Origin, ToolKind, flat_name
-from proxy.dialects.openai_responses.table import TOOLS
+from proxy.dialects.openai_responses.schema import TOOLS
 from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, own_text
 from proxy.dialects.wire_schema import check_name, check_new, check_offered
 from proxy.errors import InvalidRequest

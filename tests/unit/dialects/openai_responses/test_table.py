@@ -15,8 +15,7 @@ from pydantic import BaseModel
 
 from proxy.dialects.field_table import FieldTable, Handling
 from proxy.dialects.openai_responses.client_tools import KINDS
-from proxy.dialects.openai_responses.schema import ResponseRequest
-from proxy.dialects.openai_responses.table import FIELDS, ITEMS, TOOLS
+from proxy.dialects.openai_responses.schema import FIELDS, ITEMS, TOOLS, ResponseRequest
 from tests.unit.dialects.openai_responses.names import PARTS, SENT_EVENTS, UNSENT_EVENTS
 
 GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "responses-api.md"
