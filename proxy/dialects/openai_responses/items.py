@@ -22,7 +22,14 @@ from proxy.dialects.foreign_history import (
     write_picture,
 )
 from proxy.dialects.lenient_json import as_list, as_object, as_text
-from proxy.dialects.openai_responses.client_tools import RAN_PREFIX, arguments_in, flat_name
+from proxy.dialects.openai_responses.client_tools import (
+    KIND_OF_CALL,
+    NAMED_KINDS,
+    RAN_PREFIX,
+    ToolKind,
+    arguments_in,
+    flat_name,
+)
 from proxy.dialects.openai_responses.schema import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
 from proxy.dialects.raw_json import JsonText, Members, Node, own_text
@@ -136,21 +143,9 @@ def _command_result(node: Node) -> str:
 _ROLES = ("user", "assistant", "system", "developer")
 _SYSTEM_ROLES = ("system", "developer")
 _MOST_BYTES = 4 * 2**20  # of items whose conversion is kept
-_NAMED_CALLS = ("function_call", "custom_tool_call")
-# Calls of tools that have no name of their own, and the names under which they are offered.
-_BUILT_IN_CALLS = {
-    "tool_search_call": "tool_search",
-    "shell_call": "shell",
-    "local_shell_call": "local_shell",
-    "apply_patch_call": "apply_patch",
-}
-_RESULTS = (
-    "function_call_output",
-    "custom_tool_call_output",
-    "shell_call_output",
-    "local_shell_call_output",
-    "apply_patch_call_output",
-)
+_RESULTS = frozenset(
+    f"{item}_output" for item in KIND_OF_CALL
+)  # a search has none
 
 
 class _Item(NamedTuple):
@@ -250,8 +245,8 @@ def _convert(kind: str, members: Members) -> _Item:
         return _message(members)
     if kind == "reasoning":
         return _thoughts(members)
-    if kind in _NAMED_CALLS or kind in _BUILT_IN_CALLS:
-        return _spoken(calls=(_call(kind, members),))
+    if kind in KIND_OF_CALL:
+        return _spoken(calls=(_call(KIND_OF_CALL[kind], members),))
     if kind in _RESULTS:
         return _result(kind, members)
     if kind == "mcp_call":
@@ -298,13 +293,10 @@ def _thoughts(members: Members) -> _Item:
     return _Item(alone.entries, HistoryEntry("assistant", (), texts), is_thought=True)
 
 
-def _call(kind: str, members: Members) -> HistoryCall:
-    if kind in _NAMED_CALLS:
-        name = members.need("name").text()
-        if "namespace" in members:
-            name = own_text(flat_name(members.word("namespace"), name.text))
-    else:
-        name = own_text(_BUILT_IN_CALLS[kind])
+def _call(kind: ToolKind, members: Members) -> HistoryCall:
+    name = members.need("name").text() if kind in NAMED_KINDS else own_text(kind.value)
+    if kind in NAMED_KINDS and "namespace" in members:
+        name = own_text(flat_name(members.word("namespace"), name.text))
     return HistoryCall(members.text("call_id"), name, arguments_in(kind, members))
 
 

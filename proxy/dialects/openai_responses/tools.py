@@ -9,14 +9,20 @@ from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import ReadChoice
 from proxy.dialects.openai_responses import client_tools
-from proxy.dialects.openai_responses.client_tools import KINDS, Origin, ToolKind, flat_name
+from proxy.dialects.openai_responses.client_tools import (
+    KINDS,
+    NAMED_KINDS,
+    Origin,
+    ToolKind,
+    flat_name,
+)
 from proxy.dialects.openai_responses.schema import TOOLS
 from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, own_text
 from proxy.dialects.wire_schema import check_name, check_new, check_offered
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
-_NAMED = (ToolKind.FUNCTION.value, ToolKind.CUSTOM.value)
+_NAMED = tuple(kind.value for kind in NAMED_KINDS)
 _TOOL = "tool"  # the place of a tool before it is known where in a request it stands
 
 
