@@ -143,9 +143,7 @@ def _command_result(node: Node) -> str:
 _ROLES = ("user", "assistant", "system", "developer")
 _SYSTEM_ROLES = ("system", "developer")
 _MOST_BYTES = 4 * 2**20  # of items whose conversion is kept
-_RESULTS = frozenset(
-    f"{item}_output" for item in KIND_OF_CALL
-)  # a search has none
+_RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)  # a search has none
 
 
 class _Item(NamedTuple):

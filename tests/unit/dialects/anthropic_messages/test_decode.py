@@ -9,14 +9,14 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UNSAID, Question, ThinkingOptions
 from proxy.conversation.workflows import Workflow
-from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
 from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.field_table import Handling
+from proxy.dialects.front import Decoded
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
 from tests.examples import examples
 from tests.fakes.arrivals import is_linear
-from tests.unit.dialects.anthropic_messages.conversations import body
+from tests.unit.dialects.anthropic_messages.conversations import body, decode_request
 
 CAPTURES = Path(__file__).parent / "captures"
 ROWS = ("messages", "tools")
@@ -25,7 +25,7 @@ LOOK: JsonObject = {"name": "look", "input_schema": {"type": "object"}}
 PLAIN: dict[str, JsonValue] = {"model": "m", "messages": [HI], "max_tokens": 100}
 
 
-def decoded(**members: JsonValue) -> DecodedMessages:
+def decoded(**members: JsonValue) -> Decoded:
     return decode_request(body([HI], **members))
 
 
@@ -137,8 +137,6 @@ class TestTheLimit:
     def test_of_nothing_lets_the_model_write_one_token_that_nobody_sees(self) -> None:
         warm = decoded(max_tokens=0)
         assert (warm.request.max_tokens, warm.request.fields["max_tokens"]) == (1, b"1")
-        assert warm.shows_nothing
-        assert not decoded(max_tokens=1).shows_nothing
 
     def test_is_required_but_where_tokens_are_counted(self) -> None:
         document = json.dump({"model": "m", "messages": [HI]})
@@ -146,7 +144,6 @@ class TestTheLimit:
         counted = decode_request(document, is_count=True)
         assert counted.request.max_tokens is counted.request.answer_reserve is None
         assert counted.request.messages == decoded().request.messages
-        assert not counted.shows_nothing
 
 
 class TestThinking:
@@ -220,11 +217,6 @@ def test_a_model_need_not_be_named() -> None:
     request = decode_request(json.dump({"messages": [HI], "max_tokens": 9})).request
     assert request.model == ""
     assert "model" not in request.fields
-
-
-def test_edits_of_the_context_are_asked_for_by_their_field() -> None:
-    assert decoded(context_management={"edits": []}).asks_for_edits
-    assert not decoded().asks_for_edits
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,12 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyStarted, TextDelta
-from proxy.dialects.anthropic_messages.front import MessagesFront
-from proxy.dialects.front import Answering, Decoded, Front, IdsAndClock, Problem, Sender
+from proxy.dialects.front import Answering, Decoded, Front, Problem, Sender
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
-from tests.unit.dialects.anthropic_messages.conversations import PICTURE, TOOLS, body
+from tests.unit.dialects.anthropic_messages.conversations import FRONT, PICTURE, TOOLS, body
 
 HI: JsonObject = {"role": "user", "content": "Hi"}
-FRONT = MessagesFront(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
 SENDER = Sender(request_id="req_1")
 
 
@@ -70,6 +68,7 @@ def test_an_answer_is_named_here_and_its_model_as_the_client_named_it() -> None:
     assert (message["id"], message["model"]) == ("msg_abc", "m")
     assert message["context_management"] == {"applied_edits": []}
     assert answering.new_call_id() == "toolu_abc"
+    assert "context_management" not in whole(decoded().answering, ReplyFinished("stop"))
 
 
 def test_an_answer_to_nobodys_model_tells_which_it_was() -> None:
@@ -82,6 +81,8 @@ def test_an_answer_to_nobodys_model_tells_which_it_was() -> None:
 def test_a_prompt_that_is_only_to_be_read_is_answered_with_nothing() -> None:
     message = whole(decoded(max_tokens=0).answering, TextDelta("a"), ReplyFinished("length"))
     assert (message["content"], message["stop_reason"]) == ([], "max_tokens")
+    message = whole(decoded(max_tokens=1).answering, TextDelta("a"), ReplyFinished("length"))
+    assert message["content"] == [{"type": "text", "text": "a"}]
 
 
 def test_a_stream_ends_well_or_with_an_error() -> None:
