@@ -6,32 +6,37 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import LoadOptions, ThinkingOptions
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.ollama_chat.downstream.decode import (
-    DecodedOllama,
-    decode_chat,
-    decode_generate,
-    read_duration,
-)
+from proxy.dialects.front import Decoded, IdsAndClock, Sender
+from proxy.dialects.ollama_chat.downstream.front import OllamaFront, read_duration
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
 HI: JsonObject = {"role": "user", "content": "Hi"}
 PNG = "iVBORw0KGgo="
+STAMP = IdsAndClock(now=lambda: 1.0, token=lambda: "abc")
 
 
-def chat(*messages: JsonValue, **members: JsonValue) -> DecodedOllama:
+def decode_chat(body: bytes) -> Decoded:
+    return OllamaFront(STAMP).decode(body, Sender())
+
+
+def decode_generate(body: bytes) -> Decoded:
+    return OllamaFront(STAMP, is_text=True).decode(body, Sender())
+
+
+def chat(*messages: JsonValue, **members: JsonValue) -> Decoded:
     return decode_chat(json.dump({"model": "m", "messages": [*(messages or (HI,))], **members}))
 
 
-def generate(**members: JsonValue) -> DecodedOllama:
+def generate(**members: JsonValue) -> Decoded:
     return decode_generate(json.dump({"model": "m", "prompt": "Hi", **members}))
 
 
-def fields(decoded: DecodedOllama) -> JsonObject:
+def fields(decoded: Decoded) -> JsonObject:
     return {name: json.parse(raw) for name, raw in decoded.request.fields.items()}
 
 
-def sources(decoded: DecodedOllama) -> list[JsonValue]:
+def sources(decoded: Decoded) -> list[JsonValue]:
     return [json.parse(message.source) for message in decoded.request.messages]
 
 
@@ -43,7 +48,7 @@ def test_a_plain_message_goes_on_as_it_was_written() -> None:
     body = b'{"model":"m:latest","messages":[{ "content":"Hi", "role":"user"}]}'
     read = decode_chat(body)
     assert read.request.messages[0].source == b'{ "content":"Hi", "role":"user"}'
-    assert (read.request.model, read.model) == ("m", "m:latest")
+    assert read.request.model == "m"
     assert list(read.request.fields) == ["model", "messages", "stream"]
     assert read.request.stream
 
@@ -130,7 +135,7 @@ def test_thoughts_are_replayed_in_the_words_of_backends() -> None:
 )
 def test_pictures_get_their_type(sent: str, url: str) -> None:
     read = chat({"role": "user", "content": "See", "images": [sent]})
-    assert read.has_pictures
+    assert read.blindness
     assert sources(read) == [
         {
             "role": "user",
@@ -140,8 +145,8 @@ def test_pictures_get_their_type(sent: str, url: str) -> None:
             ],
         }
     ]
-    assert generate(prompt="", images=[sent]).has_pictures
-    assert not chat().has_pictures
+    assert generate(prompt="", images=[sent]).blindness
+    assert not chat().blindness
 
 
 @pytest.mark.parametrize("sent", ["", "no base64", "x,AAAA", "AAAA,", "é"])
@@ -286,8 +291,8 @@ def test_a_prompt_becomes_a_conversation() -> None:
 @pytest.mark.parametrize(
     "read", [chat(keep_alive=0), decode_chat(b'{"model":"m"}'), generate(prompt="", system="x")]
 )
-def test_without_a_prompt_the_model_is_loaded(read: DecodedOllama) -> None:
-    assert read.only_loads is (read.request.messages == ())
+def test_without_a_prompt_the_model_is_loaded(read: Decoded) -> None:
+    assert bool(read.load_answer) is (read.request.messages == ())
 
 
 @pytest.mark.parametrize(
