@@ -15,7 +15,7 @@ from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Decoded, Sender
 from proxy.dialects.openai_chat.decode import decode_request as decode_chat
-from proxy.dialects.openai_responses.decode import Inputs, add_ids, read_inputs
+from proxy.dialects.openai_responses.front import Inputs, add_ids, read_inputs
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.dialects.raw_json import nodes_in
 from proxy.errors import InvalidRequest, PreviousResponseUnknown
