@@ -126,7 +126,7 @@ class OllamaFront:
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         del request_id
-        return encode.error_reply(problem)
+        return ErrorReply(problem.status, problem.headers, encode.error_object(problem))
 
     def is_complete(self, end: bytes) -> bool:
         return encode.DONE in end
