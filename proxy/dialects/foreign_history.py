@@ -120,30 +120,8 @@ class ForeignHistory:
             self.entries.append(HistoryEntry(role, [*said]))
 
     def extend(self, entries: Iterable[HistoryEntry]) -> None:
-        """Add what another history has; none of it may be of the system."""
+        """Add what others say than the system."""
         self.entries += entries
-
-    def add_user(self, parts: Sequence[Part]) -> None:
-        self.entries.append(HistoryEntry("user", _drop_empty(parts)))
-
-    def add_assistant(
-        self,
-        parts: Sequence[Part],
-        thoughts: Sequence[JsonText] = (),
-        calls: Sequence[HistoryCall] = (),
-    ) -> None:
-        said = _drop_empty(parts), _drop_empty(thoughts), tuple(calls)
-        self.entries.append(HistoryEntry("assistant", *said))
-
-    def add_result(
-        self, call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
-    ) -> None:
-        """Add the result of a tool call; without parts it is an empty text."""
-        said = _drop_empty(parts)
-        if is_error:
-            said = _as_failure(said)
-        entry = HistoryEntry("tool", said, call_id=call_id, failed=True if is_error else None)
-        self.entries.append(entry)
 
     def messages(self) -> tuple[Message, ...]:
         return tuple([entry.message for entry in self.entries])
@@ -164,6 +142,26 @@ class ForeignHistory:
             self._add_to_last([reminder])
         else:
             self.entries.append(HistoryEntry("user", [reminder]))
+
+
+def user_entry(parts: Sequence[Part]) -> HistoryEntry:
+    return HistoryEntry("user", _drop_empty(parts))
+
+
+def assistant_entry(
+    parts: Sequence[Part], thoughts: Sequence[JsonText] = (), calls: Sequence[HistoryCall] = ()
+) -> HistoryEntry:
+    return HistoryEntry("assistant", _drop_empty(parts), _drop_empty(thoughts), tuple(calls))
+
+
+def result_entry(
+    call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
+) -> HistoryEntry:
+    """Return the result of a tool call; without parts it is an empty text."""
+    said = _drop_empty(parts)
+    if not is_error:
+        return HistoryEntry("tool", said, call_id=call_id)
+    return HistoryEntry("tool", _as_failure(said), call_id=call_id, failed=True)
 
 
 def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
