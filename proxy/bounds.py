@@ -33,6 +33,7 @@ OPENINGS = 500  # of what may be calls and is none: behind them is noise
 READ_IN_VAIN = 1 * KIB  # characters that count as one of them
 
 # schema
+SCHEMA_BYTES = 1 * MIB  # a larger one checks nothing
 CHECKS = 2_000_000  # of one value
 COPIES = 200_000  # of parts of a value, for its errors
 
@@ -44,6 +45,7 @@ TOOLS = 2_000
 PAGES = 100
 
 # store
+STORED_ITEMS = 10_000  # of a request whose answer is stored; each costs time when it ends
 RESPONSE_BYTES = 4 * MIB  # of one response; a larger one would delay the others
 
 # file

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
-from proxy.backends.client import Backend, Headers, ReplyEvents
+from proxy.backends.client import ChatBackend, Headers, ReplyEvents
 from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.errors import BackendFailed, BackendSpokeNonsense, GuardrailsExhausted, InvalidRequest
 from proxy.guardrails.reasoning import EnoughHeardError
@@ -17,7 +17,7 @@ Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
 async def converse(
     turn: Turn,
-    backend: Backend,
+    backend: ChatBackend,
     headers: Headers,
     attempt: Attempt = nullcontext,
     *,

@@ -25,7 +25,7 @@ from proxy.agents.results import (
     Usage,
     usage_of,
 )
-from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
+from proxy.backends.client import BackendWrapper, ChatBackend, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
@@ -119,7 +119,7 @@ class ModelTurns(RunTurns):
 class Overheard(BackendWrapper):
     """A backend of which the last reply is kept as it came."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: ChatBackend) -> None:
         super().__init__(backend)
         self._reply = ReplyInProgress()
 

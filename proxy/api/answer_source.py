@@ -16,7 +16,7 @@ from proxy.api.client_connection import ClientConnection
 from proxy.api.errors import refuse
 from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts
 from proxy.backends.affinity import PREFIX_HEADER
-from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.client import ChatBackend, ReplyEvents
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -50,7 +50,7 @@ class SlotTerms(msgspec.Struct, frozen=True):
     `shorter` makes a turn with a shorter prompt after an overflow, or returns None.
     """
 
-    backend: Backend
+    backend: ChatBackend
     slot: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     window: int | None = None
     room: int = 0

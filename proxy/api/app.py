@@ -39,7 +39,7 @@ from proxy.api.watching import Watching
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import RetryBudget
 from proxy.observability.observers import Observers
 from proxy.serving.admission import Priority

@@ -94,8 +94,8 @@ class PassthroughRequest(msgspec.Struct, frozen=True):
         return json.join_object({**self.fields})
 
 
-class Backend(Protocol):
-    """An engine that runs a model.
+class ChatBackend(Protocol):
+    """What a turn needs of a backend.
 
     Every method raises only `BackendFailed` and `InvalidRequest` kinds of errors. Closing an
     iterator cancels the work upstream at once, or where the engine notices.
@@ -113,6 +113,10 @@ class Backend(Protocol):
         No batch is empty; the last one ends with `ReplyFinished` or `ReplyUnreadable`. Content
         that `sink` takes is in no batch; without a sink the caller sees the whole reply.
         """
+
+
+class Backend(ChatBackend, Protocol):
+    """An engine that runs a model."""
 
     def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
         """Forward a request with `headers`, and stream whole lines of its answer."""
@@ -138,37 +142,14 @@ Put: TypeAlias = Callable[[Backend], AsyncGenerator[Part, None]]
 
 
 class BackendWrapper:
-    """Delegates everything to another backend; subclasses override methods."""
+    """Asks another backend under its name; subclasses say how."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: ChatBackend) -> None:
         self._backend = backend
 
     @property
     def name(self) -> str:
         return self._backend.name
-
-    def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
-    ) -> ReplyEvents:
-        return self._backend.ask(question, headers, sink)
-
-    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
-        return self._backend.relay(passage, headers)
-
-    async def count(self, question: Question, headers: Headers) -> int | None:
-        return await self._backend.count(question, headers)
-
-    async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
-        return await self._backend.count_texts(texts, headers)
-
-    async def models(self) -> tuple[BackendModel, ...]:
-        return await self._backend.models()
-
-    async def describe(self, model: str) -> Description:
-        return await self._backend.describe(model)
-
-    async def health(self) -> Health:
-        return await self._backend.health()
 
 
 class LateBackend(ABC):

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
+from proxy import bounds
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_whole, parse_object
@@ -133,7 +134,7 @@ class TokenCounter:
         """Return the object that comes back, an empty one where there is none."""
         if self._is_missing(path) or self._is_silent:
             return {}
-        limit = DOCUMENT_LIMIT + _BYTES_PER_TOKEN * len(body)
+        limit = bounds.DOCUMENT_BYTES + _BYTES_PER_TOKEN * len(body)
         try:
             async with (
                 asyncio.timeout(self._patience.answer),

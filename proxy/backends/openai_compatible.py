@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
+from proxy import bounds
 from proxy.backends.capabilities import Capability, Lacks, directives_without, without
 from proxy.backends.client import BackendModel, Description, Headers, Health
 from proxy.backends.counting import TokenCounter
@@ -32,7 +33,7 @@ from proxy.backends.probing import (
     tight_form,
     write_probe,
 )
-from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import DELTAS, ReplyEvent, ReplyUnreadable
 from proxy.conversation.requests import Question
@@ -41,7 +42,7 @@ from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 from proxy.errors import BackendFailed, BackendRefused
-from proxy.inference.prepared import ANSWER_FORM
+from proxy.inference.plan import ANSWER_FORM
 
 CHAT = "/v1/chat/completions"
 
@@ -244,7 +245,7 @@ class AdaptiveEngine(OpenAICompatible):
                     probe.path, write_probe(probe, self._pinned or model), {}
                 ) as answer,
             ):
-                status, body = answer.status, await answer.read(DOCUMENT_LIMIT)
+                status, body = answer.status, await answer.read(bounds.DOCUMENT_BYTES)
         except (TimeoutError, BackendFailed):
             return None
         if status >= 500 or status in _NO_ANSWER:

@@ -100,12 +100,10 @@ class Pool:
         """Make a place for one turn: all its questions go to one member."""
         return PinnedMember(self, self._pace)
 
-    async def ask(
+    def ask(
         self, question: Question, headers: client.Headers, sink: EventSink | None = None
     ) -> client.ReplyEvents:
-        async with aclosing(self.pin().ask(question, headers, sink)) as batches:
-            async for batch in batches:
-                yield batch
+        return self.pin().ask(question, headers, sink)
 
     def relay(self, passage: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
         return self.pin().relay(passage, headers)
@@ -191,11 +189,10 @@ class Pool:
             _note_failure(member, self.clock())
 
 
-class PinnedMember(client.BackendWrapper):
+class PinnedMember:
     """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
 
     def __init__(self, pool: Pool, pace: PoolTimeouts) -> None:
-        super().__init__(pool)
         self._pool = pool
         self._pace = pace
         self._asked: Member | None = None
@@ -275,7 +272,7 @@ class PinnedMember(client.BackendWrapper):
                 return
 
 
-def pin(backend: client.Backend) -> client.Backend:
+def pin(backend: client.Backend) -> client.ChatBackend:
     """Return the backend for one turn."""
     return backend.pin() if isinstance(backend, Pool) else backend
 

@@ -27,7 +27,8 @@ from proxy.facts import Fact, ToolRan, last_defect, outcome, repairs, tries
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Part
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.observability import recording
 from proxy.observability.exchange_recorder import ENDINGS, FAILED, answer_of, event_of

@@ -18,11 +18,9 @@ from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 
-import httpx
-
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
-from proxy.errors import LaunchFailed, NeverBecameReady, ProcessFailed
+from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes import launch
 from proxy.processes.process import LineListener, Process, RunningServer
 from proxy.processes.start_progress import StageListener, StartLog, StartProgress
@@ -131,28 +129,27 @@ async def _read_back(plan: launch.LaunchPlan, server: RunningServer) -> None:
 
 async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
     base_url = f"http://{launch.HOST}:{await port}"
-    async with httpx.AsyncClient(
-        base_url=base_url, timeout=_ANSWER_SECONDS, trust_env=False
-    ) as client:
+    stranger, owner = BackendClient(base_url), BackendClient(base_url, api_key)
+    try:
         # not /v1/models: it answers 200 while the model is still loading
-        while await _status(client, "/health", "") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
+        while await _status(stranger, "/health") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
             await asyncio.sleep(_LOOK_SECONDS)
         # /health is open to everybody; these two answers prove that it is our child
-        refused = await _status(client, "/slots", "")
-        granted = await _status(client, "/slots", api_key)
+        refused, granted = await _status(stranger, "/slots"), await _status(owner, "/slots")
+    finally:
+        await stranger.close()
+        await owner.close()
     if (refused, granted) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
         problem = f"is not what answers at {base_url}: its key is not honoured"
         raise LaunchFailed(launch.NAME, problem, is_lasting=True)
     return base_url
 
 
-async def _status(client: httpx.AsyncClient, path: str, api_key: str) -> int | None:
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+async def _status(client: BackendClient, path: str) -> int | None:
     try:
-        response = await client.get(path, headers=headers)
-    except httpx.TransportError:
+        return (await client.get(path, patience=_ANSWER_SECONDS)).status
+    except BackendFailed:
         return None
-    return response.status_code
 
 
 async def download(program: tuple[str, ...], repository: str, on_stage: StageListener) -> Path:

@@ -10,7 +10,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.transcript import has_failed
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC, Profile

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
+from proxy.backends.client import Backend, BackendWrapper, ChatBackend, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import (
@@ -35,7 +35,7 @@ from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.length import CUT_OFF, ReplyLength
-from proxy.inference.preparation import RequestPlan, fit
+from proxy.inference.plan import RequestPlan
 from proxy.profiles.known_model import KnownModel
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Fitting:
             return leave_unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window, is_counted=book.knows(plan.tools))
         if mode is FittingMode.REPORT or plan.is_untouchable:
-            return fit(plan, Reported(chosen))
+            return plan.fit(Reported(chosen))
         try:
             fitted = await self._fit_counted(chosen, plan, book, headers)
         except ContextOverflow:
@@ -206,14 +206,14 @@ class Fitting:
         for _ in range(_MOST_ROUNDS):
             fitted = None
             with book.note_guesses() as guessed, suppress(ContextOverflow):
-                fitted = fit(plan, chosen)
+                fitted = plan.fit(chosen)
             sent = fitted.messages if fitted is not None else ()
             if book.knows(plan.tools) and await self._learn(book, (*sent, *guessed), headers):
                 continue
             if fitted is not None:
                 return fitted
             break
-        return fit(plan, chosen)
+        return plan.fit(chosen)
 
     async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
         """Count the prompt of a question, by estimate if the backend cannot."""
@@ -222,7 +222,7 @@ class Fitting:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
-    def learning_backend(self, model: str, window: int | None = None) -> Backend:
+    def learning_backend(self, model: str, window: int | None = None) -> ChatBackend:
         """Return the backend, wrapped to learn what its prompts really cost.
 
         Its replies raise `ContextOverflow` if it has silently dropped part of a prompt, and end if
@@ -272,7 +272,7 @@ class Fitting:
 class _LearningBackend(BackendWrapper):
     """A backend whose prompts' real lengths are recorded and whose replies are bounded."""
 
-    def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
+    def __init__(self, backend: ChatBackend, book: TokenBook, window: int | None) -> None:
         super().__init__(backend)
         self._book = book
         self._window = window

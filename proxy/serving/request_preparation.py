@@ -25,9 +25,11 @@ from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.schemas.schema import prepare_checks
 from proxy.guardrails.steps import drop_infeasible
 from proxy.guardrails.transcript import list_completed_calls
-from proxy.inference.preparation import Policy, RequestPlan, begin, plan_request
+from proxy.inference.plan import Policy, RequestPlan
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.admission import Priority
@@ -129,7 +131,7 @@ class RequestPreparation:
         quirks = _quirks_for(request, known)
         terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         is_slow = takes_long(*request.fields.values())
-        planning = partial(plan_request, request, terms)
+        planning = partial(_plan_large_request if is_slow else plan_request, request, terms)
         plan = await asyncio.to_thread(planning) if is_slow else planning()
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if request.load.options and known.engine != OLLAMA:
@@ -281,6 +283,13 @@ class RunTurns:
         turn = await self.preparation.turn(prepared, self.may_retry, is_last=self._is_last)
         self.turns.append(turn)
         return turn
+
+
+def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
+    for schema in (*(tool.parameters for tool in request.tools), request.answer_schema):
+        if schema is not None:
+            prepare_checks(schema)
+    return plan_request(request, policy)
 
 
 def _quirks_for(request: Request, known: KnownModel) -> Quirks:

@@ -28,7 +28,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.anthropic import KEY, MODEL, WINDOW, AnthropicDouble, Fault
 from tests.fakes.command import running_temper
-from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
 from tests.fakes.scripted_backend import ScriptedBackend
@@ -77,7 +77,6 @@ async def front_before(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
             behind.url,
             KEY,
             headers=VERSION_HEADER,
-            transport=plain_transport(),
             key_header=KEY_HEADER,
         )
         async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:

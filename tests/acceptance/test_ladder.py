@@ -20,12 +20,12 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import EventSink, UsageReported
 from proxy.conversation.requests import Parsing, Question
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_parse_failure import TEMPLATE
 from tests.fakes.answers import Answer
-from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.front import Front, in_front_of
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, call, run_on_call
@@ -131,9 +131,7 @@ class WatchedServer(LlamaServer):
     """A llama-server that remembers what it was asked and what it told about that."""
 
     def __init__(self, server: RunningServer) -> None:
-        super().__init__(
-            BackendClient(server.base_url, server.api_key, transport=plain_transport())
-        )
+        super().__init__(BackendClient(server.base_url, server.api_key))
         self.attempts: list[Attempt] = []
 
     async def ask(

@@ -30,7 +30,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
-from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
 from tests.fakes.ollama import OllamaDouble, Path
@@ -64,7 +64,7 @@ async def temper(
     """Run Temper before the double, and the SDK before Temper."""
     async with listening(double.app()) as behind:
         engine = Ollama(
-            BackendClient(behind.url, transport=plain_transport()),
+            BackendClient(behind.url),
             overrides or OllamaOverrides(num_ctx=4096),
         )
         async with (

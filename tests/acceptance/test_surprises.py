@@ -11,7 +11,7 @@ from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.offer import Mode
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord

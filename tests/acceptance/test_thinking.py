@@ -18,7 +18,7 @@ from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Matching, Profile
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
-from tests.fakes.front import in_front_of, plain_transport
+from tests.fakes.front import in_front_of
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
 
@@ -82,7 +82,7 @@ async def ask(
     profile: Profile | None = None,
 ) -> Answer:
     """Ask through Temper; `thinking` and the model's `profile` are what its operator has set."""
-    connection = BackendClient(server.base_url, server.api_key, transport=plain_transport())
+    connection = BackendClient(server.base_url, server.api_key)
     serves = ServerOptions(overrides=Overrides(profile, thinking=thinking))
     async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as front:
         answer = await front.client.post(path, json=body)

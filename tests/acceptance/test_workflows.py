@@ -12,7 +12,7 @@ from proxy.conversation.workflows import Workflow
 from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.answers import Answer
-from tests.fakes.front import in_front_of, plain_transport
+from tests.fakes.front import in_front_of
 from tests.fakes.histories import call as made
 from tests.fakes.histories import called, result, said
 from tests.fakes.llama import plan_for, serving
@@ -61,7 +61,7 @@ def stream(request: pytest.FixtureRequest) -> bool:
 async def ask(
     server: RunningServer, *messages: JsonValue, rules: Workflow | None = None, stream: bool
 ) -> Answer:
-    connection = BackendClient(server.base_url, server.api_key, transport=plain_transport())
+    connection = BackendClient(server.base_url, server.api_key)
     workflows = {} if rules is None else {"scripted": rules}
     serves = ServerOptions(workflows=workflows)
     body: JsonObject = {"model": "scripted", "messages": [*messages], "tools": [*TOOLS]}

@@ -18,7 +18,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.facts import Fact
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.corpus.spellings import Call
 from tests.fakes.playbook import Playbook
 

@@ -17,7 +17,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import FLOOR, RetryBudget
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import Ended

@@ -14,7 +14,7 @@ from benchmarks.rescue_floods import measured
 from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes import spoken
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before

@@ -17,7 +17,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.processes.managed import Managed
 from proxy.processes.process import Process, RunningServer
 from proxy.processes.supervisor import Supervisor

@@ -19,7 +19,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.observability.logs import RequestLog, configure_logging
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers

@@ -27,7 +27,7 @@ from proxy.guardrails.rescue.marks import INVENTED_RESULTS, SPECIAL_TOKENS, STRA
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.corpus.cases import Case, ask, cut, outcome
 from tests.corpus.genuine import genuine
 from tests.corpus.quoted import quoted

@@ -8,7 +8,7 @@ from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes import spoken
 from tests.fakes.front import Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses

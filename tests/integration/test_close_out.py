@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import ClosedOut
 from proxy.guardrails.close_out import MARK, CloseOut
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.metrics import Metrics

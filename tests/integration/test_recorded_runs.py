@@ -10,7 +10,7 @@ from msgspec import structs
 from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import LOST, Ended
 from proxy.observability.observers import Observers

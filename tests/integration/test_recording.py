@@ -9,7 +9,7 @@ from proxy.api.app import ServerOptions
 from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.offer import Mode
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.replay import replay_file

@@ -8,7 +8,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import Dropped, Refused, RejectedReply
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
 CALL = "[get_weather(city='Paris')]"

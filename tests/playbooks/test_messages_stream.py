@@ -9,7 +9,7 @@ from proxy.conversation.replies import ReasoningDelta, ReplyEvent, ReplyStarted
 from proxy.dialects.anthropic_messages.encode import MessageStream
 from proxy.dialects.front import Problem
 from proxy.errors import CallBrokeOff
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.playbook import CountedIds, make_request, prepare
 from tests.playbooks.test_streaming_properties import POLICIES, TOOLS, Client, Written, replies

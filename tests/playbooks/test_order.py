@@ -25,7 +25,8 @@ from proxy.facts import (
     repairs,
 )
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
 PARIS = '{"city": "Paris"}'

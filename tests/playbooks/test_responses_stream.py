@@ -7,7 +7,7 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReplyEvent
 from proxy.dialects.front import Problem
 from proxy.errors import CallBrokeOff
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.playbook import CountedIds, make_request, prepare
 from tests.fakes.responses import StreamJudge, decode, member, objects, read_stream, whole

@@ -14,7 +14,7 @@ from proxy.engine import converse
 from proxy.errors import BackendSpokeNonsense, BackendUnavailable
 from proxy.facts import Dropped, outcome
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CountedIds, make_request, prepare

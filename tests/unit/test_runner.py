@@ -8,7 +8,7 @@ import pytest
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCallStarted
 from proxy.errors import BackendUnavailable, ContextOverflow, GuardrailsExhausted, TemperError
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.runner import carry_out
 from proxy.tool_rounds.executor import Added, RoundEvent, ToolFinished, ToolStarted
 from proxy.tool_rounds.run import Run

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
+from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
@@ -80,7 +81,7 @@ class ResponsesFront(OpenAIFront):
         terms = AnswerTerms(
             echo_of({name: node.source for name, node in fields.items()}),
             table.origins,
-            is_stored=store is not None and checked.store is not False,
+            is_stored=_is_stored(checked, inputs, store),
             summarizes=thoughts is not None and bool(thoughts.summary or thoughts.generate_summary),
             signs=_ENCRYPTED in (checked.include or []),
         )
@@ -182,6 +183,11 @@ def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) 
         Node(json.parse(source), source, f"{named.path}.{position}")
         for position, source in enumerate(earlier)
     ]
+
+
+def _is_stored(checked: ResponseRequest, inputs: Inputs, store: ResponseStore | None) -> bool:
+    is_wanted = store is not None and checked.store is not False
+    return is_wanted and len(inputs.own) <= bounds.STORED_ITEMS
 
 
 def _read_messages(

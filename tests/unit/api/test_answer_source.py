@@ -26,7 +26,7 @@ from proxy.dialects.openai_chat.front import chat_answering
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.facts import ReplyOutcome
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.record import RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient, HandMadeWire

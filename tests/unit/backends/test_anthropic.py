@@ -37,6 +37,7 @@ from proxy.errors import (
     UnknownModel,
 )
 from tests.fakes.backend import every
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
 
 
@@ -151,7 +152,7 @@ class Server:
             "http://host",
             "sk-ant-ours",
             headers=VERSION_HEADER,
-            transport=httpx.MockTransport(self.routes.async_handler),
+            pool=MockedPool(httpx.MockTransport(self.routes.async_handler)),
             key_header=KEY_HEADER,
         )
         self.backend = Anthropic(connection)
@@ -210,7 +211,7 @@ def test_without_a_key_of_the_operators_none_goes_out() -> None:
     route = routes.get("http://host/v1/models").respond(json={"data": []})
     chat = routes.post("http://host/v1/messages").respond(content=STARTED + ENDED)
     wire = httpx.MockTransport(routes.async_handler)
-    backend = Anthropic(BackendClient("http://host", transport=wire, key_header=KEY_HEADER))
+    backend = Anthropic(BackendClient("http://host", pool=MockedPool(wire), key_header=KEY_HEADER))
 
     async def ask() -> None:
         headers = {"authorization": "Bearer client", "x-api-key": "client"}

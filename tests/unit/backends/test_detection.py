@@ -22,6 +22,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyFinished
 from proxy.errors import BackendFailed, BackendUnavailable
 from tests.fakes.backend import ScriptedBackend
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
 
@@ -43,7 +44,7 @@ def routes_of(*answers: Mapping[str, JsonValue | httpx.Response]) -> respx.MockR
 
 
 def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClient:
-    return BackendClient(url, transport=httpx.MockTransport(routes.async_handler))
+    return BackendClient(url, pool=MockedPool(httpx.MockTransport(routes.async_handler)))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ class Place:
             for kind in get_args(EngineKind)
         }
         transport = httpx.MockTransport(self.answer)
-        connection = BackendClient("http://host", transport=transport)
+        connection = BackendClient("http://host", pool=MockedPool(transport))
         self.backend = DetectedBackend(connection, self.adapter_for)
 
     def answer(self, request: httpx.Request) -> httpx.Response:

@@ -29,6 +29,7 @@ from proxy.errors import (
     InvalidRequest,
 )
 from tests.fakes.backend import every
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import raw_backend
@@ -42,7 +43,7 @@ OLDER = "Failed to parse input at pos 12: <tool_call>"
 
 def server(routes: respx.MockRouter, api_key: str = "") -> LlamaServer:
     wire = httpx.MockTransport(routes.async_handler)
-    return LlamaServer(BackendClient("http://host", api_key, transport=wire))
+    return LlamaServer(BackendClient("http://host", api_key, pool=MockedPool(wire)))
 
 
 def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
@@ -213,7 +214,9 @@ def loading_server(
     states = iter([*health[:-1], *[health[-1]] * 100])
     routes.get("http://host/health").mock(side_effect=lambda _: httpx.Response(next(states)))
     wire = httpx.MockTransport(routes.async_handler)
-    return LlamaServer(BackendClient("http://host", transport=wire), load_wait=60, poll_seconds=0)
+    return LlamaServer(
+        BackendClient("http://host", pool=MockedPool(wire)), load_wait=60, poll_seconds=0
+    )
 
 
 def test_questions_wait_for_a_model_that_is_being_loaded() -> None:

@@ -40,6 +40,7 @@ from proxy.errors import (
     UnknownModel,
 )
 from tests.fakes.backend import every
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
 from tests.fakes.raw_backend import raw_backend
@@ -127,7 +128,7 @@ class Server:
             return_value=httpx.Response(200, json={"done": True})
         )
         wire = httpx.MockTransport(self.routes.async_handler)
-        self.backend = Ollama(BackendClient("http://host", transport=wire), overrides)
+        self.backend = Ollama(BackendClient("http://host", pool=MockedPool(wire)), overrides)
 
     def _show(self, _: httpx.Request) -> httpx.Response:
         if self.shown is None:

@@ -12,10 +12,11 @@ import respx
 from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
+from proxy import bounds
 from proxy.backends.client import Backend, BackendModel, Description, Health
 from proxy.backends.openai_compatible import AdaptiveEngine, OpenAICompatible, ReplyReading
 from proxy.backends.probing import PROBES, write_probe
-from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -44,6 +45,7 @@ from proxy.guardrails.schemas.schema import call_schema
 from tests.fakes.backend import every
 from tests.fakes.engine_answers import TRANSFORMERS, VLLM, recorded
 from tests.fakes.engine_errors import OVERFLOWS, Overflow
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import raw_backend
@@ -56,7 +58,7 @@ SCHEMA: JsonObject = {"type": "object"}
 
 def engine(routes: respx.MockRouter) -> OpenAICompatible:
     wire = httpx.MockTransport(routes.async_handler)
-    return OpenAICompatible(BackendClient("http://host/v1/", transport=wire))
+    return OpenAICompatible(BackendClient("http://host/v1/", pool=MockedPool(wire)))
 
 
 def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route]:
@@ -284,10 +286,10 @@ def test_a_refusal_that_makes_no_sense_keeps_its_status(body: bytes) -> None:
 
 
 def test_a_refusal_of_any_length_is_read_only_so_far() -> None:
-    error = failure(httpx.Response(500, content=b"x" * (3 * DOCUMENT_LIMIT)))
+    error = failure(httpx.Response(500, content=b"x" * (3 * bounds.DOCUMENT_BYTES)))
 
     assert isinstance(error, BackendRefused)
-    assert len(error.message) <= DOCUMENT_LIMIT
+    assert len(error.message) <= bounds.DOCUMENT_BYTES
 
 
 def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
@@ -705,7 +707,7 @@ class ConnectionPool:
 
     def engine(self, clock: Callable[[], float] = lambda: 0.0) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.routes.async_handler)
-        return AdaptiveEngine(BackendClient("http://host", transport=wire), clock=clock)
+        return AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)), clock=clock)
 
     @property
     def asked(self) -> list[JsonObject]:
@@ -952,7 +954,9 @@ def test_the_operators_headers_go_along_with_everything() -> None:
     async def scene() -> None:
         transport = httpx.MockTransport(wire.routes.async_handler)
         extra = {"X-Team": "blue"}
-        engine = AdaptiveEngine(BackendClient("http://host", headers=extra, transport=transport))
+        engine = AdaptiveEngine(
+            BackendClient("http://host", headers=extra, pool=MockedPool(transport))
+        )
         await engine.models()
         await replied(engine, question())
         await engine.close()
@@ -969,7 +973,7 @@ def test_what_is_passed_on_is_not_put_another_way() -> None:
     routes = respx.MockRouter()
     route = routes.post("http://host/v1/embeddings").respond(content=b"{}")
     wire = httpx.MockTransport(routes.async_handler)
-    engine = AdaptiveEngine(BackendClient("http://host", transport=wire))
+    engine = AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
     assert asyncio.run(relayed_by(engine)) == b"{}"
     assert route.calls.last.request.content == PASSAGE.body()
 
@@ -1009,7 +1013,7 @@ class ProbedEngine:
 
     def engine(self) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.answer)
-        return AdaptiveEngine(BackendClient("http://host", transport=wire))
+        return AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
 
 
 async def constrained(probed: ProbedEngine, *schemas: JsonObject | None) -> AdaptiveEngine:
@@ -1117,7 +1121,9 @@ def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
         is_named = written["model"] == "/opt/e-model"
         return HI if is_named else httpx.Response(400, content=PINNED.encode())
 
-    engine = AdaptiveEngine(BackendClient("http://host", transport=httpx.MockTransport(answer)))
+    engine = AdaptiveEngine(
+        BackendClient("http://host", pool=MockedPool(httpx.MockTransport(answer)))
+    )
 
     async def scene() -> None:
         assert await engine.health() is Health.READY
@@ -1133,7 +1139,7 @@ def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
 
 def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
     wire = httpx.MockTransport(lambda _: httpx.Response(400, content=PINNED.encode()))
-    engine = AdaptiveEngine(BackendClient("http://host", transport=wire))
+    engine = AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
     with pytest.raises(BackendRefused):
         asyncio.run(replied(engine, question()))
 
@@ -1155,7 +1161,9 @@ def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
         told = {"count": len(said), "max_model_len": 2048, "tokens": [71], "token_strs": None}
         return httpx.Response(200, json=told)
 
-    engine = AdaptiveEngine(BackendClient("http://host", transport=httpx.MockTransport(answer)))
+    engine = AdaptiveEngine(
+        BackendClient("http://host", pool=MockedPool(httpx.MockTransport(answer)))
+    )
 
     async def scene() -> None:
         assert await engine.count_texts(["a"], {}) is None

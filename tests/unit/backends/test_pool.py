@@ -6,7 +6,13 @@ from msgspec.structs import replace
 
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState
-from proxy.backends.client import Backend, BackendModel, Description, Health, ReplyEvents
+from proxy.backends.client import (
+    BackendModel,
+    ChatBackend,
+    Description,
+    Health,
+    ReplyEvents,
+)
 from proxy.backends.pool import Member, Pool, PoolTimeouts, in_order, pin
 from proxy.conversation.replies import (
     EventSink,
@@ -110,7 +116,7 @@ class FakeServers:
         return [len(member.questions) for member in self.members]
 
 
-async def replied(backend: Backend, asked: Question | None = None) -> list[ReplyEvent]:
+async def replied(backend: ChatBackend, asked: Question | None = None) -> list[ReplyEvent]:
     async with aclosing(backend.ask(asked or question(), HEADERS)) as reply:
         return [event async for batch in reply for event in batch]
 

@@ -16,6 +16,7 @@ from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, question
 from tests.patience import PATIENCE_SECONDS
@@ -48,7 +49,7 @@ class Scene:
     def _connect(self, address: ServerAddress) -> LlamaServer:
         self.connected.append(address.base_url)
         wire = httpx.MockTransport(self.routes.async_handler)
-        return LlamaServer(BackendClient(address.base_url, address.api_key, transport=wire))
+        return LlamaServer(BackendClient(address.base_url, address.api_key, pool=MockedPool(wire)))
 
     def answers(self, address: ServerAddress, *, ready: bool = True) -> None:
         chat = self.routes.post(f"{address.base_url}/v1/chat/completions")

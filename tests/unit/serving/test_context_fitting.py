@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as alter
 
-from proxy.backends.client import Backend
+from proxy.backends.client import ChatBackend
 from proxy.context.budget import NUDGES, BudgetMode
 from proxy.context.compaction import Fitted
 from proxy.context.rough_tokens import count_rough_tokens
@@ -21,7 +21,8 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import ContextOverflow
 from proxy.guardrails.model_quirks import GENERIC
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy, RequestPlan, plan_request
+from proxy.inference.plan import Policy, RequestPlan
+from proxy.inference.preparation import plan_request
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
@@ -281,7 +282,7 @@ def test_a_backend_that_cannot_count_is_estimated() -> None:
     asyncio.run(scene())
 
 
-async def asked(backend: Backend, plan: RequestPlan) -> list[ReplyEvent]:
+async def asked(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:
     async with aclosing(backend.ask(plan.question(), {})) as events:
         return await every(events)
 

@@ -21,7 +21,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.serving.admission import Priority

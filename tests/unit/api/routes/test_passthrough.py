@@ -12,7 +12,7 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description, PassthroughRequest
 from proxy.conversation import json
 from proxy.errors import BackendRefused, BackendUnavailable, LaunchFailed
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import LoadableModel, SwapPlanner
 from proxy.serving.request_preparation import RequestPreparation
