@@ -169,7 +169,7 @@ class Hosted:
         Raises `BackendUnavailable`, or a `ProcessFailed` kind of error, for one that cannot be.
         """
         for backend in self._list_managed():
-            await backend.until_ready()
+            await backend.wait_until_granted()
 
     async def close(self) -> None:
         """Close everything; the server around it ends running requests."""

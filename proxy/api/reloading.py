@@ -16,7 +16,6 @@ from typing import TypeAlias
 from proxy.api.app import ServerOptions
 from proxy.api.assembly import server_options_of
 from proxy.errors import InvalidConfiguration
-from proxy.serving.late_tools import examine_tools
 from proxy.serving.opening import overrides_for
 from proxy.serving.services import Service, Services
 from proxy.settings import Settings
@@ -74,7 +73,10 @@ class LoadedConfiguration:
             new = self.read()
             serving, waiting = merge_settings(self.serving, self.asked, new)
             server_options_of(serving)
-            examine_tools(serving)
+            if serving.mcp:
+                from proxy.serving.tool_hosting import specs_of
+
+                specs_of(serving)  # whether they could be connected to
         except InvalidConfiguration as error:
             logger.error("the configuration stays as it was: the new one is wrong: %s", error)
             return False

@@ -10,7 +10,6 @@ from starlette.types import Receive, Scope
 
 from proxy import bounds
 from proxy.api.client_connection import ClientConnection, headers_of
-from proxy.api.documents import PDF_MARK
 from proxy.dialects.front import Sender
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from proxy.observability.live_request import BoardLink, LiveRequest
@@ -45,12 +44,12 @@ class RequestReader:
     """Reads requests; `body` bounds what a client may send.
 
     With `forwards_authorization` the client's key is sent to the backend. A body that contains one
-    of `references` needs disk access to decode.
+    of `marks` takes long to decode: it refers to what is on disk, or holds a document.
     """
 
     body: BodyLimits
     forwards_authorization: bool = False
-    references: tuple[bytes, ...] = ()
+    marks: tuple[bytes, ...] = ()
 
     async def read(
         self, connection: ClientConnection, decode: Callable[[bytes], Decoded]
@@ -61,8 +60,7 @@ class RequestReader:
         """
         is_here = connection.has_whole_body
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
-        marks = (PDF_MARK, *self.references)
-        is_slow = takes_long(body) or any(each in body for each in marks)
+        is_slow = takes_long(body) or any(each in body for each in self.marks)
         return await asyncio.to_thread(decode, body) if is_slow else decode(body)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:

@@ -118,17 +118,17 @@ class LlamaServer(OpenAICompatible):
         return False
 
     async def relay(
-        self, passage: client.PassthroughRequest, headers: client.Headers
+        self, request: client.PassthroughRequest, headers: client.Headers
     ) -> client.Pieces:
         deadline = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
-                async with aclosing(super().relay(passage, headers)) as pieces:
+                async with aclosing(super().relay(request, headers)) as pieces:
                     async for piece in pieces:
                         yield piece
             except errors.BackendRefused as refusal:
                 if refusal.status == 500 and _TOO_LARGE in refusal.message:
-                    raise errors.InvalidRequest(refusal.message, passage.text_field) from refusal
+                    raise errors.InvalidRequest(refusal.message, request.text_field) from refusal
                 raise
             except errors.BackendUnavailable as error:
                 if not await self._has_loaded(error, deadline):

@@ -5,6 +5,7 @@ remove the calls. If the text is needed, Temper describes the tools in the promp
 """
 
 import logging
+import re
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -24,18 +25,13 @@ from proxy.dialects.ollama_chat.decode import LineReader, decode_error
 from proxy.dialects.ollama_chat.encode import encode_question, first_picture
 from proxy.dialects.ollama_chat.fields import ModelSettings
 
-
-def lacks_thinking(refusal: errors.BackendRefused) -> bool:
-    """Return whether the model cannot think, or not as much as was asked for."""
-    wordings = ("does not support thinking", "think value")
-    return refusal.status == 400 and any(one in refusal.message for one in wordings)
-
-
 logger = logging.getLogger(__name__)
 
 CHAT = "/api/chat"
 VERSION = "/api/version"
 
+# of a model that cannot think, or not as much as was asked for
+_LACKS_THINKING = re.compile(r"does not support thinking|think value")
 _CUT_PROMPT = "no user query found"  # of a prompt that was cut although it must not be
 _CHARACTERS = 3  # bytes of a body for a token of its prompt, or more
 _SMALL = 8192  # tokens; the first request of most agents is longer
@@ -106,12 +102,12 @@ class Ollama(HttpBackend):
             return wider
         raise await self._cause(error, attempt.question, name) from error
 
-    def readdress(self, passage: PassthroughRequest) -> PassthroughRequest:
-        if not passage.text_field:
-            return passage
+    def readdress(self, request: PassthroughRequest) -> PassthroughRequest:
+        if not request.text_field:
+            return request
         # or it goes to Ollama's own OpenAI endpoint, which has what this needs
-        model = json.dump(self._meant(passage.model))
-        return replace(passage, fields={**passage.fields, "model": model})
+        model = json.dump(self._meant(request.model))
+        return replace(request, fields={**request.fields, "model": model})
 
     async def models(self) -> tuple[BackendModel, ...]:
         """List the models that were pulled, or the only one that is used."""
@@ -166,7 +162,7 @@ class Ollama(HttpBackend):
     async def _cause(
         self, refusal: errors.BackendRefused, question: Question, name: str
     ) -> Exception:
-        if lacks_thinking(refusal):
+        if refusal.status == 400 and _LACKS_THINKING.search(refusal.message):
             param = next((one for one in _THINKING if one in question.request.fields), None)
             return errors.InvalidRequest(
                 f"{refusal.message}. Leave it out, or take another model.", param

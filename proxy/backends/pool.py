@@ -105,8 +105,8 @@ class Pool:
     ) -> client.ReplyEvents:
         return self.pin().ask(question, headers, sink)
 
-    def relay(self, passage: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
-        return self.pin().relay(passage, headers)
+    def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
+        return self.pin().relay(request, headers)
 
     async def count(self, question: Question, headers: client.Headers) -> int | None:
         member = self.order(_key(question, headers))[0]
@@ -212,11 +212,11 @@ class PinnedMember:
             may_fail=question.may_fail,
         )
 
-    def relay(self, passage: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
+    def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
         # prompts are told apart by how they begin; what has none is spread
-        beginning = passage.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
+        beginning = request.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
         key = beginning or headers.get("x-request-id", "")
-        return self._patiently(key, lambda backend: backend.relay(passage, headers), bool)
+        return self._patiently(key, lambda backend: backend.relay(request, headers), bool)
 
     async def _patiently(
         self,

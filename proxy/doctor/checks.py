@@ -2,7 +2,15 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from importlib.metadata import Distribution
@@ -30,24 +38,16 @@ from proxy.settings import Settings, is_loopback
 from proxy.systems import open_file_limit
 
 
-def descriptors(settings: Settings) -> Finding:
-    """Compare the limit for open files with the streams that may be open at once."""
+def judge_descriptors(limit: int, streams: int) -> Finding:
+    """Return whether so many open files are enough for streams; a negative limit is none."""
     # some of its own, and for each stream the client's socket and the backend's
-    return judge_descriptors(open_file_limit(), 64 + 2 * settings.server.max_waiting)
-
-
-def judge_descriptors(limit: int, needed: int) -> Finding:
-    """Return whether so many open files are enough; a negative limit is none."""
+    needed = 64 + 2 * streams
     if limit < 0 or limit >= needed:
         return ok(f"{'any number of' if limit < 0 else limit} open files are allowed")
     return warn(
         f"only {limit} open files are allowed, and full queues need {needed}",
         f"ulimit -n {needed}, or lower server.max_waiting",
     )
-
-
-def memory(_: Settings) -> Finding:
-    return judge_memory(snapshot())
 
 
 def judge_memory(found: Memory) -> Finding:
@@ -75,10 +75,6 @@ def reachability(settings: Settings) -> Finding:
             "stop the Ollama that has it, if it is no Temper; or set server.ollama_port to 0",
         )
     return ok(f"{told}, and on port {port} as an Ollama does")
-
-
-def package_name(_: Settings) -> Finding:
-    return judge_package_name(owners_of("proxy", sys.path))
 
 
 def owners_of(package: str, folders: list[str]) -> Iterator[str]:
@@ -142,10 +138,10 @@ class Check:
     is_vital: bool = False
 
 
-MACHINE = {
-    "package": package_name,
-    "open files": descriptors,
-    "memory": memory,
+MACHINE: Mapping[str, Callable[[Settings], Finding]] = {
+    "package": lambda _: judge_package_name(owners_of("proxy", sys.path)),
+    "open files": lambda own: judge_descriptors(open_file_limit(), own.server.max_waiting),
+    "memory": lambda _: judge_memory(snapshot()),
     "Temper's address": reachability,
 }
 CHECKS: tuple[Check, ...] = (

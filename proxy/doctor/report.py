@@ -18,6 +18,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.target import Examined, Target
 from proxy.doctor.versions import describe_versions
 from proxy.errors import InvalidConfiguration
+from proxy.observability.recording import Redaction
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest
 
@@ -77,16 +78,12 @@ def document(examined: Sequence[Examined]) -> JsonObject:
     }
 
 
-_NAMES = ("api_key", "headers", "key", "token", "secret", "password", "authorization")
-_HIDDEN = "(hidden)"
-
-
 def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -> None:
     """Write findings, settings and versions; raises InvalidConfiguration if that is impossible."""
-    told, secrets = json.parse(settings.model_dump_json()), frozenset(secrets_of(settings))
+    redact = Redaction(secrets_of(settings)).redact
     contents: dict[str, JsonValue] = {
-        "findings.json": redact(document(examined), secrets),
-        "settings.json": redact(told, secrets),
+        "findings.json": redact(document(examined)),
+        "settings.json": redact(json.parse(settings.model_dump_json())),
         "environment.json": _environment(),
     }
     try:
@@ -95,24 +92,6 @@ def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -
                 archive.writestr(name, json.dump_text(content).replace(str(Path.home()), "~"))
     except OSError as error:
         raise InvalidConfiguration("--bundle", f"cannot write {path}: {error.strerror}") from error
-
-
-def redact(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue:
-    """Hide what a member's name says is secret, and every text that holds a known secret."""
-    match value:
-        case dict():
-            return {
-                name: _HIDDEN
-                if inner and any(word in name.lower() for word in _NAMES)
-                else redact(inner, secrets)
-                for name, inner in value.items()
-            }
-        case list():
-            return [redact(inner, secrets) for inner in value]
-        case str() if any(secret in value for secret in secrets):
-            return _HIDDEN
-        case _:
-            return value
 
 
 def _environment() -> JsonObject:

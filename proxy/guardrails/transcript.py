@@ -73,11 +73,9 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
     made = idle = 0
     seen: set[tuple[str, str, str]] = set()
     waiting: dict[str, ToolCall] = {}
-    for message in messages:
-        if message.role == "user":
-            made = idle = 0
-            seen.clear()
-        elif message.calls:
+    since = [*takewhile(lambda message: message.role != "user", reversed(messages))]
+    for message in reversed(since):
+        if message.calls:
             made, idle = made + 1, idle + 1
             waiting = {call.id: call for call in message.calls}
         elif call := waiting.pop(message.tool_call_id or "", None):

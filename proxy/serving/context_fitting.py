@@ -172,15 +172,16 @@ class Fitting:
         if is_tiny or (is_far and expected.guessed <= guessable):
             return expected.tokens, None
         total, most = None, self._room(plan, slot)
-        is_doubtful = is_far or expected.most > high or len(book.unknown(plan.messages)) > _FEW
+        unknown = book.unknown(plan.messages)
+        is_doubtful = is_far or expected.most > high or len(unknown) > _FEW
         if is_doubtful and expected.least <= most:
             total = await self._count_whole(plan, book, headers)
             if total is not None and total <= most:
                 return total, total
-        has_learnt = await self._learn(book, plan.messages, headers)
+        has_learnt = await self._learn(book, unknown, headers)
         if total is not None:
             book.count_whole(plan.messages, plan.tools, total)
-        elif not has_learnt and book.unknown(plan.messages):
+        elif unknown and not has_learnt:
             return (expected.tokens if is_far else None), None
         elif not book.knows(plan.tools):
             total = await self._count_whole(plan, book, headers)
@@ -208,7 +209,8 @@ class Fitting:
             with book.note_guesses() as guessed, suppress(ContextOverflow):
                 fitted = plan.fit(chosen)
             sent = fitted.messages if fitted is not None else ()
-            if book.knows(plan.tools) and await self._learn(book, (*sent, *guessed), headers):
+            unknown = book.unknown((*sent, *guessed)) if book.knows(plan.tools) else ()
+            if await self._learn(book, unknown, headers):
                 continue
             if fitted is not None:
                 return fitted
@@ -252,11 +254,8 @@ class Fitting:
     def _has_media(self, messages: Sequence[Message]) -> bool:
         return any(weighed.media for weighed in self._sizes.weigh_all(messages))
 
-    async def _learn(
-        self, book: TokenBook, messages: tuple[Message, ...], headers: Headers
-    ) -> bool:
-        """Count the messages that were not counted before; return whether there were any."""
-        unknown = book.unknown(messages)
+    async def _learn(self, book: TokenBook, unknown: tuple[Message, ...], headers: Headers) -> bool:
+        """Have messages counted that were not counted before; return whether any were."""
         texts = map(countable, unknown)  # which takes a while, and few backends count
         counted = await self._backend.count_texts(texts, headers) if unknown else None
         for message, tokens in zip(unknown, counted or (), strict=False):

@@ -42,11 +42,3 @@ class LateTools:
     async def aclose(self) -> None:
         if self._fleet is not None:
             await self._fleet.close()
-
-
-def examine_tools(settings: Settings) -> None:
-    """Check whether tool servers could be used; raises `InvalidConfiguration`."""
-    if settings.mcp:
-        from proxy.serving.tool_hosting import specs_of
-
-        specs_of(settings)

@@ -52,6 +52,8 @@ from proxy.settings.sections import Context, Model
 
 logger = logging.getLogger(__name__)
 
+_MEASURED = ("full", "fast")  # budgets for which the hardware decides
+
 
 @asynccontextmanager
 async def keep_going(
@@ -139,11 +141,19 @@ def connection_to(
 
 
 def settle_window(settings: Settings) -> Settings:
-    """Choose our model's window if it is to be what fits; raises `InvalidConfiguration`."""
+    """Choose our model's window if it is to be what fits, by what memory there is now.
+
+    Raises `InvalidConfiguration` if none fits, and `LaunchFailed` for a file that is no model.
+    """
     own = settings.model
-    if own.source is None or not is_measured(settings.context):
+    if own.source is None or settings.context.budget not in _MEASURED:
         return settings
-    window = plan_window(own, settings.context, model_file(own))
+    if own.path is not None:
+        check_model_file(own.path)
+    from proxy.hardware.snapshot import snapshot  # takes 50 ms that most starts can save
+
+    memory = usable_by(find_program(own.server), snapshot())
+    window = fit_window(own, settings.context, model_file(own), memory)
     model = own.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})
@@ -198,25 +208,6 @@ def model_file(own: Model) -> ModelFile:
     return read_model_file(source) if isinstance(source, Path) else ModelFile((source or "",))
 
 
-def is_measured(context: Context) -> bool:
-    return context.budget in {"full", "fast"}
-
-
-def plan_window(model: Model, context: Context, file: ModelFile) -> int:
-    """Return the window of one slot; measures the memory only if the budget depends on it.
-
-    Raises InvalidConfiguration if no window fits, and LaunchFailed for a file that is no model.
-    """
-    if not is_measured(context):
-        return model.context_tokens
-    if model.path is not None:
-        check_model_file(model.path)
-    from proxy.hardware.snapshot import snapshot  # takes 50 ms that most starts can save
-
-    memory = usable_by(find_program(model.server), snapshot())
-    return fit_window(model, context, file, memory)
-
-
 def usable_by(program: tuple[str, ...], memory: Memory) -> Memory:
     """Leave out the devices if the program was built without support for any."""
     return memory if not memory.devices or uses_devices(program) else memory.without_devices()
@@ -229,24 +220,23 @@ def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
     requests the same window as `full` and uses half of it.
     """
     is_near = is_loopback(urlsplit(url).hostname or "")
-    return ollama_window if is_near and settings.context.budget in {"full", "fast"} else None
+    return ollama_window if is_near and settings.context.budget in _MEASURED else None
 
 
-def ollama_window(told: JsonObject, size: int) -> int | None:
-    """Return the largest window for an Ollama's model, by its `model_info`; None to leave it."""
+def ollama_window(told: JsonObject, size: int, memory: Memory | None = None) -> int | None:
+    """Return the largest window for an Ollama's model, by its `model_info`; None to leave it.
+
+    It is at least what Ollama would choose. Without a `memory` it is that of this machine, now.
+    """
     from proxy.hardware.snapshot import snapshot
 
-    return window_within(told, size, snapshot())
-
-
-def window_within(told: JsonObject, size: int, memory: Memory) -> int | None:
-    """Return the largest window that fits, but at least what Ollama would choose."""
     own_keys = f"{told.get('general.architecture')}."
     # lists are left out, and one of them may be the numbers of heads
     is_cut = any(name.startswith(own_keys) and value in (None, []) for name, value in told.items())
     shape = shape_of(told, size)
     if shape is None or is_cut:
         return None
+    memory = memory or snapshot()
     own = ollama_default_window(sum(device.total for device in memory.devices))
     least = min(own, shape.trained_context)
     return max(least, largest_window(shape, memory, Caching()).window)

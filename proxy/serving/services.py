@@ -37,7 +37,7 @@ class LoadClaim(Protocol):
     def news(self) -> str:
         """What it waits for, in words."""
 
-    async def wait_until_granted(self) -> None:
+    async def wait_until_granted(self) -> object:
         """Wait until the model can be used; raises the error that prevents it."""
 
     def late(self) -> BackendUnavailable:

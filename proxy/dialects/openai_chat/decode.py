@@ -16,7 +16,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
 from proxy.dialects.openai_chat import schema
 from proxy.dialects.openai_chat.thinking import thinking_in
-from proxy.dialects.openai_chat.tool_rounds import expand
+from proxy.dialects.openai_chat.tool_rounds import expand, has_rounds
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.temper_options import workflow_in
 from proxy.dialects.wire_schema import (
@@ -32,8 +32,11 @@ from proxy.errors import InvalidRequest
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
-    body, failed = expand(body)
-    checked = check(schema.ChatCompletionRequest, read_object(body))
+    document, failed = read_object(body), dict[int, bool]()
+    if has_rounds(document.get("messages")):
+        body, failed = expand(body)
+        document = read_object(body)
+    checked = check(schema.ChatCompletionRequest, document)
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
     choice, allowed = read_choice(checked.tool_choice, tools)

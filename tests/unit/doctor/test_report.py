@@ -17,7 +17,6 @@ from proxy.doctor.report import (
     document,
     is_well,
     line,
-    redact,
     summary,
     write_bundle,
 )
@@ -84,8 +83,13 @@ def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
     settings = Settings.model_validate(
         {
             "server": {"api_key": CANARY},
-            "backend": {"api_key": f"{CANARY}-2", "url": "http://127.0.0.1:1"},
+            "backend": {
+                "api_key": f"{CANARY}-2",
+                "headers": {"x-team": f"{CANARY}-3"},
+                "url": "http://127.0.0.1:1",
+            },
             "profile": {"folder": str(Path.home() / "profiles")},
+            "context": {"window_tokens": 12345},
         }
     )
     found = Examined("forced call", fail(f"the server said: bad key {CANARY}", "look"))
@@ -95,15 +99,10 @@ def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
     assert set(contents) == {"findings.json", "settings.json", "environment.json"}
     assert all(CANARY not in text and str(Path.home()) not in text for text in contents.values())
     assert "~/profiles" in contents["settings.json"]
+    assert "12345" in contents["settings.json"]
     told = json.parse(contents["environment.json"])
     assert isinstance(told, dict)
     assert told["python"]
-
-
-def test_members_with_secret_names_are_hidden_at_any_depth() -> None:
-    value = {"a": [{"X-Api-Key": "k", "b": 1}], "headers": {"x": "y"}, "token": ""}
-    hidden = {"a": [{"X-Api-Key": "(hidden)", "b": 1}], "headers": "(hidden)", "token": ""}
-    assert redact(value) == hidden  # type: ignore[arg-type]
 
 
 def test_a_bundle_that_cannot_be_written_says_why(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.errors import InvalidConfiguration
 from proxy.serving import tool_hosting
-from proxy.serving.late_tools import LateTools, examine_tools
+from proxy.serving.late_tools import LateTools
 from proxy.settings import Settings
 from tests.fakes.tool_servers import PROGRAM, until
 from tests.patience import PATIENCE_SECONDS
@@ -96,8 +96,8 @@ def test_servers_that_cannot_be_spoken_to_are_an_error(monkeypatch: pytest.Monke
     def find(_: str) -> ModuleSpec | None:
         return None
 
-    examine_tools(settings_of(a={"url": "http://h/mcp"}))
+    tool_hosting.specs_of(settings_of(a={"url": "http://h/mcp"}))
     monkeypatch.setattr(tool_hosting, "find_spec", find)
-    examine_tools(settings_of())
+    tool_hosting.specs_of(settings_of())
     with pytest.raises(InvalidConfiguration, match="pip install"):
-        examine_tools(settings_of(a={"url": "http://h/mcp"}))
+        tool_hosting.specs_of(settings_of(a={"url": "http://h/mcp"}))
