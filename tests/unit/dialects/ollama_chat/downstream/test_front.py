@@ -121,7 +121,6 @@ def test_a_plain_message_goes_on_as_it_was_written() -> None:
     assert read.request.stream
 
 
-@pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_is_streamed_unless_it_is_not_wanted(*, stream: bool) -> None:
     assert chat(stream=stream).request.stream is stream
     assert ("stream" in chat(stream=stream).request.fields) is stream
