@@ -92,7 +92,7 @@ class RequestPreparation:
         highest = self.priorities.get(sender.owner)
         if not (wished := sender.headers.get(_PRIORITY)):
             return highest or Priority.NORMAL
-        chosen, order = _chosen(Priority, wished, _PRIORITY), [*Priority]
+        chosen, order = _parse_choice(Priority, wished, _PRIORITY), [*Priority]
         is_too_high = highest is not None and order.index(chosen) < order.index(highest)
         return highest if highest is not None and is_too_high else chosen
 
@@ -205,11 +205,13 @@ class RequestPreparation:
         earned = known.tuned.get("guardrails")
         policy = structs.replace(self.policy, **earned) if earned else self.policy
         if wished := sender.headers.get(_TEXT_POLICY):
-            policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
+            policy = structs.replace(
+                policy, text_policy=_parse_choice(TextPolicy, wished, _TEXT_POLICY)
+            )
         elif accepts_prose:
             policy = structs.replace(policy, text_policy=TextPolicy.ACCEPT)
         if wished := sender.headers.get(_MODE):
-            policy = structs.replace(policy, mode=_chosen(Mode, wished, _MODE))
+            policy = structs.replace(policy, mode=_parse_choice(Mode, wished, _MODE))
         return policy
 
 
@@ -301,13 +303,13 @@ def _quirks_for(request: Request, known: KnownModel) -> Quirks:
 def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
     """Return what a client wants done to a long conversation; None if it does not say."""
     if wished := sender.headers.get(_COMPACTION):
-        return _chosen(FittingMode, wished, _COMPACTION)
+        return _parse_choice(FittingMode, wished, _COMPACTION)
     if decoded.compaction is None:
         return None
     return FittingMode.AUTO if decoded.compaction else FittingMode.OFF
 
 
-def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
+def _parse_choice(kind: type[Choice], wished: str, header: str) -> Choice:
     """Parse a header that names one of the members of `kind`."""
     try:
         return kind(wished.strip().lower())
