@@ -84,7 +84,8 @@ async def open_backend(
         elif urls:
             yield await enter(_connect_to_servers(settings, urls))
         else:
-            server = remote or await enter(keep_going(settings, on_stage))
+            starting = keep_going(settings, on_stage)
+            server = remote if remote is not None else await enter(starting)
             yield await enter(connect_managed(settings, server))
 
 
