@@ -38,7 +38,7 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 
-_SEEN = (TextDelta, ToolCallStarted, ToolCalled)
+_SEEN = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
@@ -74,7 +74,7 @@ class ShownEvents:
         self._window = window
 
     def note(self, batch: Sequence[ReplyEvent]) -> None:
-        if not self.has_content and any(isinstance(event, _SEEN) for event in batch):
+        if not self.has_content and not _SEEN.isdisjoint(map(type, batch)):
             self.has_content = True
             self._live.note_first_token()
         if batch and not isinstance(batch[-1], TextDelta):
