@@ -23,7 +23,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Decoded, IdsAndClock
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.front import ChatAnswering
+from proxy.dialects.openai_chat.front import chat_answering
 from proxy.engine import Headers
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
@@ -112,7 +112,7 @@ class OpenModel:
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
             raise RuntimeError(f"{problem}: use run_sync(), or open it here by `async with`")
-        parsed = self.preparation.address(Decoded(request, ChatAnswering(request, _STAMP)))
+        parsed = self.preparation.address(Decoded(request, chat_answering(request, _STAMP)))
         with parsed.service.lease() as claim:
             if claim is not None:
                 async with load_wait(claim, self.settings.backend.load_wait_seconds):

@@ -227,7 +227,8 @@ def heal_messages(
     healed = tuple([heal_members(message, facts) for message in messages])
     healed = pair_calls(healed, facts)
     healed = fit_roles(healed, template, facts)
-    healed = neutralise(healed, template.control_tokens, facts)
+    if template.control_tokens:
+        healed = neutralise(healed, template.control_tokens, facts)
     return healed, tuple(facts)
 
 

@@ -29,11 +29,6 @@ from tests.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def watching(
     board: Board, backend: ScriptedBackend | None = None, *, pause: float = 0.001
 ) -> Watching:
