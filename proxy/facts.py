@@ -308,21 +308,21 @@ def attempts(facts: Iterable[Fact]) -> int:
     return sum(isinstance(fact, Asked) for fact in facts)
 
 
-class Try(msgspec.Struct, frozen=True, gc=False):
+class JudgedAttempt(msgspec.Struct, frozen=True, gc=False):
     """One generation as it was judged; `defect` is None where nothing was wrong with it."""
 
     kind: str
     defect: str | None = None
 
 
-def tries(facts: Iterable[Fact]) -> tuple[Try, ...]:
+def judged_attempts(facts: Iterable[Fact]) -> tuple[JudgedAttempt, ...]:
     """Return each generation that was asked for, with what was wrong with it."""
-    found: list[Try] = []
+    found: list[JudgedAttempt] = []
     for fact in facts:
         if isinstance(fact, Asked):
-            found.append(Try(fact.kind))
+            found.append(JudgedAttempt(fact.kind))
         elif isinstance(fact, RejectedReply) and found:
-            found[-1] = Try(found[-1].kind, fact.defect)
+            found[-1] = JudgedAttempt(found[-1].kind, fact.defect)
     return tuple(found)
 
 

@@ -22,7 +22,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.settings import models as served_models
 from proxy.settings import sections, sources
 from proxy.settings.models import Contradiction, ServedModel, Swapping
-from proxy.settings.sources import Given, Layer, Names
+from proxy.settings.sources import GivenValue, Layer, Names
 from proxy.settings.tool_servers import (
     Tools,
     ToolServer,
@@ -233,7 +233,7 @@ def _depth(found: ErrorDetails) -> int:
     return 3 if found["loc"][0] in _NAMES.tables else 2
 
 
-def _may_hold_secret(name: str, given: Given) -> bool:
+def _may_hold_secret(name: str, given: GivenValue) -> bool:
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
     return is_secret or given.is_confidential or "@" in str(given.value)
 
