@@ -79,6 +79,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if any(one.is_relative_to(collection_path) for one in named) else True
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run as Temper does."""
+    return "asyncio"
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
+def stream(request: pytest.FixtureRequest) -> bool:
+    """Whether the client asks for a stream."""
+    return bool(request.param)
+
+
 _SURROUNDINGS = (
     # of the network: what runs on this machine is reached without help
     *(f"{scheme}_proxy" for scheme in ("http", "https", "all", "ws", "wss")),

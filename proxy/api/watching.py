@@ -16,11 +16,11 @@ from proxy import bounds
 from proxy.api import feed_events
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
-from proxy.observability.history import BUCKETS, STEP, CountsBySpan
+from proxy.observability.history import BUCKETS, STEP, CountsBySpan, totals_of
 from proxy.observability.peer_workers import SharedCounts
 from proxy.observability.rows import OVER, PendingCall, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.serving.services import Service, Services
 from proxy.serving.tuned import describe_tuned
 
@@ -83,7 +83,7 @@ class Watching:
             step=STEP,
             models=self.cards(),
             totals=self.totals(),
-            points=board.points(BUCKETS),
+            points=board.history.points(board.clock(), BUCKETS),
             requests=board.latest(_FIRST_ROWS),
             tool_servers=self.tool_cards(),
             confirmations=self.pending(),
@@ -134,7 +134,8 @@ class Watching:
         self._seen[service.title] = found
 
     def totals(self) -> CountsBySpan:
-        return self.board.totals(self.shared.others() if self.shared is not None else ())
+        others = self.shared.others() if self.shared is not None else ()
+        return totals_of((self.board.history.counts(), *others), self.board.clock())
 
     def cards(self) -> tuple[feed_events.ModelCard, ...]:
         return tuple(map(self._card, self.services))
@@ -153,7 +154,7 @@ class Watching:
     def _card(self, service: Service) -> feed_events.ModelCard:
         look, backend = self._seen.get(service.title, _Look()), service.backend
         line = service.admission.line
-        managed = backend if isinstance(backend, Managed) else None
+        managed = backend if isinstance(backend, ManagedBackend) else None
         problem = managed.problem if managed is not None else ""
         if service.fleet is not None:
             problem = service.fleet.problem(service.name)
@@ -249,9 +250,8 @@ class Watcher:
         if self._is_new("tool_servers", servers := watching.tool_cards()):
             yield _event("tool_servers", feed_events.ToolCards(board.number, servers))
         if self._is_new("totals", (board.number, totals := watching.totals())):
-            yield _event(
-                "totals", feed_events.Sums(board.number, now, totals, board.points(_LATEST))
-            )
+            points = board.history.points(now, _LATEST)
+            yield _event("totals", feed_events.Sums(board.number, now, totals, points))
 
 
 def _event(name: str, value: msgspec.Struct) -> bytes:

@@ -118,7 +118,7 @@ class ChatBackend(Protocol):
 class Backend(ChatBackend, Protocol):
     """An engine that runs a model."""
 
-    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+    def relay(self, request: PassthroughRequest, headers: Headers) -> Pieces:
         """Forward a request with `headers`, and stream whole lines of its answer."""
 
     async def count(self, question: Question, headers: Headers) -> int | None:
@@ -168,8 +168,8 @@ class LateBackend(ABC):
     ) -> ReplyEvents:
         return self._stream(lambda backend: backend.ask(question, headers, sink))
 
-    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
-        return self._stream(lambda backend: backend.relay(passage, headers))
+    def relay(self, request: PassthroughRequest, headers: Headers) -> Pieces:
+        return self._stream(lambda backend: backend.relay(request, headers))
 
     async def count(self, question: Question, headers: Headers) -> int | None:
         backend = await self._present()

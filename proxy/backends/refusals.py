@@ -29,15 +29,15 @@ class Confidential:
         forms = {form for one in known for form in (one.encode(), json.dump(one)[1:-1])}
         self._forms = sorted(forms, key=len, reverse=True)
 
-    def out_of(self, said: bytes) -> bytes:
+    def redact(self, said: bytes) -> bytes:
         """Take the values out of what was said; not for replies, where a word may be one too."""
         for form in self._forms:
             said = said.replace(form, REDACTED)
         return said
 
-    def out_of_error(self, error: JsonObject) -> JsonObject:
+    def redact_error(self, error: JsonObject) -> JsonObject:
         return {
-            name: self.out_of(told.encode()).decode() if isinstance(told, str) else told
+            name: self.redact(told.encode()).decode() if isinstance(told, str) else told
             for name, told in error.items()
         }
 
@@ -61,6 +61,8 @@ class Wordings(msgspec.Struct, frozen=True):
 
     overflows: tuple[str, ...]
     prompts: tuple[str, ...]
+    unreadable: tuple[str, ...]
+    blind: tuple[str, ...]
     refusals: tuple[BlamingWordings, ...]
 
 
@@ -69,6 +71,11 @@ def wordings() -> Wordings:
     """Read how engines explain their refusals; nobody needs it before one of them refuses."""
     file = files("proxy.backends") / "wordings.toml"
     return msgspec.toml.decode(file.read_bytes(), type=Wordings)
+
+
+def says_any(known: Iterable[str], message: str) -> bool:
+    """Return whether a message has one of the wordings."""
+    return re.search("|".join(known), message[:MOST_CHARACTERS], re.IGNORECASE) is not None
 
 
 def _search(known: Iterable[str], text: str) -> Iterator[dict[str, str | None]]:

@@ -142,7 +142,7 @@ class BackendResponse:
             self._redact(error)
 
     def _redact(self, error: errors.BackendSpokeNonsense) -> None:
-        error.sample = self._client.confidential.out_of(error.sample)
+        error.sample = self._client.confidential.redact(error.sample)
 
     @property
     def status(self) -> int:
@@ -201,7 +201,7 @@ class BackendResponse:
             except zlib.error:
                 body = b""
         if self.status >= HTTPStatus.BAD_REQUEST:
-            body = self._client.confidential.out_of(body)
+            body = self._client.confidential.redact(body)
         server = self._connection.header(b"server")
         return WholeResponse(self.status, body, self.retry_after, server)
 

@@ -73,11 +73,9 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
     made = idle = 0
     seen: set[tuple[str, str, str]] = set()
     waiting: dict[str, ToolCall] = {}
-    for message in messages:
-        if message.role == "user":
-            made = idle = 0
-            seen.clear()
-        elif message.calls:
+    since = [*takewhile(lambda message: message.role != "user", reversed(messages))]
+    for message in reversed(since):
+        if message.calls:
             made, idle = made + 1, idle + 1
             waiting = {call.id: call for call in message.calls}
         elif call := waiting.pop(message.tool_call_id or "", None):
@@ -138,7 +136,7 @@ def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> 
     if not completed:
         return None
     last = completed[-1]
-    times = len([*takewhile(lambda call: call == last, reversed(completed))])
+    times = len([*takewhile(last.__eq__, reversed(completed))])
     if times < limit or last.arguments is None or is_pending(last.result):
         return None
     return Loop(last.name, last.arguments, times)

@@ -53,11 +53,6 @@ TEXTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def connected(server: RunningServer) -> AsyncGenerator[LlamaServer, None]:
     connection = BackendClient(server.base_url, server.api_key)

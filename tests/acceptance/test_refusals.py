@@ -39,11 +39,6 @@ CITY: JsonObject = {"city": "Paris"}
 WRITTEN = run_on_call(json.dump_text(CITY))
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 ENGINES: dict[str, type[HttpBackend]] = {
     "llama-server": LlamaServer,
     "openai": AdaptiveEngine,
@@ -443,7 +438,6 @@ FORM: JsonObject = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True])
 async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(stream: bool) -> None:
     said = [says("llama-server", f'{{"city": "{one}"}}') for one in ("paris", "PARIS")]
     refusal = refused("llama-server", 400, PATTERN)
@@ -496,7 +490,6 @@ async def test_r9_a_refused_picture_is_a_named_error(
     assert "messages.1" in got.error or "input" in got.error
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("language", ["chat", "responses"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("broken", ["{city: Paris", '{"city": "Paris"', "Paris"])

@@ -6,20 +6,16 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 import httpx
 import openai
 import pytest
-from openai.types.chat import ChatCompletionToolUnionParam
 
 from proxy.conversation import json
 from tests.fakes.command import processes_with, temper
 from tests.fakes.loopback import own_address
-from tests.fakes.scripts import TOOLS
+from tests.fakes.sdk_answers import OFFERED
 from tests.patience import PATIENCE_SECONDS
-
-OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 
 
 def announced(process: subprocess.Popen[str]) -> tuple[str, httpx.URL]:

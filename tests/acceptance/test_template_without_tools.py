@@ -72,11 +72,6 @@ RAN: list[JsonValue] = [
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server with such a template."""
     model = tmp_path_factory.mktemp("model") / "strict.gguf"

@@ -58,11 +58,6 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server whose template opens the block of thoughts itself, and can close it at once."""
     head, _ = chat_template(thinking=True).split("\n{%- if add_generation_prompt %}")

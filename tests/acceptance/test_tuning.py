@@ -58,11 +58,6 @@ TASK = 'user = "Is it clear?"\n[expect]\nwords = ["It is clear."]\n'
 ASKED: JsonObject = {"messages": [{"role": "user", "content": "Is it clear?"}]}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     head, _ = chat_template().split("\n{%- if add_generation_prompt %}")

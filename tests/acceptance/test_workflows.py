@@ -40,22 +40,12 @@ FAILED: tuple[JsonObject, ...] = tuple(
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server with a model that heeds what it is told."""
     model = tmp_path_factory.mktemp("model") / "learning.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=8192)
     with serving(plan_for(model)) as running:
         yield running
-
-
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 async def ask(

@@ -9,9 +9,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Dropped, RejectedReply
 from proxy.guardrails.offer import TextPolicy
-from tests.corpus.cases import STRING, Case, Outcome, ask, make_tool, outcome
+from tests.corpus.cases import STRING, Case, Outcome, ask, outcome
 from tests.corpus.spellings import Call
 from tests.fakes.arrivals import chunkings
+from tests.fakes.histories import make_tool
 
 INTEGER: JsonObject = {"type": "integer"}
 TOOLS: list[JsonValue] = [

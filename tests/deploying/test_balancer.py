@@ -25,11 +25,6 @@ CONFIGURATION = REPOSITORY / "deploy" / "compose" / "haproxy.cfg"
 SESSIONS, TURNS = 12, 3
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def haproxy() -> str:
     """The program."""

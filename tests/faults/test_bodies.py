@@ -13,9 +13,10 @@ from proxy.api.request_reader import BodyLimits
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import CHAT, request, temper
+from tests.fakes.histories import make_tool
 from tests.fakes.raw_backend import raw_backend
 from tests.fakes.spoken import says
-from tests.faults.asked import TIME, WEATHER, asks, chats, tool, user
+from tests.faults.asked import TIME, WEATHER, asks, chats, user
 from tests.faults.fronts import TEMPER, before, is_refusal
 
 pytestmark = pytest.mark.anyio
@@ -269,7 +270,7 @@ async def test_an_image_in_the_message_itself_travels_on_as_it_is(
 )
 async def test_a_tools_name_is_of_a_strict_alphabet(name: str) -> None:
     async with temper() as front:
-        answer = await front.ask(asks(tools=[tool(name), TIME]))
+        answer = await front.ask(asks(tools=[make_tool(name), TIME]))
     assert answer.status == 400
     assert front.backend.questions == []
 

@@ -20,12 +20,6 @@ pytestmark = pytest.mark.anyio
 MEGABYTE = 1024 * 1024
 
 
-@pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
-def wire(request: pytest.FixtureRequest) -> Wire:
-    found: Wire = request.param
-    return found
-
-
 LONG = "and on " * 10_000
 PIECES = {
     Wire.OPENAI: (spoken.START, spoken.text(LONG)),

@@ -46,12 +46,6 @@ LIVELY = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
 AT_ONCE = 0.05
 
 
-@pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
-def wire(request: pytest.FixtureRequest) -> Wire:
-    found: Wire = request.param
-    return found
-
-
 def is_told(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER) -> bool:
     """Return whether an answer is this error, in a status or, behind an early 200, in an event.
 

@@ -21,12 +21,6 @@ MEGABYTE = 1024 * 1024
 STREAMS = "text/event-stream"
 
 
-@pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
-def wire(request: pytest.FixtureRequest) -> Wire:
-    found: Wire = request.param
-    return found
-
-
 NO_REPLIES = (
     pytest.param(b"", STREAMS, id="empty"),
     pytest.param(b"", "application/json", id="empty json"),

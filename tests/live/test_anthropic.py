@@ -36,11 +36,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def temper() -> AsyncGenerator[Front, None]:
     connection = BackendClient(URL, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
@@ -49,7 +44,6 @@ async def temper() -> AsyncGenerator[Front, None]:
         yield front
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
     async with temper() as front:
         answer = await front.ask({**ASKED, "tool_choice": "required"}, stream=stream)

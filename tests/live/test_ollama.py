@@ -36,11 +36,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def temper() -> AsyncGenerator[Front, None]:
     engine = Ollama(BackendClient(ollama_url(HOST)), OllamaOverrides(num_ctx=WINDOW))
@@ -52,7 +47,6 @@ async def temper() -> AsyncGenerator[Front, None]:
             await engine.unload()
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
     async with temper() as front:
         answer = await front.ask({**ASKED, "tool_choice": "required"}, stream=stream)

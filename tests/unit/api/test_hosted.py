@@ -33,11 +33,6 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 NOWHERE: dict[str, object] = {"url": "http://127.0.0.1:1", "kind": "openai"}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 

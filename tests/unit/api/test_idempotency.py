@@ -17,11 +17,6 @@ PIECE = b"data: 1\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Endpoint(GatedEndpoint):
     """Answers with a stream."""

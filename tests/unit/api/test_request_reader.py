@@ -31,7 +31,7 @@ async def read(body: JsonObject) -> Request:
 def test_what_has_to_be_looked_up_is_decoded_beside_the_event_loop() -> None:
     async def thread_of(body: bytes) -> threading.Thread:
         client = HandMadeClient(body, "POST")
-        reader = RequestReader(BodyLimits(), references=(b"earlier",))
+        reader = RequestReader(BodyLimits(), marks=(b"earlier",))
         return await reader.read(client.connection, lambda _: threading.current_thread())
 
     assert asyncio.run(thread_of(b'{"now":1}')) is threading.current_thread()

@@ -29,11 +29,6 @@ from tests.fakes.asgi import HandMadeClient, endpoint_of
 ANSWER = StoredResponse("resp_1", [], [], b"{}")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, {"backend": {"url": "http://127.0.0.1:1"}, **sections})
 

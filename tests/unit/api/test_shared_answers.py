@@ -25,11 +25,6 @@ STREAMED = b'{"stream": true}'
 SOON = ClaimTimes(claim=0.002, renewal=0.001, poll=0.001, longest_poll=0.001, outage=0.01)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def open_endpoint(**others: object) -> GatedEndpoint:
     endpoint = GatedEndpoint(**others)  # type: ignore[arg-type] # as it comes
     endpoint.gate.set()

@@ -29,11 +29,6 @@ from tests.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def watching(
     board: Board, backend: ScriptedBackend | None = None, *, pause: float = 0.001
 ) -> Watching:
@@ -161,7 +156,7 @@ async def test_what_other_workers_count_is_told_though_nothing_happens_here(
         state = (await heard(feed))[0][1]
         assert (state["worker"], state["workers"], requests_in(state)) == (2, 2, 1)
         finish(asking(other))
-        (tmp_path / "requests-1.json").write_bytes(msgspec.json.encode(other.counts()))
+        (tmp_path / "requests-1.json").write_bytes(msgspec.json.encode(other.history.counts()))
         now[0] += 1.0
         assert requests_in(await until(feed, "totals")) == 2
 

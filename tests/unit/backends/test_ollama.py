@@ -14,7 +14,6 @@ from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.ollama import (
     Ollama,
     OllamaOverrides,
-    lacks_thinking,
 )
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
@@ -60,13 +59,6 @@ def test_a_model_without_tools_is_told_from_other_refusals() -> None:
     assert lacks_tools(refusal(400, "registry.ollama.ai/library/gemma:2b does not support tools"))
     assert not lacks_tools(refusal(400, '"gemma:2b" does not support chat'))
     assert not lacks_tools(refusal(500, "does not support tools"))
-
-
-def test_a_model_that_does_not_think_is_told_from_other_refusals() -> None:
-    assert lacks_thinking(refusal(400, '"gemma:2b" does not support thinking'))
-    assert lacks_thinking(refusal(400, 'think value "high" is not supported for this model'))
-    assert not lacks_thinking(refusal(400, "does not support tools"))
-    assert not lacks_thinking(refusal(500, "does not support thinking"))
 
 
 @pytest.mark.parametrize(
@@ -286,13 +278,21 @@ def test_without_a_list_the_refusal_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"), [({"reasoning_effort": "high"}, "reasoning_effort"), ({}, None)]
 )
+@pytest.mark.parametrize(
+    "said", ['"m" does not support thinking', 'think value "high" is not supported for this model']
+)
 def test_a_model_that_does_not_think_is_the_clients_choice(
-    fields: JsonObject, param: str | None
+    fields: JsonObject, param: str | None, said: str
 ) -> None:
-    answer = httpx.Response(400, json={"error": '"m" does not support thinking'})
+    answer = httpx.Response(400, json={"error": said})
     error = failing(answer, asked_with(**fields))
     assert isinstance(error, InvalidRequest)
     assert error.param == param
+
+
+def test_a_server_that_fails_says_nothing_of_thinking() -> None:
+    error = failing(httpx.Response(500, json={"error": "does not support thinking"}))
+    assert isinstance(error, BackendRefused)
 
 
 def test_an_overflow_has_the_numbers_that_the_runner_told() -> None:

@@ -70,11 +70,6 @@ def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short name: that of a socket has at most a hundred characters."""
     made = tempfile.mkdtemp()

@@ -21,11 +21,6 @@ pytestmark = pytest.mark.anyio
 WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def address_in(folder: Path) -> str:
     """Return the only address that a folder tells, as Prometheus reads it."""
     (file,) = folder.glob("*.json")

@@ -21,11 +21,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.state]
 NOWHERE = "redis://:secret@127.0.0.1:1"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Heard:
     """Remembers what it was told."""

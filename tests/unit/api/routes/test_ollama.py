@@ -96,7 +96,6 @@ async def test_other_paths_and_methods(method: str, path: str, status: int) -> N
     assert (answer.status_code, bool(error_in(answer))) == (status, True)
 
 
-@pytest.mark.parametrize("stream", [False, True])
 async def test_an_engine_that_fails_is_told(*, stream: bool) -> None:
     async with temper(Script((b"data: {",), status=500)) as front:
         answer = await front.client.post(CHAT, json={**HI, "stream": stream})
