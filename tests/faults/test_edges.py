@@ -110,7 +110,7 @@ async def test_what_a_page_may_post_anywhere_is_refused(*, subject: str, kind: s
 
 
 @PAGES
-async def test_no_page_is_given_leave(subject: str) -> None:
+async def test_a_page_of_another_origin_gets_no_cors_headers(subject: str) -> None:
     preflight = {
         "origin": EVIL,
         "access-control-request-method": "POST",

@@ -115,7 +115,7 @@ async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "report"])
-async def test_a_client_may_forbid_it(mode: str) -> None:
+async def test_a_client_may_forbid_compaction(mode: str) -> None:
     async with temper(costs(3 * WINDOW)) as front:
         with_window(front)
         headers = {"x-temper-compaction": mode}

@@ -92,7 +92,7 @@ async def test_a_clients_session_decides(*, stream: bool) -> None:
         assert sorted(scene.asked()) == [0, 6]
 
 
-async def test_conversations_spread() -> None:
+async def test_conversations_spread_over_all_servers() -> None:
     async with fake_servers([says("Hi.")] * 80, [says("Hi.")] * 80) as scene:
         for number in range(80):
             asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])

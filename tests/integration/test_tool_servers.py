@@ -203,7 +203,7 @@ async def test_without_tool_servers_nobody_can_ask_for_one(*, stream: bool) -> N
     assert (answer.status, answer.error["param"]) == (400, "tools.0.type")
 
 
-async def test_a_stranger_gets_no_tools() -> None:
+async def test_only_owners_of_tools_may_use_them() -> None:
     serving = ServerOptions(access=Access({"me": "mine", "you": "yours"}))
     tools = hosting(owners=frozenset({"me"}))
     async with temper(FIND, SAYS, serving=serving, tools=tools) as front:

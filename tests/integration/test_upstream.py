@@ -179,7 +179,7 @@ LOCKED = ServerOptions(access=Access({"us": "front-key"}))
     ],
     ids=["kept", "forwarded", "replaced", "locked", "locked and replaced"],
 )
-async def test_who_authorizes_at_the_backend(
+async def test_the_backend_gets_its_own_key_or_that_of_the_client(
     *, stream: bool, serving: ServerOptions, own_key: str, expected: str | None
 ) -> None:
     key = serving.access.keys.get("us", "the-clients")

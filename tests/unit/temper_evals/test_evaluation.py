@@ -185,7 +185,7 @@ def test_flags_are_checked(flags: dict[str, object]) -> None:
         choice_of(None, flags)
 
 
-def test_flags_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_and_environment_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "10.0.0.1:7")
     choice = choice_of(None, {"suite": "full", "models": ("a.gguf",), "unknown": 3})
     assert (choice.suite, choice.models) == ("full", (Path("a.gguf"),))
