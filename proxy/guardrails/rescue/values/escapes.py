@@ -14,17 +14,20 @@ _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _UNIT = "[0-9a-fA-F]"
 _HIGH = rf"[dD][89abAB]{_UNIT}{{2}}"
-_PAIR = rf"{_HIGH}\\u[dD][c-fC-F]{_UNIT}{{2}}"
+_LOW = rf"\\u[dD][c-fC-F]{_UNIT}{{2}}"
+_PAIR = _HIGH + _LOW
 # An escape of JSON that stands for a character.
-STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
+_STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
 # A backslash and all that belongs to it: after half a pair more may have to arrive.
-WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_HIGH}\\u{_UNIT}{{4}}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
+WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_PAIR}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
 # Unknown ones and the text after them stay as they are, so many count as one.
-_KNOWN = rf"\\(?:[^u]|u{_HIGH}\\u{_UNIT}{{4}}|u{_UNIT}{{4}})"
+_KNOWN = rf"\\(?:[^u]|u{_PAIR}|u{_UNIT}{{4}})"
 _ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
-_STRICT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+'))
+_STRICT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_STRICT_ESCAPE})*+'))
 _ESCAPED_UNIT = re.compile(rf"\\u({_UNIT}{{4}})")
 _FIRST_OF_TWO = re.compile(rf"\\u{_HIGH}")
+_SECOND_OF_TWO = re.compile(_LOW)
+_SECOND_BEGINS = re.compile(rf"(?:\\(?:u(?:[dD](?:[c-fC-F]{_UNIT}?)?)?)?)?")
 _HEX = re.compile(_UNIT)
 
 
@@ -53,8 +56,10 @@ def read_escape(cursor: Cursor, quote: str) -> Waiting[tuple[str, bool]]:
     cursor.advance(len(char))
     if char == "u":
         written = yield from _read_unit(cursor)
-        if _FIRST_OF_TWO.fullmatch(written) and (yield from cursor.literal("\\u")):
-            written += yield from _read_unit(cursor)
+        if _FIRST_OF_TWO.fullmatch(written):
+            second = yield from cursor.match(_SECOND_OF_TWO, _SECOND_BEGINS, len(written))
+            cursor.advance(len(second[0]) if second else 0)
+            written += second[0] if second else ""
         return _meaning(written)
     if char in _SIMPLE:
         return _SIMPLE[char], True

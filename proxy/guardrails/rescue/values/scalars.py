@@ -42,13 +42,15 @@ class Style:
     """How a value may deviate from JSON.
 
     At one of `ends` the last closing bracket may be missing. `is_python` allows tuples, sets and
-    keyword arguments in parentheses, `has_bare_text` strings without quotation marks. `outer` is
-    the bracket or quotation mark that closes what is around the value.
+    keyword arguments in parentheses, `has_bare_text` strings without quotation marks, `has_gaps`
+    three dots in place of a value. `outer` is the bracket or quotation mark that closes what is
+    around the value.
     """
 
     ends: tuple[str, ...] = ()
     is_python: bool = False
     has_bare_text: bool = False
+    has_gaps: bool = False
     outer: str = ""
 
 
@@ -59,8 +61,7 @@ PYTHON = Style(is_python=True)
 class MemberWatcher(Protocol):
     """Wants to know which member of which object is being read.
 
-    `path` holds the keys from the outermost container inwards, None for a list. Members of
-    arguments that were announced to the cursor may go unreported.
+    `path` holds the keys from the outermost container inwards, None for a list.
     """
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:

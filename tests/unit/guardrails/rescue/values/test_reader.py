@@ -7,35 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.syntax import NoCall
-from proxy.guardrails.rescue.values import reader
 from proxy.guardrails.rescue.values.cursor import Cursor
-from proxy.guardrails.rescue.values.reader import (
-    DEPTH_LIMIT,
-    OpenContainer,
-    pass_comments,
-    read_value,
-    read_whole,
-)
+from proxy.guardrails.rescue.values.reader import pass_comments, read_value, read_whole
 from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Value
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
-
-
-def test_only_the_brackets_of_json_are_strict() -> None:
-    assert OpenContainer({}, "}").is_strict
-    assert OpenContainer([], "]").is_strict
-    assert not OpenContainer({}, ")").is_strict
-    assert not OpenContainer([], "}").is_strict
-
-
-def test_a_run_is_looked_for_behind_some_members_and_again_the_later_the_less_was_found() -> None:
-    members = OpenContainer([], "]")
-    assert [members.looks_for_run() for _ in range(8)] == [False] * 7 + [True]
-    members.record_look(1_000, 500)
-    assert members.looks_for_run()
-    members.record_look(1_280, 0)
-    assert [members.looks_for_run() for _ in range(12)] == [False] * 11 + [True]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +219,8 @@ def test_what_is_no_value_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        (f"[{'1,' * 200_000}]", 100_000),
-        # what is read one by one takes seconds up to that limit
+        (f"[{'1,' * 2000}]", 1000),
+        # as many take seconds
         (f"[{'[],' * 1000}]", 1000),
         (f"[{'x y,' * 2000}]", 1000),
         (f"{{{'a:1,' * 2000}}}", 1000),
@@ -250,7 +228,7 @@ def test_what_is_no_value_is_refused(text: str) -> None:
     ],
 )
 def test_size_has_a_limit(text: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "MOST_MEMBERS", limit)
+    monkeypatch.setattr(bounds, "MEMBERS", limit)
 
     def read_in(pieces: list[str]) -> Value | Unreadable | NoCall:
         cursor = Cursor()
@@ -269,7 +247,7 @@ def test_no_length_of_text_is_too_large() -> None:
 
 
 def test_depth_has_a_limit() -> None:
-    deep = "[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT
+    deep = "[" * bounds.LEVELS + "]" * bounds.LEVELS
     assert isinstance(read_whole(deep), Value)
     assert read_whole(f"[{deep}]") == Unreadable("too_deep")
     assert read_whole("{a:" * 100_000) == Unreadable("too_deep")
@@ -446,7 +424,7 @@ def test_of_two_values_of_one_member_none_is_chosen(count: int, second: str) -> 
 
 
 def test_many_items_do_not_hide_the_limit_of_depth() -> None:
-    deep = f"{'[' * (DEPTH_LIMIT - 1)}{'[[]],' * MANY}"
+    deep = f"{'[' * (bounds.LEVELS - 1)}{'[[]],' * MANY}"
     assert read_whole(deep) == Unreadable("too_deep")
 
 
@@ -460,16 +438,6 @@ def test_a_watcher_hears_of_every_one_of_many_members() -> None:
         cursor = Cursor(text, is_finished=True)
         list(read_value(cursor, witness))
         assert len(witness.heard) == heard
-
-
-def test_a_watcher_need_not_hear_of_members_within_announced_arguments() -> None:
-    members = {f"k{number}": number for number in range(2 * MANY)}
-    cursor = Cursor(json.dumps(members), is_finished=True)
-    cursor.start_arguments("f")
-    witness = Witness()
-    list(read_value(cursor, witness))
-    assert len(witness.heard) < 2 * len(members)
-    assert cursor.take_echo() == json.dumps(members)
 
 
 @pytest.mark.parametrize(
@@ -511,25 +479,25 @@ def test_digits_behind_a_zero_are_text_in_python() -> None:
     assert styled("(code=00501, n=5)", PYTHON) == (value, "")
 
 
-SEVERAL_WINDOWS = 2_000  # of runs, in members
+MOST = 200  # members
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
 def test_members_that_repeat_what_they_say_are_read_once_and_are_not_strict(member: str) -> None:
     once = read_whole("{" + member * 2 + '"z":0}')
-    many = read_whole("{" + member * SEVERAL_WINDOWS + '"z":0}')
+    many = read_whole("{" + member * MOST + '"z":0}')
     assert isinstance(once, Value)
     assert isinstance(many, Value)
     assert (many.value, many.is_strict) == (once.value, False)
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,"])
-@pytest.mark.parametrize("place", [5, 50, SEVERAL_WINDOWS])
+@pytest.mark.parametrize("place", [5, 50, MOST])
 def test_members_that_contradict_each_other_are_refused_however_many(
     member: str, place: int
 ) -> None:
     other = member.replace("1", "2")
-    text = "{" + member * place + other + member * SEVERAL_WINDOWS + '"z":0}'
+    text = "{" + member * place + other + member * MOST + '"z":0}'
     assert not isinstance(read_whole(text), Value)
 
 
