@@ -88,6 +88,20 @@ def anyio_backend() -> str:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> None:
+    """Run every asynchronous test by anyio's plugin, without a mark."""
+    if collector.istestfunction(obj, name) and inspect.iscoroutinefunction(inner_test(obj)):
+        pytest.mark.anyio(obj)
+
+
+def inner_test(obj: object) -> object:
+    """Return the test that Hypothesis gives its examples to, or the test itself."""
+    return getattr(getattr(obj, "hypothesis", None), "inner_test", obj)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
     """Wait for no asynchronous test for ever."""
     if inspect.iscoroutinefunction(pyfuncitem.obj):

@@ -14,8 +14,6 @@ from tests.fakes.raw_backend import raw_backend
 from tests.fakes.spoken import DONE, START, delta, end
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 
 def chunked(body: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(body), body)

@@ -22,8 +22,6 @@ from tests.faults.asked import asks, chats, user
 from tests.faults.fronts import before
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 STREAMING = pytest.mark.fault("F26")
 WAITING = pytest.mark.fault("F27")
 WHOLE = pytest.mark.fault("F28")

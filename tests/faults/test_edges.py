@@ -18,8 +18,6 @@ from tests.faults.asked import chats
 from tests.faults.fronts import before, is_refusal
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 PATHS = pytest.mark.fault("F36")
 KEYS = pytest.mark.fault("F37")
 PAGES = pytest.mark.fault("F38")

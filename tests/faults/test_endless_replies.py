@@ -15,8 +15,6 @@ from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before, poisoned
 from tests.faults.wires import REPLIES, line
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 MEGABYTE = 1024 * 1024
 
 

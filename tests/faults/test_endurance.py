@@ -21,7 +21,7 @@ from tests.faults.asked import asks, chats
 from tests.faults.fronts import TEMPER, Standing, in_a_process
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.fault("F57")]
+pytestmark = pytest.mark.fault("F57")
 
 MEGABYTE = 2**20
 STREAMS = 250

@@ -30,8 +30,6 @@ from tests.faults.asked import asks, chats, user
 from tests.faults.fronts import Subject, before
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 START = pytest.mark.fault("F52")
 MALFORMED = pytest.mark.fault("F51")
 QUEUE = pytest.mark.fault("F53")

@@ -38,8 +38,6 @@ from tests.faults.fronts import (
 from tests.faults.wires import CALL, COMPLETION, REPLIES
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 QUICK = Timeouts(first_byte=0.05)
 STRICT = Timeouts(first_byte=5, idle=0.05)
 LIVELY = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))

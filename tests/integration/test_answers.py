@@ -15,8 +15,6 @@ from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.spoken import calls, says
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 PARIS = '{"city": "Paris"}'
 LEAKED = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
 CALLED: list[tuple[JsonValue, JsonValue]] = [("get_weather", {"city": "Paris"})]

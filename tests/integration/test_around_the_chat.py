@@ -14,8 +14,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 
-pytestmark = pytest.mark.anyio
-
 KEY = "the-key"
 LOCKED = ServerOptions(access=Access({"us": KEY}))
 ROUTES = (

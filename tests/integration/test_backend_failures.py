@@ -18,8 +18,6 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 PLAIN = request(tools=None)
 QUICK = Timeouts(connect=1, first_byte=0.02, idle=0.02)
 BREAKING_OFF = Timeouts(connect=1, idle=0.1)

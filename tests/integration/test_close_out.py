@@ -30,8 +30,6 @@ from tests.fakes.spoken import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 POLICY = Policy(close_out=CloseOut.STRUCTURAL)
 SERVING = ServerOptions(policy=POLICY)
 PARIS, OSLO = '{"city": "Paris"}', '{"city": "Oslo"}'

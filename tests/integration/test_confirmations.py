@@ -30,8 +30,6 @@ from tests.fakes.tool_servers import PATIENCE, program
 from tests.integration.test_dashboard import asked, code_of, following, objects
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 ECHO, SAYS = calls("echo", '{"text": "Paris"}'), says("It was done.")
 REFUSED = "Error: a person refused this call; it was not made"
 UNANSWERED = "Error: nobody answered whether this call may be made; it was not made"

@@ -14,8 +14,6 @@ from tests.fakes.front import TOOLS, Front, in_front_of, request, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
 from tests.fakes.tokenizing import TokenizingBackend
 
-pytestmark = pytest.mark.anyio
-
 WINDOW = 4096
 SYSTEM: JsonObject = {"role": "system", "content": "Answer in one sentence."}
 QUESTION: JsonObject = {"role": "user", "content": "Which of the hundred cities is warm?"}

@@ -23,8 +23,6 @@ from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import calls, says
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 GOOD = calls("get_weather", '{"city": "Paris"}')
 BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')
 RESCUED = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')

@@ -24,8 +24,6 @@ from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 WORDS = ("It", " is", " sunny", ' "in"', " Paris", " today", ".")
 PLAIN = request(tools=None)
 ACCEPTING = {"x-temper-text-policy": "accept"}

@@ -16,8 +16,6 @@ from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import calls, says
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 GOOD = calls("get_weather", '{"city": "Paris"}')
 RESPOND = {"x-temper-text-policy": "respond"}
 SILENT = Script((Ending.NEVER,))

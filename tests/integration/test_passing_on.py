@@ -17,8 +17,6 @@ from tests.fakes.scripted_backend import Asked, Ending, Script, ScriptedBackend,
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
 JSON = {"content-type": "application/json"}
 CHUNK = b'data: {"choices": [{"text": "a"}]}\n\n'

@@ -17,8 +17,6 @@ from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 
-pytestmark = pytest.mark.anyio
-
 PLAIN = request(tools=None)
 BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 

@@ -25,8 +25,6 @@ from tests.fakes.spoken import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 SEARCH = (served("find", "search"), served("open", "search"))
 ASKS: JsonObject = {"type": "mcp", "server_label": "search"}
 FOUND: JsonObject = {"role": "tool", "tool_call_id": "call_backend", "content": "21 degrees"}

@@ -16,8 +16,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.toy_engine import ToyEngine
 
-pytestmark = pytest.mark.anyio
-
 HELLO = b'model m-1\nsay "Hel"\nsay "lo"\ncost 3 2\nend\n'
 CALL = b'call get_weather {"city": "Paris", "days": 2}\nend\n'
 

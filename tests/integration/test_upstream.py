@@ -9,8 +9,6 @@ from tests.fakes import spoken
 from tests.fakes.front import TOOLS, request, temper
 from tests.fakes.spoken import calls, says
 
-pytestmark = pytest.mark.anyio
-
 # members in an odd order, odd white space, escapes, numbers no serializer would write like this
 ODD = {
     "seed": b"12345678901234567890123",

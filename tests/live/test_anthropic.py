@@ -30,10 +30,9 @@ ASKED: JsonObject = {
     "max_tokens": 500,
 }
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(not (KEY and MODEL), reason="ANTHROPIC_UPSTREAM_KEY and _MODEL are not set"),
-]
+pytestmark = pytest.mark.skipif(
+    not (KEY and MODEL), reason="ANTHROPIC_UPSTREAM_KEY and _MODEL are not set"
+)
 
 
 @asynccontextmanager

@@ -30,10 +30,9 @@ ASKED: JsonObject = {
     "temperature": 0,
 }
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(not (HOST and MODEL), reason="OLLAMA_HOST and OLLAMA_MODEL are not set"),
-]
+pytestmark = pytest.mark.skipif(
+    not (HOST and MODEL), reason="OLLAMA_HOST and OLLAMA_MODEL are not set"
+)
 
 
 @asynccontextmanager

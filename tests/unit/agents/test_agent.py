@@ -46,8 +46,6 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import START, call_delta, calls, end, says, text
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 FINE = says("It is ", "fine.")
 NEVER = Script((START, text("It is"), Ending.NEVER))
 

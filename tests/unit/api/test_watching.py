@@ -4,7 +4,6 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.feed_events import About
@@ -25,8 +24,6 @@ from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.tool_servers import FakeSource, served
 from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 
 def watching(

@@ -16,7 +16,7 @@ from proxy.state.valkey import StateAddress, ValkeyStore, address_of, open_valke
 from tests.fakes.loopback import own_address
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.state]
+pytestmark = pytest.mark.state
 
 NOWHERE = "redis://:secret@127.0.0.1:1"
 

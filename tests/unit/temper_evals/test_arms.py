@@ -16,8 +16,6 @@ from temper_evals.arms import (
 )
 from temper_evals.loop import ModelTarget
 
-pytestmark = pytest.mark.anyio
-
 BACKEND = ModelTarget("http://model")
 
 

@@ -26,8 +26,6 @@ from temper_evals.simulated.profiles import grid, load_profile
 from temper_evals.simulated.server import SimulatedServer, serve
 from tests.unit.temper_evals.test_results import runs_of
 
-pytestmark = pytest.mark.anyio
-
 SMALL = EvaluationChoice(
     families=("single",), profiles=("healthy",), arms=("direct", "ceiling"), pace=0.0
 )

@@ -27,8 +27,6 @@ from temper_evals.tuning import (
 )
 from tests.benchmarks.evals.test_thresholds import RUN
 
-pytestmark = pytest.mark.anyio
-
 CASES, OTHERS = halves(suite("quick", ("single", "chain")))
 HELPS = Candidate("helps", {"guardrails": {"a": 1}})
 MORE = Candidate("more", {"guardrails": {"b": "two"}}, unless="helps")

@@ -19,8 +19,6 @@ from tests.fakes.spoken import says
 from tests.fakes.tool_loops import MODEL
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 CHAT = "/api/chat"
 LINES = "application/x-ndjson"
 HI: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
