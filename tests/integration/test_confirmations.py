@@ -68,11 +68,10 @@ class Scene:
 
     async def pending(self, many: int = 1) -> list[JsonObject]:
         """Wait until so many calls wait for a person."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                _, state = await asked(self.front, "state")
-                if len(found := objects(state["confirmations"])) == many:
-                    return found
+        while True:
+            _, state = await asked(self.front, "state")
+            if len(found := objects(state["confirmations"])) == many:
+                return found
 
     async def answer(self, name: JsonValue, said: JsonObject) -> httpx.Response:
         """Say what a person says."""
