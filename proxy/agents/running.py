@@ -42,7 +42,7 @@ from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Sender
 from proxy.engine import Headers, converse
 from proxy.errors import BackendTimedOut, GuardrailsExhausted
-from proxy.facts import Asked, Compacted, Fact, RejectedReply, tries
+from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.turn import Turn
 from proxy.runner import carry_out
@@ -406,7 +406,7 @@ class Running(Generic[Output]):
             (*run.facts, *turns.facts),
             defect,
             objection="" if self._failure is None else self._failure.objection,
-            attempts=len(tries(turns.turns[-1].facts)) if turns.turns else 0,
+            attempts=len(judged_attempts(turns.turns[-1].facts)) if turns.turns else 0,
             reply="" if turns.heard is None else turns.heard.raw,
             required=run.terms.workflow.required_steps,
             completed=self._find_completed(),

@@ -22,11 +22,11 @@ from proxy.api.feed_events import About
 from proxy.api.fronts import CHAT, FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.openapi import describe_posts
-from proxy.api.request_reader import PASSED_ON, BodyLimits, RequestReader
+from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.response_keeping import REFERENCES, keep_answers
 from proxy.api.routes.chat import Chat, TokenCount
 from proxy.api.routes.monitoring import METRICS_PATH, health_router, metrics_router
-from proxy.api.routes.passthrough import Relay
+from proxy.api.routes.passthrough import PASSED_ON, Relay
 from proxy.api.routes.resources import models_router, responses_router
 from proxy.api.routes.ui import (
     ROOT_PATH,

@@ -27,7 +27,7 @@ from proxy.errors import TemperError
 from proxy.guardrails.announcements.recognition import prepare
 from proxy.observability.logs import configure_logging
 from proxy.observability.peer_workers import WorkerPlace
-from proxy.processes.managed import Managed, Supervised
+from proxy.processes.managed import ManagedBackend, Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.late_tools import LateTools
 from proxy.serving.opening import open_services
@@ -182,9 +182,9 @@ class Hosted:
         """Why a model of ours will not come back, "" while none is lost."""
         return next((one.problem for one in self._list_managed() if one.is_down), "")
 
-    def _list_managed(self) -> list[Managed]:
+    def _list_managed(self) -> list[ManagedBackend]:
         backends = (service.backend for service in self._opened.result().services)
-        return [backend for backend in backends if isinstance(backend, Managed)]
+        return [backend for backend in backends if isinstance(backend, ManagedBackend)]
 
     async def _follow(self, receive: Receive, send: Send) -> None:
         await receive()

@@ -19,7 +19,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.serving.opening import overrides_for
 from proxy.serving.services import Service, Services
 from proxy.settings import Settings
-from proxy.systems import heard_signals
+from proxy.systems import handle_signals
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def on_hangup(act: Callable[[], None]) -> Iterator[None]:
         else:
             act()
 
-    with heard_signals((signal.SIGHUP,), on_hang_up):
+    with handle_signals((signal.SIGHUP,), on_hang_up):
         yield
 
 

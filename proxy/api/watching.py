@@ -20,7 +20,7 @@ from proxy.observability.history import BUCKETS, STEP, CountsBySpan, totals_of
 from proxy.observability.peer_workers import SharedCounts
 from proxy.observability.rows import OVER, PendingCall, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.serving.services import Service, Services
 from proxy.serving.tuned import describe_tuned
 
@@ -154,7 +154,7 @@ class Watching:
     def _card(self, service: Service) -> feed_events.ModelCard:
         look, backend = self._seen.get(service.title, _Look()), service.backend
         line = service.admission.line
-        managed = backend if isinstance(backend, Managed) else None
+        managed = backend if isinstance(backend, ManagedBackend) else None
         problem = managed.problem if managed is not None else ""
         if service.fleet is not None:
             problem = service.fleet.problem(service.name)

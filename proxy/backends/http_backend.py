@@ -125,6 +125,7 @@ class PieceReading(Generic[Piece]):
         return False
 
 
+_SIGNS_OF_LIFE = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY = 256  # events at once
 _LONG = 16_384  # characters of one event; more takes so long to read that others would notice
@@ -204,7 +205,7 @@ class HttpBackend(ABC):
                     end, may_be_long = None, False
                     while end is None:
                         events, end = self._read(answer, reading, await answer.next_chunk())
-                        attempt.has_begun = attempt.has_begun or _says_something(events)
+                        attempt.has_begun |= not _SIGNS_OF_LIFE.issuperset(map(type, events))
                         if may_be_long and events:
                             async for few in _gradually(events):
                                 yield few
@@ -442,12 +443,6 @@ def _offer_to_sink(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes)
     """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
     events = reading.read_for_sink(chunk)
     return sink(events) if events else False
-
-
-def _says_something(events: Sequence[replies.ReplyEvent]) -> bool:
-    return not all(
-        isinstance(event, replies.ReplyStarted | replies.PromptProgress) for event in events
-    )
 
 
 async def _gradually(events: list[replies.ReplyEvent]) -> client.ReplyEvents:

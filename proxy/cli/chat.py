@@ -44,7 +44,7 @@ from proxy.observability.sentences import cut, escape, summarize
 from proxy.serving.opening import find_backend
 from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
-from proxy.systems import block_on_terminal, hear_signal
+from proxy.systems import block_on_terminal, handle_signal
 from proxy.tool_rounds.executor import ToolFinished, ToolStarted
 from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
@@ -379,4 +379,4 @@ def hear_interrupts(talk: Chat) -> None:
             task.cancel()
 
     if signal.SIGINT in ending_signals():
-        hear_signal(signal.SIGINT, hear)
+        handle_signal(signal.SIGINT, hear)

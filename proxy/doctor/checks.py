@@ -25,7 +25,7 @@ from proxy.api.server import listen
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
-from proxy.doctor.target import Examined, Finding, Target, fail, ok, skip, warn
+from proxy.doctor.target import CheckResult, Finding, Target, fail, ok, skip, warn
 from proxy.errors import InvalidConfiguration, ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
@@ -126,7 +126,7 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
 _CHECK_SECONDS = 120.0
 
 Look: TypeAlias = Callable[[Target], Awaitable[Finding]]
-Keep: TypeAlias = Callable[[Target, Sequence[Examined]], None]
+Keep: TypeAlias = Callable[[Target, Sequence[CheckResult]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ async def examine(
     settings: Settings,
     client: Client | None = None,
     keep: Keep = lambda _target, _found: None,
-) -> AsyncGenerator[Examined, None]:
+) -> AsyncGenerator[CheckResult, None]:
     """Examine this machine, then the server; a model that is named is started for it.
 
     Several models are examined one after the other, each also for a `client`. `keep` gets all that
@@ -183,7 +183,7 @@ async def examine(
     if settings.mcp:
         checks += (Check("tool servers", tool_servers),)
     for title, look in MACHINE.items():
-        yield Examined(title, look(settings))
+        yield CheckResult(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
         async with aclosing(_examine_server(settle_window(each), checks, keep)) as findings:
             async for found in findings:
@@ -192,16 +192,16 @@ async def examine(
 
 async def _examine_server(
     settings: Settings, checks: tuple[Check, ...], keep: Keep
-) -> AsyncGenerator[Examined, None]:
+) -> AsyncGenerator[CheckResult, None]:
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
         async with open_shared_server(settings, lambda _: None) as own, AsyncExitStack() as stack:
             target = await _open_target(settings, own, stack)
-            everything: list[Examined] = []
+            everything: list[CheckResult] = []
             for check in checks:
                 found = await _run_check(check, target)
                 model = settings.model.alias or target.model
-                everything.append(Examined(check.title, found, model))
+                everything.append(CheckResult(check.title, found, model))
                 yield everything[-1]
                 if check.is_vital and found.status == "fail":
                     return
@@ -209,7 +209,7 @@ async def _examine_server(
     except ProcessFailed as error:
         # the end of a server's own log may say more than our sentence about it
         last = " | ".join(("its log ends so:", *error.log[-3:])) if error.log else "see above"
-        yield Examined("start", fail(str(error), last), alias_of(settings.model))
+        yield CheckResult("start", fail(str(error), last), alias_of(settings.model))
 
 
 async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:

@@ -29,7 +29,7 @@ class Finding(NamedTuple):
     measured: Mapping[str, Figure] = {}
 
 
-class Examined(NamedTuple):
+class CheckResult(NamedTuple):
     """A check of a model (or of this machine, where that is ""), by its title."""
 
     title: str

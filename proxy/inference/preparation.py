@@ -174,7 +174,7 @@ def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
     if not quirks.convention:
         return order_syntaxes(quirks.syntaxes)
     asked_for = find_convention(quirks.convention).syntaxes
-    usual = order_syntaxes(dict.fromkeys((*asked_for, *quirks.syntaxes)))
+    usual = order_syntaxes(tuple(dict.fromkeys((*asked_for, *quirks.syntaxes))))
     if quirks.convention == ReActConvention.name:
         return (REACT_CONTRACT, *usual)
     if quirks.convention == JsonContractConvention.name:

@@ -275,7 +275,7 @@ def _command(spec: ServerSpec) -> tuple[str, ...]:
     """
     if sys.platform != "linux":
         return spec.command
-    return systems.dies_with_us(spec.command, parent_death.__file__)
+    return systems.tie_to_parent(spec.command, parent_death.__file__)
 
 
 class _Received(ObjectReceiveStream[_Message]):

@@ -22,7 +22,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes import launch
-from proxy.processes.process import LineListener, Process, RunningServer
+from proxy.processes.process import Process, RunningServer
 from proxy.processes.start_progress import StageListener, StartLog, StartProgress
 from proxy.systems import KILL
 
@@ -39,7 +39,6 @@ async def start_llama_server(
     *,
     ready_seconds: float = 600.0,  # a large model on a slow disk
     on_stage: StageListener = lambda _stage: None,
-    on_line: LineListener = lambda _line: None,
 ) -> AsyncGenerator[RunningServer]:
     """Start a server, yield it when it is ready, and stop it in the end.
 
@@ -56,7 +55,6 @@ async def start_llama_server(
             port.set_result(int(said[1]))
         if not is_ready and (progress := log.read(line)) is not None:
             on_stage(progress)
-        on_line(line)
 
     on_stage(log.progress)
     try:

@@ -34,7 +34,7 @@ class Supervised(Protocol):
 
 
 @dataclass(eq=False)
-class Managed(LateBackend):
+class ManagedBackend(LateBackend):
     """A backend for a managed server, wherever that is after its latest start.
 
     Until the server is ready, be it for the first time or again after a crash, questions wait for
@@ -75,7 +75,7 @@ class Managed(LateBackend):
         if self._connected is not None:
             await self._connected[1].close()
 
-    def lease(self) -> "Managed | None":
+    def lease(self) -> "ManagedBackend | None":
         """Claim the server for a request; None if there is nothing to wait for, or no use."""
         return None if self.is_granted else self
 

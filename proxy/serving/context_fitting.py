@@ -6,7 +6,6 @@ backend for token counts, and remembers per model what it learned.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from proxy.context.compaction import (
     Unshortened,
     leave_unchanged,
 )
-from proxy.context.message_sizes import MessageSizes, countable, remember
+from proxy.context.message_sizes import Latest, MessageSizes, countable
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
@@ -47,6 +46,7 @@ _FEW = 16  # texts: where more are unknown, the whole prompt is counted first
 _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
 _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_MODELS = 64
+_MOST_SESSIONS = 256
 _CUT_SHORT = replies.ReplyFinished(CUT_OFF)
 _CUT = (
     "the backend has read only {total} of about {missing} tokens, and dropped the others without "
@@ -112,8 +112,8 @@ class Fitting:
         self._backend = backend
         self._policy = policy
         self._sizes = MessageSizes()
-        self._books: OrderedDict[str, TokenBook] = OrderedDict()
-        self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
+        self._books: Latest[str, TokenBook] = Latest(_MOST_MODELS)
+        self._sessions: Latest[int, PromptTrace] = Latest(_MOST_SESSIONS)
 
     async def fit(
         self,
@@ -238,12 +238,12 @@ class Fitting:
         begin = next((one.text for one in plan.messages if one.role == "user"), "")
         key = hash((model, begin))
         now = trace(plan.messages, plan.prompt_format.tools)
-        before = self._sessions.pop(key, None)
+        before = self._sessions.find(key)
         broken = compare(before, now) if before is not None else None
         if broken is not None:
             where = "the tools" if broken.place is None else f"message {broken.place}"
             logger.info("the prompt cache broke at %s: %s", where, broken.reason)
-        remember(self._sessions, key, now, 256)
+        self._sessions.keep(key, now)
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
@@ -263,9 +263,7 @@ class Fitting:
         return counted is not None
 
     def _book(self, model: str) -> TokenBook:
-        book = self._books.pop(model, None) or TokenBook(sizes=self._sizes)
-        remember(self._books, model, book, _MOST_MODELS)
-        return book
+        return self._books.find(model) or self._books.keep(model, TokenBook(sizes=self._sizes))
 
 
 class _LearningBackend(BackendWrapper):

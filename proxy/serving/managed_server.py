@@ -37,7 +37,7 @@ from proxy.processes.launch import (
     uses_devices,
 )
 from proxy.processes.llama_server import start_llama_server
-from proxy.processes.managed import Managed, Supervised
+from proxy.processes.managed import ManagedBackend, Supervised
 from proxy.processes.model_file import ModelFile, read_model_file
 from proxy.processes.process import ServerAddress
 from proxy.processes.start_progress import StageListener
@@ -109,7 +109,7 @@ async def connect_managed(
     planned = Description(
         names, file.architecture, file.template, slots=own.slots, window=own.context_tokens
     )
-    backend = Managed(server, planned, connect, load_wait=settings.backend.load_wait_seconds)
+    backend = ManagedBackend(server, planned, connect, load_wait=settings.backend.load_wait_seconds)
     try:
         yield backend
     finally:

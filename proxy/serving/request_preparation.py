@@ -125,7 +125,7 @@ class RequestPreparation:
         request = fit_thinking(request, said.efforts, said.effort_variable, said.kept_by)
         rules, skipped = NO_RULES, tuple[RuleSkipped, ...]()
         # if prose is requested, for example a summary, no step can be due before it
-        if not decoded.accepts_prose:
+        if self.workflows and not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
         quirks = _quirks_for(request, known)
@@ -146,7 +146,7 @@ class RequestPreparation:
         self, request: Request, service: Service, known: KnownModel
     ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
         """Return the rules that the offered tools can satisfy, and the ones that they cannot."""
-        if not self.workflows or not request.tools or request.workflow != NO_RULES:
+        if not request.tools or request.workflow != NO_RULES:
             return NO_RULES, ()
         rules = await self._workflow_of(request.model, service, known)
         offered = [tool.name for tool in request.tools]

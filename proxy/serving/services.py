@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
 from proxy.errors import BackendUnavailable, InvalidRequest, UnknownModel
 from proxy.processes.fleet import Condition, Fleet
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.profile import Profile
 from proxy.serving.admission import MOST_WAITING, Admission, WaitingLine
@@ -86,7 +86,9 @@ class Service:
         """Claim the model while a block runs; raises `QueueFull`. None if it is always loaded."""
         if self.fleet is not None:
             return self.fleet.lease(self.name)
-        return nullcontext(self.backend.lease() if isinstance(self.backend, Managed) else None)
+        return nullcontext(
+            self.backend.lease() if isinstance(self.backend, ManagedBackend) else None
+        )
 
     def lease_for(
         self, request: Request, *, has_prompt: bool
@@ -235,8 +237,9 @@ class Services:
         for pattern, name in self._patterns:
             if fnmatchcase(model, pattern):
                 return name
-        first = next((service.name for service in self._services), "")
-        return first or model if model in _DEFAULTS else model
+        if model not in _DEFAULTS:
+            return model
+        return next((service.name for service in self._services), "") or model
 
     def rename(self, request: Addressed) -> Addressed:
         """Apply the name patterns to a request's model."""

@@ -17,13 +17,12 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy import bounds
-from proxy.conversation import workflows
-from proxy.dialects.temper_options import WorkflowRules, workflow_of
+from proxy.conversation.workflows import Workflow, contradictions
 from proxy.errors import InvalidConfiguration
 from proxy.settings import models as served_models
 from proxy.settings import sections, sources
 from proxy.settings.models import Contradiction, ServedModel, Swapping
-from proxy.settings.sources import Given, Layer, Names
+from proxy.settings.sources import GivenValue, Layer, Names
 from proxy.settings.tool_servers import (
     Tools,
     ToolServer,
@@ -72,7 +71,7 @@ class Settings(BaseSettings):
     aliases: dict[str, RequiredName] = setting(
         {}, "the model that is meant by a name or a pattern such as claude-*"
     )
-    workflows: dict[str, WorkflowRules] = setting(
+    workflows: dict[str, Workflow] = setting(
         {}, "rules of order for the tools of a model, by the model's name"
     )
 
@@ -215,8 +214,16 @@ def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
     return _check({name: given[name] for name in given if name not in wrong}, problems)
 
 
+_NO_OPTION = "there is no such option"
+_WORDS = {
+    "extra_forbidden": _NO_OPTION,
+    "unexpected_keyword_argument": _NO_OPTION,
+    "dataclass_type": "Input should be a valid dictionary",
+}
+
+
 def _word(found: ErrorDetails) -> str:
-    message = found["msg"].replace("Extra inputs are not permitted", "there is no such option")
+    message = _WORDS.get(found["type"], found["msg"])
     within = ".".join(map(str, found["loc"][_depth(found) :]))
     return f"{within}: {message}" if within else message
 
@@ -226,7 +233,7 @@ def _depth(found: ErrorDetails) -> int:
     return 3 if found["loc"][0] in _NAMES.tables else 2
 
 
-def _may_hold_secret(name: str, given: Given) -> bool:
+def _may_hold_secret(name: str, given: GivenValue) -> bool:
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
     return is_secret or given.is_confidential or "@" in str(given.value)
 
@@ -316,7 +323,7 @@ def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
 
 def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
     for name, rules in settings.workflows.items():
-        for place, problem in workflows.contradictions(workflow_of(rules)):
+        for place, problem in contradictions(rules):
             yield (f"workflows.{name}",), f"{place}: {problem}"
     is_one_model = settings.model.source is not None or settings.ollama.model is not None
     if is_one_model and not settings.models:

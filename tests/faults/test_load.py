@@ -18,7 +18,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.inference.plan import Policy
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import Process, RunningServer
 from proxy.processes.supervisor import Supervisor
 from tests.fakes import spoken
@@ -140,7 +140,7 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
     planned = Description(("m",), slots=1, window=8192)
     async with listening(backend) as behind:
         supervisor = Supervisor("child", start)
-        managed = Managed(
+        managed = ManagedBackend(
             supervisor, planned, lambda at: LlamaServer(BackendClient(at.base_url)), load_wait=30
         )
         async with in_front_of(managed, None, backend) as front:

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from proxy.backends.client import Health
 from proxy.conversation.json import JsonObject
 from proxy.observability.observers import Observers
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.serving.services import Service, Services, best_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def metrics_router(
             async with asyncio.timeout(_PATIENCE):
                 felt = await service.healths()
         are_up = {name: state is Health.READY for name, state in felt.items()}
-        restarts = service.backend.restarts if isinstance(service.backend, Managed) else 0
+        restarts = service.backend.restarts if isinstance(service.backend, ManagedBackend) else 0
         meter.report_backend(service.title, are_up, restarts=restarts)
 
     @router.get(METRICS_PATH, response_class=Response, responses=_EXPOSITION)

@@ -216,16 +216,6 @@ def simplify(tool: Tool, *, is_further: bool = False) -> Tool:
     return tool if source is None else Tool(tool.name, tool.parameters, source)
 
 
-@DocumentCache
-def _simplify_source(source: bytes) -> bytes | None:
-    return _change_parameters(source, lambda schema: _move_object(schema, "#"))
-
-
-@DocumentCache
-def _simplify_source_further(source: bytes) -> bytes | None:
-    return _change_parameters(source, simplify_for_grammar)
-
-
 def _change_parameters(source: bytes, change: Callable[[JsonObject], JsonObject]) -> bytes | None:
     document = json.parse(source)
     function = document.get("function") if isinstance(document, dict) else None
@@ -329,3 +319,11 @@ def _move(schema: JsonValue, place: str) -> JsonValue:
             return {} if schema else {"not": {}}
         case _:
             return schema
+
+
+_simplify_source: DocumentCache[bytes | None] = DocumentCache(
+    partial(_change_parameters, change=partial(_move_object, place="#"))
+)
+_simplify_source_further: DocumentCache[bytes | None] = DocumentCache(
+    partial(_change_parameters, change=simplify_for_grammar)
+)

@@ -15,7 +15,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
 from proxy.conversation.requests import Request
 from proxy.dialects.front import Decoded, Problem, StreamEncoder
-from proxy.dialects.openai_chat.front import ChatAnswering
+from proxy.dialects.openai_chat.front import chat_answering
 from proxy.errors import BackendTimedOut, BackendUnavailable, LaunchFailed, TemperError
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
@@ -414,7 +414,7 @@ class World:
 
     async def wait(self, request: Request, *, model: str = "a") -> None:
         with self.fleet.lease(model) as hold:
-            answering = ChatAnswering(request, CHAT.stamp)
+            answering = chat_answering(request, CHAT.stamp)
             await self.stream.wait_for(hold, Decoded(request, answering))
 
     async def send(self, message: Message) -> None:

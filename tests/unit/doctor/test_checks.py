@@ -15,7 +15,7 @@ from proxy.doctor.checks import (
     owners_of,
     reachability,
 )
-from proxy.doctor.target import Examined, Severity, Target
+from proxy.doctor.target import CheckResult, Severity, Target
 from proxy.errors import InvalidConfiguration
 from proxy.hardware.fit import Device, Memory
 from proxy.mcp.specification import ServerSpec
@@ -193,7 +193,7 @@ async def test_a_key_out_of_a_file_does_not_lock_the_doctor_out_either(tmp_path:
 async def test_what_was_found_of_a_model_can_be_kept() -> None:
     kept: list[tuple[str, list[str]]] = []
 
-    def keep(target: Target, found: Sequence[Examined]) -> None:
+    def keep(target: Target, found: Sequence[CheckResult]) -> None:
         kept.append((target.model, [one.title for one in found]))
 
     for ailment in (Ailment.SMALL_WINDOW, Ailment.LOADS_FOR_EVER):

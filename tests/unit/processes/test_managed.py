@@ -12,7 +12,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
@@ -42,7 +42,7 @@ class Scene:
         self.server.note(status)
         self.routes = respx.MockRouter(assert_all_called=False)
         self.connected: list[str] = []
-        self.backend = Managed(
+        self.backend = ManagedBackend(
             self.server, PLANNED, self._connect, load_wait=load_wait, notice_wait=notice_wait
         )
 

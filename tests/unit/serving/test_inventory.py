@@ -9,7 +9,7 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.profiles.profile import GENERIC, Profile, Sampling
 from proxy.profiles.recognition import Recognition
 from proxy.serving.inventory import (
-    Listed,
+    ListedModel,
     list_models,
     list_profiles,
     profile_document,
@@ -21,7 +21,7 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 
 
-def profile_of(listed: Listed) -> str:
+def profile_of(listed: ListedModel) -> str:
     assert listed.known is not None
     return listed.known.recognition.profile.name
 
@@ -65,7 +65,7 @@ def test_every_profile_is_listed_with_the_names_that_lead_to_it() -> None:
 
 
 def test_each_of_several_models_is_looked_at_where_it_is(tmp_path: Path) -> None:
-    async def ask() -> tuple[Listed, ...]:
+    async def ask() -> tuple[ListedModel, ...]:
         backend = ScriptedBackend()
         backend.models = {"data": [{"id": "org/gemma-2-9b-it"}, {"id": "other"}]}
         async with listening(backend) as behind:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import cache
 from typing import TypeVar
 
@@ -23,18 +23,6 @@ REPLICAS = ("a", "b", "c")
 TIMES = ClaimTimes()
 
 
-def entropy() -> Callable[[int], bytes]:
-    """Return nonces that never come twice."""
-    made = 0
-
-    def make(size: int) -> bytes:
-        nonlocal made
-        made += 1
-        return made.to_bytes(size, "big")
-
-    return make
-
-
 def done(work: Coroutine[object, object, Result]) -> Result:
     """Run what never has to wait."""
     try:
@@ -52,15 +40,12 @@ def claims(
     *,
     secrets: tuple[str, ...] = (SECRET,),
 ) -> Claims:
-    return Claims(store, sealing(secrets), replica, times or TIMES, entropy=_ENTROPY)
+    return Claims(store, sealing(secrets), replica, times or TIMES)
 
 
 @cache
 def sealing(secrets: tuple[str, ...]) -> Sealing:
     return Sealing(secrets, "temper")
-
-
-_ENTROPY = entropy()
 
 
 def owned(found: object) -> OwnClaim:
@@ -136,7 +121,7 @@ def test_what_was_answered_under_the_secret_before_is_still_the_answer() -> None
 def test_what_nobody_can_read_makes_way(is_sealed: bool) -> None:
     store = SharedStore()
     place = Sealing((SECRET,), "temper").places("key", *NAME)[0]
-    body = place.seal(b"\x93\x01\x02", _ENTROPY(12)) if is_sealed else b"nonsense"
+    body = place.seal(b"\x93\x01\x02", b"n" * 12) if is_sealed else b"nonsense"
     store.kept[place.name] = (body, 1000.0)
     assert done(claims(store).attempt(NAME, ASKED)) is None
     assert isinstance(done(claims(store).attempt(NAME, ASKED)), OwnClaim)

@@ -19,7 +19,7 @@ from proxy.dialects.answer_blocks import (
     BlockStarted,
     BlockStep,
 )
-from proxy.dialects.front import ErrorReply, IdsAndClock, Problem
+from proxy.dialects.front import IdsAndClock, Problem
 from proxy.dialects.lenient_json import as_count, as_list, as_object, parse_object, read_usage
 from proxy.dialects.ollama_chat.decode import DURATIONS
 
@@ -263,7 +263,3 @@ def error_object(problem: Problem) -> bytes:
         message = message.replace("The model", "model", 1).replace("does not exist", "not found", 1)
     path = f"{problem.param}: " if problem.param and problem.code is None else ""
     return json.dump({"error": message if message.startswith(path) else path + message})
-
-
-def error_reply(problem: Problem) -> ErrorReply:
-    return ErrorReply(problem.status, problem.headers, error_object(problem))

@@ -164,9 +164,6 @@ class Cursor:
         self._position = literals.find(self._text, start, is_finished=self._is_finished)
         return self._text[start : self._position]
 
-    def pass_rest(self) -> None:
-        self._position = len(self._text)
-
     # The source of a reading.
 
     def begin(self) -> None:

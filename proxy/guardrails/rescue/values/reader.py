@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.values import scalars, strings
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
@@ -41,18 +40,12 @@ class _OpenContainer:
 
 _COMMENTS_BEGIN = frozenset("/#")
 _COMMENTS = Literals(("//", "/*", "#"))
-_WHOLE_COMMENTS = re.compile(
-    possessive(r"(?:(?:(?://|#)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++")
-)
 _LINE_END = Literals(("\n",))
 _COMMENT_ENDS = {"//": _LINE_END, "#": _LINE_END, "/*": Literals(("*/",))}
 
 
 def pass_comments(cursor: Cursor) -> Waiting[bool]:
     """Pass comments and the white space after them; return whether there were any."""
-    if cursor.pass_run(_WHOLE_COMMENTS):
-        yield from cursor.whitespace()
-        return True
     mark = yield from cursor.one_of(_COMMENTS)
     if not mark:
         return False
@@ -342,8 +335,6 @@ class _ValueReader:
         return value
 
     def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str]:
-        if not (yield from strings.begins_string(self._cursor, quote)):
-            raise Unreadable
         around = self._around(is_key=is_key)
         return self._text((yield from strings.read_string(self._cursor, quote, around)))
 

@@ -18,6 +18,7 @@ from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import CLOSING, holds_call
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decode, read_escape
+from proxy.guardrails.rescue.values.scalars import Unreadable
 
 QUOTES = ('"', "'")
 CURLY_QUOTES = {"“": "”", "‘": "’"}
@@ -217,11 +218,6 @@ class Quoted:
     doubt: StringDoubt = field(default=StringDoubt.NONE, compare=False)
 
 
-def begins_string(cursor: Cursor, quote: str) -> Waiting[bool]:
-    """Return whether `quote`, which comes next, begins a string: not every backslash does."""
-    return quote != _BACKSLASH or (yield from cursor.is_next(_ESCAPED_QUOTE))
-
-
 def pass_plain_string(cursor: Cursor, around: Around) -> str | None:
     """Pass and return a string without escapes; None if more is needed to decide."""
     written = cursor.look(_WHOLE)
@@ -316,6 +312,8 @@ def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
     """Read a string of JSON that was escaped once more, up to the quote that ends it."""
     pieces: list[str] = []
     is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
+    if not is_whole:  # not every backslash begins a string
+        raise Unreadable
     while is_whole:
         pieces.append(cursor.pass_run(_TWICE_ESCAPED))
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))

@@ -9,7 +9,6 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request
-from proxy.dialects.anthropic_messages.decode import decode_request
 from proxy.dialects.anthropic_messages.history import (
     Findings,
     blocks_of,
@@ -29,6 +28,7 @@ from tests.unit.dialects.anthropic_messages.conversations import (
     PICTURE,
     TOOLS,
     body,
+    decode_request,
     histories,
     rewritten,
     words,

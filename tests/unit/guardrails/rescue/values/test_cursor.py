@@ -162,7 +162,7 @@ def test_a_released_cursor_keeps_nothing_of_what_was_passed() -> None:
     cursor.advance(1)
     cursor.feed("ghi")
     cursor.begin()
-    cursor.pass_rest()
+    cursor.pass_until(Literals(()))
     assert cursor.source() == "defghi"
     assert cursor.arguments_name is None
     assert cursor.take_echo() == ""
