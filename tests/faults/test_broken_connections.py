@@ -64,11 +64,8 @@ def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
     assert play(scene, script).connections == 1
 
 
-def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
-    async def begun() -> None:
-        line = Connection(asyncio.get_running_loop())
-        line.connection_lost(None)
-        with pytest.raises(BrokenOff):
-            await line.begin(HEAD, b"", later())
-
-    asyncio.run(begun())
+async def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
+    line = Connection(asyncio.get_running_loop())
+    line.connection_lost(None)
+    with pytest.raises(BrokenOff):
+        await line.begin(HEAD, b"", later())

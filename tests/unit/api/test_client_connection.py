@@ -1,7 +1,6 @@
 import asyncio
 from collections.abc import Awaitable
 
-import pytest
 from starlette.datastructures import Headers
 from starlette.types import Message, Scope
 
@@ -9,8 +8,6 @@ from proxy.api.client_connection import WIRE, ClientConnection, Endpoint, header
 from proxy.api.edge import serve
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
-
-pytestmark = pytest.mark.anyio
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 

@@ -220,24 +220,21 @@ def test_who_does_not_answer_like_a_server_for_models_is_warned_of_once(
     assert all("http://host lists no models" in one for one in said)
 
 
-def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None:
-    async def scene() -> None:
-        place = Place(httpx.ConnectError)
-        assert await place.backend.describe("m") == Description(("m",), is_provisional=True)
-        assert await place.backend.health() is Health.UNREACHABLE
-        assert await place.backend.count(question(), {}) is None
-        assert await place.backend.count_texts(["a"], {}) is None
-        with pytest.raises(BackendUnavailable):
-            await place.ask()
-        place.served = LLAMA_of_detected
+async def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None:
+    place = Place(httpx.ConnectError)
+    assert await place.backend.describe("m") == Description(("m",), is_provisional=True)
+    assert await place.backend.health() is Health.UNREACHABLE
+    assert await place.backend.count(question(), {}) is None
+    assert await place.backend.count_texts(["a"], {}) is None
+    with pytest.raises(BackendUnavailable):
         await place.ask()
-        assert place.made == ["llama-server"]
-        assert await place.backend.health() is Health.READY
-        assert await place.backend.count(question(), {}) == 7
-        assert await place.backend.count_texts(["a b"], {}) == (2,)
-        assert [model.id for model in await place.backend.models()] == ["one"]
-
-    asyncio.run(scene())
+    place.served = LLAMA_of_detected
+    await place.ask()
+    assert place.made == ["llama-server"]
+    assert await place.backend.health() is Health.READY
+    assert await place.backend.count(question(), {}) == 7
+    assert await place.backend.count_texts(["a b"], {}) == (2,)
+    assert [model.id for model in await place.backend.models()] == ["one"]
 
 
 def test_whoever_is_too_busy_to_say_what_it_is_is_asked_all_the_same() -> None:

@@ -432,40 +432,36 @@ class Upstream:
 BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": "Hel"}), done=False)
 
 
-def test_closing_the_iterator_closes_the_connection_at_once() -> None:
-    async def scene() -> None:
-        upstream = Upstream(BEGUN)
-        async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            adapter = OpenAICompatible(BackendClient(backend.url))
-            reply = adapter.ask(question(), {})
-            assert await anext(reply) == [STARTED, TextDelta("Hel")]
-            await reply.aclose()
-            await upstream.abandoned.wait()
-            await adapter.close()
-
-    asyncio.run(scene())
+async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
+    upstream = Upstream(BEGUN)
+    async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        reply = adapter.ask(question(), {})
+        assert await anext(reply) == [STARTED, TextDelta("Hel")]
+        await reply.aclose()
+        await upstream.abandoned.wait()
+        await adapter.close()
 
 
 @pytest.mark.parametrize("body", [b"", BEGUN])
-def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(body: bytes) -> None:
+async def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(
+    body: bytes,
+) -> None:
     async def wait_for_ever(adapter: OpenAICompatible) -> None:
         async with aclosing(adapter.ask(question(), {})) as reply:
             async for _ in reply:
                 pass
 
-    async def scene() -> None:
-        upstream = Upstream(body)
-        async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            adapter = OpenAICompatible(BackendClient(backend.url))
-            waiting = asyncio.create_task(wait_for_ever(adapter))
-            await upstream.asked.wait()
-            waiting.cancel()
-            await upstream.abandoned.wait()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            await adapter.close()
-
-    asyncio.run(scene())
+    upstream = Upstream(body)
+    async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        waiting = asyncio.create_task(wait_for_ever(adapter))
+        await upstream.asked.wait()
+        waiting.cancel()
+        await upstream.abandoned.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await adapter.close()
 
 
 def test_two_replies_travel_over_one_connection() -> None:
@@ -1144,7 +1140,7 @@ def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
         asyncio.run(replied(engine, question()))
 
 
-def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
+async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
     asked: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -1164,13 +1160,9 @@ def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
     engine = AdaptiveEngine(
         BackendClient("http://host", pool=MockedPool(httpx.MockTransport(answer)))
     )
-
-    async def scene() -> None:
-        assert await engine.count_texts(["a"], {}) is None
-        await engine.models()
-        texts = ["x" * size for size in range(1, 8)]
-        assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
-        assert all(one["add_special_tokens"] is False for one in asked)
-        assert await engine.count_texts(["unknown", *texts], {}) is None
-
-    asyncio.run(scene())
+    assert await engine.count_texts(["a"], {}) is None
+    await engine.models()
+    texts = ["x" * size for size in range(1, 8)]
+    assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
+    assert all(one["add_special_tokens"] is False for one in asked)
+    assert await engine.count_texts(["unknown", *texts], {}) is None

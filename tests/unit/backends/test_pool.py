@@ -264,27 +264,23 @@ class Endless(ScriptedBackend):
             self.closed += 1
 
 
-def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_has_room() -> None:
+async def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_has_room() -> None:
     members = [
         Endless(name=f"http://{n}", description=Description(("m",), slots=1)) for n in (1, 2)
     ]
-
-    async def scene() -> None:
-        pool = Pool(members)
-        await pool.describe("m")
-        held = pool.ask(question(), HEADERS)
-        await anext(held)
-        other = pool.ask(question(), HEADERS)
-        await anext(other)
-        assert [len(member.questions) for member in members] == [1, 1]
-        first = pool.order(HEADERS[PREFIX_HEADER])[0]
-        await held.aclose()
-        await other.aclose()
-        assert [member.running for member in pool.order("")] == [0, 0]
-        assert pool.order(HEADERS[PREFIX_HEADER])[0] is first
-        assert sum(member.closed for member in members) == 2
-
-    asyncio.run(scene())
+    pool = Pool(members)
+    await pool.describe("m")
+    held = pool.ask(question(), HEADERS)
+    await anext(held)
+    other = pool.ask(question(), HEADERS)
+    await anext(other)
+    assert [len(member.questions) for member in members] == [1, 1]
+    first = pool.order(HEADERS[PREFIX_HEADER])[0]
+    await held.aclose()
+    await other.aclose()
+    assert [member.running for member in pool.order("")] == [0, 0]
+    assert pool.order(HEADERS[PREFIX_HEADER])[0] is first
+    assert sum(member.closed for member in members) == 2
 
 
 def test_while_all_load_a_question_waits() -> None:
@@ -323,38 +319,31 @@ def test_what_one_member_lacks_the_pool_lacks() -> None:
     assert described(one, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
 
-def test_members_are_counted_listed_and_felt_together() -> None:
+async def test_members_are_counted_listed_and_felt_together() -> None:
     servers = FakeServers([], [])
     for member in servers.members:
         member.counts = [7]
-
-    async def scene() -> None:
-        pool = servers.pool
-        assert await pool.count(question(), HEADERS) == 7
-        assert await pool.count_texts(["a b"], HEADERS) == (2,)
-        assert [model.id for model in await pool.models()] == ["one"]
-        assert await pool.health() is Health.READY
-        servers.members[0].state = Health.UNREACHABLE
-        servers.members[1].state = Health.LOADING
-        assert await pool.health() is Health.LOADING
-        assert set(pool.name.split(", ")) == {"http://0", "http://1"}
-        assert pool.pin().name == pool.name
-
-    asyncio.run(scene())
+    pool = servers.pool
+    assert await pool.count(question(), HEADERS) == 7
+    assert await pool.count_texts(["a b"], HEADERS) == (2,)
+    assert [model.id for model in await pool.models()] == ["one"]
+    assert await pool.health() is Health.READY
+    servers.members[0].state = Health.UNREACHABLE
+    servers.members[1].state = Health.LOADING
+    assert await pool.health() is Health.LOADING
+    assert set(pool.name.split(", ")) == {"http://0", "http://1"}
+    assert pool.pin().name == pool.name
 
 
-def test_the_list_of_models_comes_from_whoever_answers() -> None:
+async def test_the_list_of_models_comes_from_whoever_answers() -> None:
     class Gone(ScriptedBackend):
         async def models(self) -> tuple[BackendModel, ...]:
             raise DOWN
 
-    async def scene() -> None:
-        pool = Pool([Gone(name="http://1"), ScriptedBackend(name="http://2")])
-        assert [model.id for model in await pool.models()] == ["one"]
-        with pytest.raises(BackendUnavailable):
-            await Pool([Gone(name="http://1")]).models()
-
-    asyncio.run(scene())
+    pool = Pool([Gone(name="http://1"), ScriptedBackend(name="http://2")])
+    assert [model.id for model in await pool.models()] == ["one"]
+    with pytest.raises(BackendUnavailable):
+        await Pool([Gone(name="http://1")]).models()
 
 
 def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
@@ -376,20 +365,16 @@ def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
     assert asyncio.run(state_after_a_look()) == "closed"
 
 
-def test_members_are_looked_after_in_the_background() -> None:
+async def test_members_are_looked_after_in_the_background() -> None:
     class Watched(ScriptedBackend):
         async def health(self) -> Health:
             looked.set()
             return Health.READY
 
     looked = asyncio.Event()
-
-    async def scene() -> None:
-        pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
-        async with pool.watch_members(), asyncio.timeout(PATIENCE_SECONDS):
-            await looked.wait()
-
-    asyncio.run(scene())
+    pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
+    async with pool.watch_members(), asyncio.timeout(PATIENCE_SECONDS):
+        await looked.wait()
 
 
 def test_only_a_pool_has_seats() -> None:

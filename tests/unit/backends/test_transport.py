@@ -463,24 +463,21 @@ async def linger(connection: BackendClient) -> bytes:
         return chunk
 
 
-def test_leaving_in_the_middle_of_an_answer_closes_the_connection() -> None:
-    async def scene() -> None:
-        seen = asyncio.Event()
+async def test_leaving_in_the_middle_of_an_answer_closes_the_connection() -> None:
+    seen = asyncio.Event()
 
-        async def wait_for_the_end(caller: Caller) -> None:
-            await one_chunk(caller)
-            seen.set()
+    async def wait_for_the_end(caller: Caller) -> None:
+        await one_chunk(caller)
+        seen.set()
 
-        async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            connection = BackendClient(backend.url)
-            async with connection.post("/v1/x", b"{}", {}) as answer:
-                chunk = await answer.next_chunk()
-            await seen.wait()
-            # It was the end of the context, not of the object, that closed the connection.
-            assert (chunk, answer.status) == (b": hello\n\n", 200)
-            await connection.close()
-
-    asyncio.run(scene())
+    async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        connection = BackendClient(backend.url)
+        async with connection.post("/v1/x", b"{}", {}) as answer:
+            chunk = await answer.next_chunk()
+        await seen.wait()
+        # It was the end of the context, not of the object, that closed the connection.
+        assert (chunk, answer.status) == (b": hello\n\n", 200)
+        await connection.close()
 
 
 def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
@@ -572,7 +569,7 @@ def test_of_a_document_that_unpacks_without_end_no_more_is_unpacked_than_may_be_
     ids=["gzip", "deflate", "unknown", "cut", "empty"],
 )
 @pytest.mark.parametrize("size", [1, 1000])
-def test_a_compressed_error_keeps_its_status(
+async def test_a_compressed_error_keeps_its_status(
     encoding: str, packed: bytes, body: bytes, size: int
 ) -> None:
     head = b"HTTP/1.1 429 Slow\r\ncontent-encoding: %s\r\nretry-after: 7\r\n" % encoding.encode()
@@ -590,8 +587,5 @@ def test_a_compressed_error_keeps_its_status(
             assert answer.is_whole or not body
             return document.body
 
-    async def scene() -> None:
-        async with raw_backend(refusing) as backend:
-            assert await talk(backend.url, Timeouts(), ask) == body
-
-    asyncio.run(scene())
+    async with raw_backend(refusing) as backend:
+        assert await talk(backend.url, Timeouts(), ask) == body

@@ -192,30 +192,26 @@ class Counting(TokenizingBackend):
         return await super().count_texts(texts, headers) if self.counts_texts else None
 
 
-def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
+async def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
     """Far from the limit, what is new is guessed unless it is a large part of the prompt."""
-
-    async def scene() -> None:
-        backend = Counting()
-        fitting = Fitting(backend, ContextPolicy())
-        far = replace(KNOWN, window=20_000)
-        await fitting.fit(drafted(12), far, {})
-        assert (len(backend.texts), len(backend.prompts)) == (0, 1)
-        await fitting.fit(drafted(13), far, {})
-        assert (len(backend.texts), len(backend.prompts)) == (0, 1)
-        await fitting.fit(drafted(17), far, {})
-        assert (len(backend.texts), len(backend.prompts)) == (0, 2)
-        await fitting.fit(drafted(40), KNOWN, {})
-        assert len(backend.prompts) == 3
-        cut = backend.texts[81:]
-        assert cut
-        assert all(text.startswith(("[cut, ", "[Note: ", "- ")) for text in cut)
-        counted = len(backend.texts)
-        await fitting.fit(drafted(40), KNOWN, {})
-        assert len(backend.texts) == counted
-        assert len(backend.prompts) == 3
-
-    asyncio.run(scene())
+    backend = Counting()
+    fitting = Fitting(backend, ContextPolicy())
+    far = replace(KNOWN, window=20_000)
+    await fitting.fit(drafted(12), far, {})
+    assert (len(backend.texts), len(backend.prompts)) == (0, 1)
+    await fitting.fit(drafted(13), far, {})
+    assert (len(backend.texts), len(backend.prompts)) == (0, 1)
+    await fitting.fit(drafted(17), far, {})
+    assert (len(backend.texts), len(backend.prompts)) == (0, 2)
+    await fitting.fit(drafted(40), KNOWN, {})
+    assert len(backend.prompts) == 3
+    cut = backend.texts[81:]
+    assert cut
+    assert all(text.startswith(("[cut, ", "[Note: ", "- ")) for text in cut)
+    counted = len(backend.texts)
+    await fitting.fit(drafted(40), KNOWN, {})
+    assert len(backend.texts) == counted
+    assert len(backend.prompts) == 3
 
 
 def conversation(chance: random.Random) -> RequestPlan:
@@ -272,14 +268,11 @@ def test_what_is_too_long_by_the_guess_for_a_picture_is_left_to_the_engine() -> 
     assert chosen(ContextPolicy(), plan=plan) == Fitted(plan.messages)
 
 
-def test_a_backend_that_cannot_count_is_estimated() -> None:
-    async def scene() -> None:
-        fitting = Fitting(ScriptedBackend(), ContextPolicy())
-        fitted = await fitting.fit(drafted(40), KNOWN, {})
-        assert fitted.compacted is not None
-        assert fitted.compacted.sent < 2000 < fitted.compacted.client
-
-    asyncio.run(scene())
+async def test_a_backend_that_cannot_count_is_estimated() -> None:
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    fitted = await fitting.fit(drafted(40), KNOWN, {})
+    assert fitted.compacted is not None
+    assert fitted.compacted.sent < 2000 < fitted.compacted.client
 
 
 async def asked(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:

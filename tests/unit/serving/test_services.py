@@ -246,27 +246,24 @@ def test_a_catalogue_of_a_backend_is_listed_as_it_is() -> None:
     assert backend.described == []
 
 
-def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> None:
-    async def scene() -> None:
-        server = Server()
-        fleet = Fleet({"small": server}, SwapPlanner([SwappedModel("small")]))
-        service = SERVING.service(ScriptedBackend(), name="small", fleet=fleet)
-        services = Services([service])
-        assert await services.health() is Health.READY
-        (small,) = await services.models()
-        assert small.details["status"] == {"value": "unloaded", "failed": False}
-        with service.lease() as hold:
-            assert hold is not None
-            server.finish(LaunchFailed("llama-server", "is out of memory"))
-            with pytest.raises(LaunchFailed):
-                await hold.wait_until_granted()
-        (small,) = await services.models()
-        assert small.details["status"] == {"value": "failed", "failed": True}
-        assert await services.health() is Health.UNREACHABLE
-        assert server.starts == 1
-        await fleet.close()
-
-    asyncio.run(scene())
+async def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> None:
+    server = Server()
+    fleet = Fleet({"small": server}, SwapPlanner([SwappedModel("small")]))
+    service = SERVING.service(ScriptedBackend(), name="small", fleet=fleet)
+    services = Services([service])
+    assert await services.health() is Health.READY
+    (small,) = await services.models()
+    assert small.details["status"] == {"value": "unloaded", "failed": False}
+    with service.lease() as hold:
+        assert hold is not None
+        server.finish(LaunchFailed("llama-server", "is out of memory"))
+        with pytest.raises(LaunchFailed):
+            await hold.wait_until_granted()
+    (small,) = await services.models()
+    assert small.details["status"] == {"value": "failed", "failed": True}
+    assert await services.health() is Health.UNREACHABLE
+    assert server.starts == 1
+    await fleet.close()
 
 
 @pytest.mark.parametrize(

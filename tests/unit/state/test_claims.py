@@ -158,17 +158,16 @@ def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away() -> 
     assert asyncio.run(scene()).kept
 
 
-def test_a_claim_that_was_lost_is_not_renewed_any_more(caplog: pytest.LogCaptureFixture) -> None:
-    async def scene() -> None:
-        store = SharedStore()
-        own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
-        async with own.hold():
-            store.kept.clear()
-            owned(await claims(store, "b").attempt(NAME, ASKED))
-            await until(lambda: "has run out" in caplog.text)
-        assert store.asked.count("renew") == 1
-
-    asyncio.run(scene())
+async def test_a_claim_that_was_lost_is_not_renewed_any_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = SharedStore()
+    own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
+    async with own.hold():
+        store.kept.clear()
+        owned(await claims(store, "b").attempt(NAME, ASKED))
+        await until(lambda: "has run out" in caplog.text)
+    assert store.asked.count("renew") == 1
 
 
 def test_a_claim_that_is_gone_is_made_again_before_another_replica_asks() -> None:
@@ -209,18 +208,15 @@ def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> None:
     assert asyncio.run(scene()) == KeptAnswer("a", ASKED, HEADERS, b"{}")
 
 
-def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
-    async def scene() -> None:
-        store = SharedStore()
-        times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
-        await claims(store, times=times).settle(NAME, ASKED)
-        waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
-        await until(lambda: store.asked.count("claim") >= 3)
-        store.is_down = True
-        with pytest.raises(StateUnavailable):
-            await waiting
-
-    asyncio.run(scene())
+async def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
+    store = SharedStore()
+    times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
+    await claims(store, times=times).settle(NAME, ASKED)
+    waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
+    await until(lambda: store.asked.count("claim") >= 3)
+    store.is_down = True
+    with pytest.raises(StateUnavailable):
+        await waiting
 
 
 def test_while_the_store_is_away_nothing_is_settled() -> None:

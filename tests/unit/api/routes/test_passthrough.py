@@ -150,22 +150,19 @@ def test_a_client_that_leaves_ends_the_work() -> None:
     assert backend.closed == 1
 
 
-def test_as_many_are_asked_at_once_as_there_are_slots() -> None:
-    async def scene() -> None:
-        backend = ScriptedBackend(pieces=[b"{}"], description=Description(("m",), slots=1))
-        services = ServerOptions().alone(backend)
-        app, service = endpoint(services), services.find("m")
-        service.resize(await service.look_up("m"), 1)
-        async with service.admission.slot("other"):
-            client = HandMadeClient(WHOLE, "POST")
-            waiting = asyncio.create_task(client.ask(app))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert backend.passages == []
-        await waiting
-        assert (client.status, len(backend.passages)) == (200, 1)
-
-    asyncio.run(scene())
+async def test_as_many_are_asked_at_once_as_there_are_slots() -> None:
+    backend = ScriptedBackend(pieces=[b"{}"], description=Description(("m",), slots=1))
+    services = ServerOptions().alone(backend)
+    app, service = endpoint(services), services.find("m")
+    service.resize(await service.look_up("m"), 1)
+    async with service.admission.slot("other"):
+        client = HandMadeClient(WHOLE, "POST")
+        waiting = asyncio.create_task(client.ask(app))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert backend.passages == []
+    await waiting
+    assert (client.status, len(backend.passages)) == (200, 1)
 
 
 @pytest.mark.parametrize("body", [WHOLE, STREAMED], ids=["whole", "streamed"])
