@@ -254,7 +254,7 @@ def test_silence_is_filled_with_signs_of_life() -> None:
     assert client.answer.replace(b"~", b"") == b"a."
 
 
-def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
+async def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
     client = HandMadeClient()
     begun = asyncio.Event()
 
@@ -263,14 +263,11 @@ def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    async def scene() -> None:
-        task = asyncio.create_task(send_all(endless(), client.connection))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(scene())
+    task = asyncio.create_task(send_all(endless(), client.connection))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert client.answer == b"a!backend_unavailable"
 
 

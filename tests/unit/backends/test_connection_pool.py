@@ -343,26 +343,22 @@ class Noting(asyncio.Transport):
         self.is_over = True
 
 
-def test_a_line_with_something_unread_is_not_used_again() -> None:
+async def test_a_line_with_something_unread_is_not_used_again() -> None:
     """Its reading may be paused, and whoever came next would wait for ever."""
     size = 300 * 1024
     transport = Noting()
-
-    async def scene() -> None:
-        loop = asyncio.get_running_loop()
-        line = Connection(loop)
-        line.connection_made(transport)
-        loop.call_soon(
-            line.data_received,
-            b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size,
-        )
-        await line.begin(HEAD, b"{}", later())
-        assert line.is_over
-        assert transport.is_paused
-        assert not line.is_reusable
-        ConnectionPool(Endpoint("127.0.0.1", 1), SOON).release(line)
-
-    asyncio.run(scene())
+    loop = asyncio.get_running_loop()
+    line = Connection(loop)
+    line.connection_made(transport)
+    loop.call_soon(
+        line.data_received,
+        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size,
+    )
+    await line.begin(HEAD, b"{}", later())
+    assert line.is_over
+    assert transport.is_paused
+    assert not line.is_reusable
+    ConnectionPool(Endpoint("127.0.0.1", 1), SOON).release(line)
     assert transport.is_over
 
 

@@ -128,15 +128,11 @@ def test_a_conversation_stays_with_one_member() -> None:
     assert servers.asked == [5, 0, 0]
 
 
-def test_without_the_header_the_question_tells_the_conversation() -> None:
+async def test_without_the_header_the_question_tells_the_conversation() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
-
-    async def scene() -> None:
-        for _ in range(4):
-            async with aclosing(servers.pool.ask(question(), {})) as reply:
-                assert [event async for batch in reply for event in batch] == HI
-
-    asyncio.run(scene())
+    for _ in range(4):
+        async with aclosing(servers.pool.ask(question(), {})) as reply:
+            assert [event async for batch in reply for event in batch] == HI
     assert sorted(servers.asked) == [0, 4]
 
 
@@ -182,19 +178,15 @@ def test_what_another_member_could_do_no_better_is_not_asked_again(error: Temper
 
 
 @pytest.mark.parametrize("error", [DOWN, LOADING])
-def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failure(
+async def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failure(
     error: TemperError,
 ) -> None:
     servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)
     pin, spare = servers.pool.pin(), replace(question(), may_fail=True)
-
-    async def scene() -> None:
-        await replied(pin)
-        for _ in range(2):
-            with pytest.raises(BackendUnavailable):
-                await replied(pin, spare)
-
-    asyncio.run(scene())
+    await replied(pin)
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable):
+            await replied(pin, spare)
     assert servers.asked == [3, 0]
     assert all(member.breaker.state(0) == "closed" for member in servers.order())
     assert all(member.running == 0 for member in servers.order())
@@ -216,26 +208,18 @@ def test_a_question_costs_two_members_at_most() -> None:
     assert servers.asked == [1, 1, 0]
 
 
-def test_a_turn_stays_where_it_was_answered() -> None:
+async def test_a_turn_stays_where_it_was_answered() -> None:
     servers = FakeServers([[DOWN], HI], [HI, HI])
     pin = servers.pool.pin()
-
-    async def scene() -> None:
-        await replied(pin)
-        await replied(pin)
-
-    asyncio.run(scene())
+    await replied(pin)
+    await replied(pin)
     assert servers.asked == [1, 2]
 
 
-def test_a_member_that_failed_twice_is_spared() -> None:
+async def test_a_member_that_failed_twice_is_spared() -> None:
     servers = FakeServers([[DOWN], [DOWN], HI], [HI] * 3)
-
-    async def scene() -> None:
-        for _ in range(3):
-            await replied(servers.pool)
-
-    asyncio.run(scene())
+    for _ in range(3):
+        await replied(servers.pool)
     assert servers.asked == [2, 3]
 
 
@@ -396,7 +380,7 @@ def test_what_is_passed_on_goes_to_the_next_member_where_one_fails() -> None:
     assert (len(first.passages), len(second.passages)) == (2, 1)
 
 
-def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -> None:
+async def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -> None:
     members = [ScriptedBackend(name=f"http://{number}", pieces=[b"."]) for number in range(4)]
     pool = Pool(members)
 
@@ -405,15 +389,12 @@ def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -
         async with aclosing(pool.relay(passage, {"x-request-id": request})) as pieces:
             assert [piece async for piece in pieces] == [b"."]
 
-    async def scene() -> tuple[list[int], list[int]]:
-        beginning = b'"' + b"x" * 600
-        for number in range(30):
-            await ask({"prompt": beginning + b"%d" % number}, f"req_{number}")
-        together = [len(member.passages) for member in members]
-        for number in range(60):
-            await ask({"input": b'"a"'}, f"req_{number}")
-        return together, [len(member.passages) for member in members]
-
-    together, spread = asyncio.run(scene())
+    beginning = b'"' + b"x" * 600
+    for number in range(30):
+        await ask({"prompt": beginning + b"%d" % number}, f"req_{number}")
+    together = [len(member.passages) for member in members]
+    for number in range(60):
+        await ask({"input": b'"a"'}, f"req_{number}")
+    (together, spread) = together, [len(member.passages) for member in members]
     assert sorted(together) == [0, 0, 0, 30]
     assert all(after > before for before, after in zip(together, spread, strict=True))

@@ -46,12 +46,10 @@ def test_a_wait_ends_when_its_time_is_over() -> None:
     assert raised.value.loading
 
 
-def test_a_wait_that_was_short_enough_leaves_no_trace() -> None:
-    async def scene() -> str:
-        async with load_wait(NeverLoaded(), 60):
-            return "loaded"
-
-    assert asyncio.run(scene()) == "loaded"
+async def test_a_wait_that_was_short_enough_leaves_no_trace() -> None:
+    async with load_wait(NeverLoaded(), 60):
+        found = "loaded"
+    assert found == "loaded"
 
 
 SERVING = ServerOptions()
