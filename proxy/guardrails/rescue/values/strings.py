@@ -145,9 +145,13 @@ def judge_doubt(written: str, opening: str, closing: str) -> StringDoubt:
     plain = _ESCAPE.sub("_", written) if "\\" in written else written
     if holds_call(plain):
         return StringDoubt.TORN
+    if _torn_pattern(closing).search(plain):
+        return StringDoubt.TORN
     if _build_paired_pattern(opening + closing).fullmatch(plain):
         return StringDoubt.PAIRED
-    return StringDoubt.TORN if _structure_pattern(closing).search(plain) else StringDoubt.UNPAIRED
+    if _structure_pattern(closing).search(plain) or _stray_pattern(closing).search(plain):
+        return StringDoubt.TORN
+    return StringDoubt.UNPAIRED
 
 
 @lru_cache
@@ -161,6 +165,22 @@ def _build_paired_pattern(quotes: str) -> re.Pattern[str]:
 @lru_cache
 def _structure_pattern(quote: str) -> re.Pattern[str]:
     return re.compile(rf"[=:(\[{{,]\s*{quote}|{quote}\s*:")
+
+
+@lru_cache
+def _torn_pattern(quote: str) -> re.Pattern[str]:
+    """Return a pattern for what two strings leave between them, and for marks that are doubled."""
+    key = rf",\s*{quote}[^{quote}]*{quote}\s*:"
+    return re.compile(rf"\A\s*{key}|{key}\s*\Z|\w{quote}{quote}|{quote}{quote}\w")
+
+
+@lru_cache
+def _stray_pattern(quote: str) -> re.Pattern[str]:
+    """Return a pattern for a mark without a partner that is neither inches nor an apostrophe."""
+    plain, quotation = rf"[^{quote}]|(?<=\w){quote}", rf"(?<!\w){quote}[^{quote}]*+{quote}"
+    behind = r"\d" if quote == '"' else r"\w"
+    stray = rf"(?<!{behind}){quote}"
+    return re.compile(possessive(rf"\A(?:{quotation}|(?!{stray})(?:{plain}))*+{stray}"), re.DOTALL)
 
 
 def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waiting[bool]:
