@@ -273,21 +273,14 @@ def _state_contradictions(state: sections.State) -> Iterator[Contradiction]:
 
 
 def _rival_servers(settings: Settings) -> Iterator[Contradiction]:
-    """Find what names more than one server, or one beside the one that is started for a model."""
-    if settings.backend.url is not None and settings.backend.urls:
-        problem = "name all servers here, or only one there"
-        yield ("backend.urls", "backend.url"), f"cannot be combined with backend.url: {problem}"
-    named = "model.path" if settings.model.path is not None else "model.hf_repo"
-    rule = f"cannot be combined with {named}: Temper either uses"
-    if settings.model.source is not None and settings.backend.addresses:
-        problem = f"{rule} a running server or starts one for a model; remove one of the two"
-        yield ("backend.url", named), problem
+    yield from served_models.find_rivals(settings.backend, settings.model, "backend", "model")
     if settings.model.source is not None and settings.ollama.model is not None:
-        problem = f"{rule} an Ollama or starts a server for a model; remove one of the two"
+        named = "model.path" if settings.model.path is not None else "model.hf_repo"
+        problem = (
+            f"cannot be combined with {named}: Temper either uses an Ollama or starts a server for "
+            "a model; remove one of the two"
+        )
         yield ("ollama.model", named), problem
-    if settings.model.path is not None and settings.model.hf_repo is not None:
-        problem = "cannot be combined with model.path: name a file or a repository to download"
-        yield ("model.hf_repo", "model.path"), problem
 
 
 def _unusable_sizes(settings: Settings) -> Iterator[Contradiction]:
