@@ -526,3 +526,23 @@ def test_what_the_model_says_behind_a_result_is_kept_without_any_text(more: Json
     *_, last = decode_request(body([HI, said("assistant", use, result, more)])).request.messages
     assert last.role == "assistant"
     assert bool(last.calls) is (more["type"] == "tool_use")
+
+
+@pytest.mark.parametrize(("more", "count"), [(text("And now?"), 2), (PICTURE, 2), (text(""), 1)])
+def test_what_the_user_says_beside_results_stands_behind_them(more: JsonObject, count: int) -> None:
+    use: JsonObject = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    found: JsonObject = {"type": "tool_result", "tool_use_id": "a", "content": "found"}
+    history: list[JsonObject] = [HI, said("assistant", use), said("user", more, found)]
+    _, _, *rest = decode_request(body(history)).request.messages
+    assert [one.role for one in rest] == ["tool", "user"][:count]
+    assert rest[-1].text == ("found" if count == 1 else more.get("text", ""))
+
+
+@pytest.mark.parametrize(
+    "before", [text("Let me see."), {"type": "thinking", "thinking": "Hm.", "signature": ""}]
+)
+def test_what_the_model_said_before_a_foreign_result_is_kept(before: JsonObject) -> None:
+    found: JsonObject = {"type": "mcp_tool_result", "tool_use_id": "b", "content": "found"}
+    _, first, result = decode_request(body([HI, said("assistant", before, found)])).request.messages
+    assert (first.role, result.role) == ("assistant", "tool")
+    assert b"Let me see." in first.source or b"Hm." in first.source
