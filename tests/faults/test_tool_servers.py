@@ -34,8 +34,6 @@ from tests.fakes.tool_servers import PATIENCE, QUICK, has, program, until
 from tests.faults.asked import chats
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 MUTE = pytest.mark.fault("F61")
 DIES = pytest.mark.fault("F62")
 DIES_AGAIN = pytest.mark.fault("F63")
