@@ -353,3 +353,19 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
             # looked at in every turn of the loop: it is soon ready again
             await soon(lambda: server.state is not RestartState.READY)
             assert await call(server, "echo") == Ended("hi")
+
+
+@pytest.mark.fault("F68")
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_address_that_floods_for_ever_is_left_alone(method: str) -> None:
+    once = replace(PATIENCE, restarts=replace(QUICK, most_failures=1))
+    async with listening(ForgetfulToolServer(method)) as behind:
+        spec = ServerSpec("old", f"{behind.url}/mcp", tools=("echo",))
+        async with running(spec, once) as server:
+            ended = await call(server, "echo")
+            await soon(lambda: server.state is RestartState.DOWN)
+            assert "that nobody asked for" in server.problem
+            assert server.tools is None
+            if method == "POST":
+                assert ended.status is Status.LOST
+                assert "because it wrote more than 10,000 messages" in ended.text
