@@ -56,7 +56,7 @@ def can_end(cursor: Cursor, around: Around, length: int) -> bool:
     if not around.closer or around.is_key:
         return True
     text, _ = cursor.glimpse(_END_SIGHT, length)
-    return _can_follow(text.lstrip(), around, is_apart=text[:1].isspace()) is True
+    return _can_follow(text, around) is True
 
 
 def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
@@ -65,7 +65,7 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
         return True
     while True:
         text, is_all = cursor.glimpse(_END_SIGHT)
-        answer = _can_follow(text.lstrip(), around, is_apart=text[:1].isspace())
+        answer = _can_follow(text, around)
         if answer is None and is_all:
             return not text.strip() or text.lstrip()[0] in (",", around.closer)
         if answer is not None:
@@ -73,8 +73,9 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
         yield
 
 
-def _can_follow(text: str, around: Around, *, is_apart: bool) -> bool | None:
+def _can_follow(text: str, around: Around) -> bool | None:
     """Return whether this text can follow a string; None if more text is needed."""
+    is_apart, text = text[:1].isspace(), text.lstrip()
     if not text:
         return None
     if text[0] == around.closer:
