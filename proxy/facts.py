@@ -305,7 +305,7 @@ def explain_end(attempts: int, defect: str, objection: str) -> str:
 
 def attempts(facts: Iterable[Fact]) -> int:
     """Count the generations that were asked for."""
-    return sum(isinstance(fact, Asked) for fact in facts)
+    return [*map(type, facts)].count(Asked)
 
 
 class JudgedAttempt(msgspec.Struct, frozen=True, gc=False):
@@ -332,9 +332,9 @@ def outcome(facts: Iterable[Fact]) -> ReplyOutcome:
     kinds: list[type[Fact]] = [*map(type, happened)]
     if LadderEnded in kinds or BrokeOff in kinds:
         return ReplyOutcome.EXHAUSTED
-    rounds = {fact.round for fact in happened if isinstance(fact, ToolRan)}
-    again = kinds.count(Asked) - 1 - len(rounds)
+    again = kinds.count(Asked) - 1
     if again > 0:  # a question behind the answer counts if calls came of it
+        again -= len({fact.round for fact in happened if isinstance(fact, ToolRan)})
         checks = [fact for fact in happened if isinstance(fact, ClosedOut)]
         again -= happened.count(Asked("close_out")) - sum(one.result == "called" for one in checks)
     if again > 0:

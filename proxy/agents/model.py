@@ -17,6 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
 from proxy.agents.own_parts import Client, ClientBackend, OwnCompaction, Shorten
+from proxy.backends.client import Headers
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -24,11 +25,10 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Decoded, IdsAndClock
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.front import chat_answering
-from proxy.engine import Headers
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
 from proxy.inference.retry_budget import RetryBudget
-from proxy.serving.assembly import policy_of, service_options_of, workflows_of
+from proxy.serving.assembly import policy_of, service_options_of
 from proxy.serving.opening import open_services
 from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
 from proxy.serving.services import load_wait
@@ -206,7 +206,7 @@ class Model:
         policy = structs.replace(
             policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
         )
-        preparation = RequestPreparation(services, policy, workflows_of(settings))
+        preparation = RequestPreparation(services, policy, settings.workflows)
         return OpenModel(settings, preparation, tracing, asyncio.get_running_loop())
 
     async def __aexit__(self, *_error: object) -> None:

@@ -38,7 +38,7 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 
-_SEEN = (TextDelta, ToolCallStarted, ToolCalled)
+_SEEN = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
@@ -152,7 +152,7 @@ class AnswerSource(ABC):
 
     def _note_shown(self, batch: Sequence[ReplyEvent]) -> None:
         """Record what the client is sent."""
-        if not self._has_shown_content and any(isinstance(event, _SEEN) for event in batch):
+        if not self._has_shown_content and not _SEEN.isdisjoint(map(type, batch)):
             self._has_shown_content = True
             self.live.note_first_token()
         if batch and not isinstance(batch[-1], TextDelta):

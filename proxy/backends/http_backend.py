@@ -125,6 +125,7 @@ class PieceReading(Generic[Piece]):
         return False
 
 
+_SIGNS_OF_LIFE = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY = 256  # events at once
 _LONG = 16_384  # characters of one event; more takes so long to read that others would notice
@@ -204,9 +205,9 @@ class HttpBackend(ABC):
                     end, may_be_long = None, False
                     while end is None:
                         events, end = self._read(answer, reading, await answer.next_chunk())
-                        attempt.has_begun = attempt.has_begun or _says_something(events)
+                        attempt.has_begun |= not _SIGNS_OF_LIFE.issuperset(map(type, events))
                         if may_be_long and events:
-                            async for few in _gradually(events):
+                            async for few in _split_long(events):
                                 yield few
                         elif events:
                             yield events
@@ -215,7 +216,7 @@ class HttpBackend(ABC):
                         yield await _last(answer, end)
                     return
             except errors.BackendFailed as error:
-                changed = await self._without_refused(question, attempt, error)
+                changed = await self._adapt(question, attempt, error)
                 attempt = changed or await self.recover(attempt, error)
         yield (attempt,)
 
@@ -226,7 +227,7 @@ class HttpBackend(ABC):
         attempt.lacks = lacks
         return attempt
 
-    async def _without_refused(
+    async def _adapt(
         self, question: Question, attempt: OutgoingQuestion, error: errors.BackendFailed
     ) -> OutgoingQuestion | replies.ReplyUnreadable | None:
         """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
@@ -236,7 +237,7 @@ class HttpBackend(ABC):
         if not isinstance(error, errors.BackendRefused):
             return None
         place = first_picture(question.messages)
-        if place is not None and capabilities.takes_no_pictures(error):
+        if place is not None and capabilities.refuses_pictures(error):
             raise errors.InvalidRequest(error.message, place) from error
         is_lost = capabilities.is_unreadable(error)
         parsers = [(one, "") for one in self.parsers]
@@ -444,13 +445,7 @@ def _offer_to_sink(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes)
     return sink(events) if events else False
 
 
-def _says_something(events: Sequence[replies.ReplyEvent]) -> bool:
-    return not all(
-        isinstance(event, replies.ReplyStarted | replies.PromptProgress) for event in events
-    )
-
-
-async def _gradually(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
+async def _split_long(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
     """Cut events so that others are served between them, where they are many or very long."""
     if len(events) <= _MANY and not any(map(_is_long, events)):
         yield events

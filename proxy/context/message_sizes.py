@@ -6,6 +6,7 @@ tables, and by less than a tenth per piece. A message is measured once, whicheve
 
 from collections import OrderedDict
 from collections.abc import Generator, Iterable
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from proxy.context.rough_tokens import count_gradually, count_rough_tokens
@@ -18,6 +19,7 @@ MEDIUM = 2_048  # tokens for a picture or a sound, more than most models take
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
 _MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # the kind of a part, and its member
+_source_of = attrgetter("source")
 
 
 class RoughSize(NamedTuple):
@@ -129,4 +131,4 @@ class MessageSizes:
 
 
 def key_of_tools(tools: tuple[Tool, ...]) -> int:
-    return hash(tuple([tool.source for tool in tools]))
+    return hash(tuple(map(_source_of, tools)))

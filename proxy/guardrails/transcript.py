@@ -135,7 +135,7 @@ def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> 
     if not completed:
         return None
     last = completed[-1]
-    times = len([*takewhile(lambda call: call == last, reversed(completed))])
+    times = len([*takewhile(last.__eq__, reversed(completed))])
     if times < limit or last.arguments is None or is_pending(last.result):
         return None
     return Loop(last.name, last.arguments, times)

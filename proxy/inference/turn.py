@@ -30,7 +30,6 @@ passed on as it arrives.
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import groupby
 from typing import TypeAlias
 
 import msgspec
@@ -259,12 +258,17 @@ class Turn:
         if _TURNING_POINTS.isdisjoint(map(type, batch)):
             shown += self._show(self._listening.hear_all(batch))
             return
-        for is_turn, events in groupby(batch, lambda event: type(event) in _TURNING_POINTS):
-            if not is_turn:
-                shown += self._show(self._listening.hear_all([*events]))
-            else:
-                for event in events:
-                    shown += self.receive(event)
+        content: list[ReplyEvent] = []
+        for event in batch:
+            if type(event) not in _TURNING_POINTS:
+                content.append(event)
+                continue
+            if content:
+                shown += self._show(self._listening.hear_all(content))
+                content = []
+            shown += self.receive(event)
+        if content:
+            shown += self._show(self._listening.hear_all(content))
 
     def abandon(self) -> Sequence[ReplyEvent]:
         """End the turn although its question could not be answered.
@@ -362,7 +366,7 @@ class Turn:
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
         is_committed = self.state is TurnState.COMMITTED
-        if not is_committed and any(text_gate.is_content(event) for event in events):
+        if not is_committed and any(map(text_gate.is_content, events)):
             assert self.state is TurnState.LISTENING, self.state  # noqa: S101 - a bug
             self._move(TurnState.COMMITTED)
             self._shown_by = self._listening

@@ -5,8 +5,6 @@ from functools import partial
 
 from proxy.context.replay import Rules
 from proxy.conversation.failures import has_failed
-from proxy.conversation.workflows import Workflow
-from proxy.dialects.temper_options import workflow_of
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Mode, TextPolicy
@@ -95,11 +93,6 @@ def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
     )
     found["profile"] = {name: one for name, one in profile.items() if name not in decided}
     return {section: values for section, values in found.items() if values}
-
-
-def workflows_of(settings: Settings) -> dict[str, Workflow]:
-    """Translate the rules of order, by model name."""
-    return {name: workflow_of(rules) for name, rules in settings.workflows.items()}
 
 
 def _context(everything: Settings) -> ContextPolicy:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from proxy.backends.client import Backend, BackendWrapper, ChatBackend, ReplyEvents
+from proxy.backends.client import Backend, BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import (
@@ -52,8 +52,6 @@ _CUT = (
     "the backend has read only {total} of about {missing} tokens, and dropped the others without "
     "a word. Please shorten the conversation."
 )
-
-Headers: TypeAlias = dict[str, str]
 
 
 class FittingMode(Enum):

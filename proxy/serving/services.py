@@ -237,8 +237,9 @@ class Services:
         for pattern, name in self._patterns:
             if fnmatchcase(model, pattern):
                 return name
-        first = next((service.name for service in self._services), "")
-        return first or model if model in _DEFAULTS else model
+        if model not in _DEFAULTS:
+            return model
+        return next((service.name for service in self._services), "") or model
 
     def rename(self, request: Addressed) -> Addressed:
         """Apply the name patterns to a request's model."""

@@ -55,7 +55,7 @@ async def behind_temper(
     """Run Temper with one tool server, once that has told its tools."""
     settings = Settings.model_validate({"mcp": {"theirs": {"tools": ["*"], **server}}})
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
-        hosting = tools.under(settings)
+        hosting = tools.apply(settings)
         assert hosting is not None
         while hosting.source.tools_of("theirs") is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)

@@ -124,12 +124,14 @@ ReadChoice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
 
 def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
     """Read a choice among these tools; raises `InvalidRequest` for one that they do not leave."""
-    choice, names = wanted or "auto", [tool.name for tool in tools]
-    if not tools and choice not in ("auto", "none"):
+    if wanted is None or wanted == "auto":  # nearly always
+        return ToolUse.AUTO, None
+    if not tools and wanted != "none":
         raise InvalidRequest("It asks for a tool call, but `tools` is empty.", _PARAM)
-    match choice:
+    names = [tool.name for tool in tools]
+    match wanted:
         case schema.ChosenTool():
-            return NamedTool(_name_in(choice, names, _PARAM)), None
+            return NamedTool(_name_in(wanted, names, _PARAM)), None
         case schema.SeveralTools(allowed_tools=some):
             param = f"{_PARAM}.allowed_tools.tools"
             known = dict.fromkeys(names)
@@ -137,10 +139,8 @@ def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadCh
                 _name_in(one, known, f"{param}.{place}") for place, one in enumerate(some.tools)
             ]
             return ToolUse(some.mode), frozenset(allowed)
-        case "auto":  # nearly always; to look a member up costs more
-            return ToolUse.AUTO, None
         case _:
-            return ToolUse(choice), None
+            return ToolUse(wanted), None
 
 
 def _name_in(choice: schema.ChosenTool, offered: Collection[str], param: str) -> str:

@@ -12,8 +12,8 @@ from proxy.backends.detection import (
     DetectedBackend,
     EngineKind,
     FoundServer,
+    detect_kind,
     find_running,
-    kind_at,
     likely_urls,
     ollama_url,
 )
@@ -75,12 +75,12 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClien
 def test_a_server_is_recognised_by_what_only_its_kind_says(
     documents: dict[str, JsonValue | httpx.Response], kind: EngineKind | None
 ) -> None:
-    assert asyncio.run(kind_at(connect(routes_of(documents)))) == kind
+    assert asyncio.run(detect_kind(connect(routes_of(documents)))) == kind
 
 
 def test_where_nothing_answers_there_is_no_kind() -> None:
     with pytest.raises(BackendFailed):
-        asyncio.run(kind_at(connect(routes_of())))
+        asyncio.run(detect_kind(connect(routes_of())))
 
 
 URLS = ("http://host0", "http://host1", "http://host2")

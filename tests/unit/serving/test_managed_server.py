@@ -84,7 +84,7 @@ def test_a_plan_is_made_of_settings_and_profile(
     program: Path, model: dict[str, object], command: str
 ) -> None:
     wanted = settings_of(model={**model, "server": str(program)})
-    told = " ".join(launch_plan(wanted, wanted.model).command())
+    told = " ".join(launch_plan(wanted).command())
     for same in ("--host 127.0.0.1 ", "--jinja --no-webui --slots --metrics "):
         assert same in told
         told = told.replace(same, "")
@@ -95,14 +95,14 @@ def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Pat
     model = tmp_path / "m.gguf"
     model.write_bytes(b"GGUF")
     wanted = settings_of(model={"path": str(model), "server": str(program)})
-    server = supervisor(wanted, wanted.model)
+    server = supervisor(wanted)
     assert (server.name, server.status.state) == ("llama-server/m", RestartState.STOPPED)
 
 
 def test_what_cannot_be_started_is_said_at_once(program: Path, tmp_path: Path) -> None:
     wanted = settings_of(model={"path": str(tmp_path / "none.gguf"), "server": str(program)})
     with pytest.raises(LaunchFailed, match="does not exist"):
-        supervisor(wanted, wanted.model)
+        supervisor(wanted)
 
 
 def test_a_model_to_download_is_known_by_its_name() -> None:
@@ -114,9 +114,9 @@ def test_a_model_to_download_is_known_by_its_name() -> None:
 def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
     wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
-    known = introduce_file(wanted, wanted.model, ModelFile(("model.gguf",)))
+    known = introduce_file(wanted, ModelFile(("model.gguf",)))
     assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
-    assert introduce_file(Settings(), Settings().model, ModelFile(("m",), "qwen3")).quirks.syntaxes
+    assert introduce_file(Settings(), ModelFile(("m",), "qwen3")).quirks.syntaxes
 
 
 @pytest.mark.parametrize(
