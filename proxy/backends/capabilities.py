@@ -316,7 +316,7 @@ def _as_strict(tool: Tool) -> JsonObject:
 
 
 def _limits(question: Question, lacks: Lacks) -> JsonObject:
-    """Give the limit of the answer the name that the engine knows."""
+    """Send the limit of the answer under the name that the engine knows."""
     return {
         known: question.request.max_tokens
         for limit, (sent, known) in _OMITTED.items()
@@ -325,7 +325,7 @@ def _limits(question: Question, lacks: Lacks) -> JsonObject:
 
 
 def _thoughts(question: Question, lacks: Lacks) -> JsonObject:
-    """Tell what was said of thoughts, in what the engine knows of the words for it."""
+    """Return the fields about thinking that the engine knows."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
     told = thinking_fields(question.request)
     return {name: value for name, value in told.items() if name not in unknown}

@@ -173,7 +173,7 @@ class DetectedBackend(LateBackend):
         return await (await self._find_adapter()).models()
 
     async def describe(self, model: str) -> Description:
-        """Tell what it knows of a model, after a look at what answers now; never raises."""
+        """Describe a model, after looking at what answers now; never raises."""
         try:
             adapter = await self._look()
         except BackendFailed:

@@ -115,7 +115,7 @@ class PieceReading(Generic[Piece]):
         """Leave all of it to `feed`."""
 
     def _read(self, pieces: Iterable[Piece], parts: list[ReplyPart]) -> bool:
-        """Append what pieces say; reports whether an error has ended them."""
+        """Append the parts of some pieces; reports whether an error ended the reply."""
         for piece in pieces:
             for part in self._reader.feed(piece):
                 parts.append(part)
@@ -172,7 +172,7 @@ class HttpBackend(ABC):
         """Begin to read a reply."""
 
     def readdress(self, request: client.PassthroughRequest) -> client.PassthroughRequest:
-        """Name the model in a request that is passed on as the engine calls it."""
+        """Address a request that is passed on to the model as the engine names it."""
         return request
 
     async def recover(

@@ -130,14 +130,16 @@ class Pool:
         raise failure
 
     async def describe(self, model: str) -> client.Description:
-        """Tell what the members have in common, all their slots together; never raises."""
-        told = await asyncio.gather(*(member.backend.describe(model) for member in self._members))
-        for member, one in zip(self._members, told, strict=True):
+        """Describe what the members have in common, with all their slots; never raises."""
+        described = await asyncio.gather(
+            *(member.backend.describe(model) for member in self._members)
+        )
+        for member, one in zip(self._members, described, strict=True):
             if one.slots is not None:
                 member.slots = max(1, one.slots // self._process_count)
-        known = [one for one in told if not one.is_provisional]
+        known = [one for one in described if not one.is_provisional]
         if not known:
-            return told[0]
+            return described[0]
         slots = [one.slots for one in known if one.slots is not None]
         windows = [one.window for one in known if one.window is not None]
         return replace(
@@ -148,13 +150,12 @@ class Pool:
         )
 
     async def health(self) -> client.Health:
-        felt = (await self.healths()).values()
-        return next(state for state in client.Health if state in felt)
+        return client.best_health((await self.healths()).values())
 
     async def healths(self) -> dict[str, client.Health]:
         """Return each member's state by its name; never raises."""
-        felt = await asyncio.gather(*(member.backend.health() for member in self._members))
-        return {one.backend.name: state for one, state in zip(self._members, felt, strict=True)}
+        states = await asyncio.gather(*(member.backend.health() for member in self._members))
+        return {one.backend.name: state for one, state in zip(self._members, states, strict=True)}
 
     def order(self, key: str, pinned: Member | None = None) -> list[Member]:
         return order_members(self._members, key, self.clock(), pinned)
@@ -177,7 +178,7 @@ class Pool:
             await self.check(member)
 
     async def check(self, member: Member) -> None:
-        """Ask a member for its health, unless its breaker spares it."""
+        """Ask a member for its health, unless its breaker is open."""
         before = member.breaker.state(self.clock())
         if before == "open":
             return
@@ -306,11 +307,11 @@ def _track_request(
 
 
 def _note_failure(member: Member, now: float) -> None:
-    """Count a failure of a member, and say so if it is spared from now on."""
+    """Count a failure of a member; log it if the member is not asked from now on."""
     before = member.breaker.state(now)
     member.breaker.record_failure(now)
     if before == "closed" and not member.breaker.allows(now):
-        logger.warning("%s is spared for a while", member.backend.name)
+        logger.warning("%s is not asked for a while", member.backend.name)
 
 
 def _may_be_asked_elsewhere(error: errors.BackendFailed) -> bool:

@@ -245,7 +245,7 @@ class Fitting:
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
-        """Size up, in a thread, messages so long that others would have to wait."""
+        """Measure messages, and let others run in between where they are long."""
         for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 

@@ -182,7 +182,7 @@ _OF_SEVERAL = ("models", "aliases", "workflows")  # of which the others name mod
 
 
 def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
-    """Leave out what names other things to be served than flags do."""
+    """Drop what names something else to be served than the flags do."""
     named = [name for name in _SERVED if name in chosen]
     if not named:
         return layer
@@ -198,7 +198,7 @@ def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
 
 
 def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
-    """Return what is sound of the settings; what is not becomes a problem."""
+    """Return the valid settings; each invalid one becomes a problem."""
     try:
         return Settings.model_validate(sources.nest(given, _NAMES))
     except ValidationError as error:
@@ -229,7 +229,7 @@ def _word(found: ErrorDetails) -> str:
 
 
 def _depth(found: ErrorDetails) -> int:
-    """Tell how many parts of an error's place are the name of a setting."""
+    """Return how many parts of an error's location are the name of a setting."""
     return 3 if found["loc"][0] in _NAMES.tables else 2
 
 

@@ -29,8 +29,6 @@ from tests.fakes.front import Front, temper
 from tests.fakes.spoken import calls, says
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 EVERYTHING, FILES = "mcp-server-everything", "mcp-server-filesystem"
 THANKS = says("Thank you.")
 PROGRAM = str(Path(__file__).parents[1] / "fakes" / "fastmcp_server.py")

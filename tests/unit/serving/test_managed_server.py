@@ -1,4 +1,3 @@
-import asyncio
 import sys
 from pathlib import Path
 
@@ -122,7 +121,9 @@ def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path)
 @pytest.mark.parametrize(
     ("own", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
 )
-def test_the_operators_headers_come_before_the_usual_ones(own: dict[str, str], sent: str) -> None:
+async def test_the_operators_headers_come_before_the_usual_ones(
+    own: dict[str, str], sent: str
+) -> None:
     settings = load_settings(None, {"backend": {"headers": own}}).backend
     heard: list[dict[str, str]] = []
 
@@ -130,16 +131,13 @@ def test_the_operators_headers_come_before_the_usual_ones(own: dict[str, str], s
         heard.append({name.lower(): value for name, value in http.headers.items()})
         return Response()
 
-    async def ask() -> None:
-        app = Starlette(routes=[Route("/v1/models", hear)])
-        async with listening(app) as server:
-            address = ServerAddress(server.url, "ours")
-            usual = {"anthropic-version": "2023-06-01"}
-            connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
-            await connection.get("/v1/models")
-            await connection.close()
-
-    asyncio.run(ask())
+    app = Starlette(routes=[Route("/v1/models", hear)])
+    async with listening(app) as server:
+        address = ServerAddress(server.url, "ours")
+        usual = {"anthropic-version": "2023-06-01"}
+        connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
+        await connection.get("/v1/models")
+        await connection.close()
     assert (heard[0]["anthropic-version"], heard[0]["x-api-key"]) == (sent, "ours")
 
 
