@@ -318,9 +318,8 @@ def _other(kind: str, members: Members) -> _Item:
         return _Item()
     facts = (Omitted(kind if ITEMS.drops(kind) else "unknown_item"),)
     text = remains_of(kind, members)
-    if text is None:
-        return _Item(facts=facts)
-    return _Item([assistant_entry([text])], facts, is_spoken=True)
+    said = [] if text is None else [assistant_entry([text])]
+    return _Item(said, facts, is_spoken=bool(said))
 
 
 def remains_of(kind: str, members: Members) -> JsonText | None:
