@@ -316,6 +316,16 @@ def test_rules_of_order_are_read_as_in_chat() -> None:
     assert json.parse(request.fields["temper"]) == rules
 
 
+def test_which_of_several_stop_sequences_ended_it_is_asked_for() -> None:
+    assert decoded(stop_sequences=["a"]).request.wants_stop
+    assert not decoded().request.wants_stop
+
+
+def test_rounds_are_shown_to_who_asks_for_them() -> None:
+    assert decoded(temper={"tool_rounds": True}).request.shows_rounds
+    assert not decoded(temper={}).request.shows_rounds
+
+
 def test_stop_sequences_may_be_none() -> None:
     assert fields(stop_sequences=[]) == fields(stop_sequences=[""]) == PLAIN
     assert fields(stop_sequences=["END"]) == {**PLAIN, "stop": ["END"]}
