@@ -193,10 +193,7 @@ def test_a_question_to_a_backend_is_made_of_it() -> None:
         "model": "m",
         "messages": [HI],
         "tools": [
-            {
-                "type": "function",
-                "function": {"name": "look", "parameters": {"type": "object"}},
-            }
+            {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
         ],
         "max_tokens": 100,
         "stream": True,
