@@ -43,6 +43,8 @@ VALUES = 50_000  # of one of these
 ITEMS = 1_000  # of a list in a result: what one page has of tools, or a call of parts
 TOOLS = 2_000
 PAGES = 100
+UNASKED = 10_000  # messages that nobody asked for, each KiB counting as one: 2 s of work
+UNASKED_A_SECOND = 200  # as many of them are forgiven
 
 # store
 STORED_ITEMS = 10_000  # of a request whose answer is stored; each costs time when it ends

@@ -10,8 +10,6 @@ from proxy.errors import BackendFailed, BackendSpokeNonsense, GuardrailsExhauste
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.turn import Turn
 
-__all__ = ["Attempt", "Headers", "converse"]
-
 Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
 

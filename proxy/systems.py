@@ -50,7 +50,7 @@ def handle_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
 
 
 def reset_signal(number: signal.Signals) -> None:
-    """Take back what `handle_signal` did."""
+    """Undo `handle_signal`."""
     if sys.platform != "win32":
         asyncio.get_running_loop().remove_signal_handler(number)
     else:

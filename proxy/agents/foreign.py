@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from proxy import errors
 from proxy.backends.capabilities import directives, is_unreadable
-from proxy.backends.llama_server import acceptable
 from proxy.backends.llama_server import directives as llama_server_directives
+from proxy.backends.llama_server import simplify_tools
 from proxy.backends.refusals import Refusal, as_error, read_streamed_refusal
 from proxy.context.tokens import TokenBook
 from proxy.conversation import json, replies
@@ -64,7 +64,7 @@ class SdkRequests:
     def request(self, question: Question) -> JsonObject:
         """Write a question as the arguments of an SDK's call."""
         if self.engine == LLAMA_SERVER:
-            question = acceptable(question)
+            question = simplify_tools(question)
             extra = llama_server_directives(question)
         else:
             extra = directives(question)

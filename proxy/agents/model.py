@@ -17,6 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
 from proxy.agents.own_parts import Client, ClientBackend, OwnCompaction, Shorten
+from proxy.backends.client import Headers
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -24,7 +25,6 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Decoded, IdsAndClock
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.front import chat_answering
-from proxy.engine import Headers
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
 from proxy.inference.retry_budget import RetryBudget

@@ -25,7 +25,7 @@ from proxy.agents.results import (
     Usage,
     usage_of,
 )
-from proxy.backends.client import BackendWrapper, ChatBackend, ReplyEvents
+from proxy.backends.client import BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
@@ -40,7 +40,7 @@ from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Sender
-from proxy.engine import Headers, converse
+from proxy.engine import converse
 from proxy.errors import BackendTimedOut, GuardrailsExhausted
 from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls

@@ -97,10 +97,10 @@ async def open_app(
                         configure_logging(logs.format, logs.level, replica=replica)
                         terms = server_options_of(loaded.serving)
                         again = reload_services(services, loaded.serving, terms)
-                        renewed = tools.under(loaded.serving)
+                        renewed = tools.apply(loaded.serving)
                         opened.app = create_app(again, terms, observers, fronts, tools=renewed)
 
-                app = create_app(services, options, observers, fronts, tools=tools.under(settings))
+                app = create_app(services, options, observers, fronts, tools=tools.apply(settings))
                 opened = OpenedApp(app, services, renew)
                 yield opened
 

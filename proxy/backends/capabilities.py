@@ -131,7 +131,7 @@ def is_unreadable(refusal: BackendRefused) -> bool:
     return refusal.status == 500 and says_any(wordings().unreadable, refusal.message)
 
 
-def takes_no_pictures(refusal: BackendRefused) -> bool:
+def refuses_pictures(refusal: BackendRefused) -> bool:
     return says_any(wordings().blind, refusal.message)
 
 
@@ -230,7 +230,7 @@ def _with_simple_form(request: Request) -> Request:
     return replace(request, fields={**request.fields, ANSWER_FORM: written})
 
 
-def in_words(question: Question, lacks: Lacks) -> Question:
+def describe_tools(question: Question, lacks: Lacks) -> Question:
     """Describe the tools in the prompt, in the most common syntax."""
     has_tools = bool(question.tools) and question.tool_choice is not ToolUse.NONE
     if not (has_tools or (not question.tools and any(one.calls for one in question.messages))):
@@ -260,7 +260,7 @@ _CHANGES: Mapping[Capability, Callable[[Question, Lacks], Question]] = {
     Capability.THOUGHTFUL_PREFILL: _without_thoughts,
     Capability.REPLY_PARSER: lambda question, _: replace(question, parsing=Parsing.OURS),
     Capability.RICH_SCHEMAS: _with_simple_schemas,
-    Capability.TOOLS: in_words,
+    Capability.TOOLS: describe_tools,
 }
 
 
@@ -316,7 +316,7 @@ def _as_strict(tool: Tool) -> JsonObject:
 
 
 def _limits(question: Question, lacks: Lacks) -> JsonObject:
-    """Give the limit of the answer the name that the engine knows."""
+    """Send the limit of the answer under the name that the engine knows."""
     return {
         known: question.request.max_tokens
         for limit, (sent, known) in _OMITTED.items()
@@ -325,7 +325,7 @@ def _limits(question: Question, lacks: Lacks) -> JsonObject:
 
 
 def _thoughts(question: Question, lacks: Lacks) -> JsonObject:
-    """Tell what was said of thoughts, in what the engine knows of the words for it."""
+    """Return the fields about thinking that the engine knows."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
     told = thinking_fields(question.request)
     return {name: value for name, value in told.items() if name not in unknown}
@@ -379,7 +379,7 @@ class Learnt:
             self._models.clear()
         self._models.setdefault(model, {})[missing] = (self._clock() + lasting, known)
 
-    def heed_build(self, build: str) -> None:
+    def note_build(self, build: str) -> None:
         """Forget what another build has refused; "" where nobody knows the build."""
         if build and self.build and build != self.build:
             self._models.clear()

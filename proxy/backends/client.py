@@ -27,6 +27,10 @@ class Health(Enum):
     UNREACHABLE = "unreachable"
 
 
+def best_health(states: Iterable[Health]) -> Health:
+    return min(states, key=[*Health].index, default=Health.UNREACHABLE)
+
+
 @dataclass(frozen=True, slots=True)
 class BackendModel:
     """A model that a backend serves; `details` is the backend's own entry for it."""

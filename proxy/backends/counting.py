@@ -67,7 +67,7 @@ class TokenCounter:
         return None
 
     async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Return the same, asked of an engine whose `/tokenize` takes a chat, as vLLM's does."""
+        """Return the same from an engine whose `/tokenize` takes a chat, as vLLM's does."""
         return as_whole((await self._post(TOKENIZE, body, headers)).get("count"))
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:

@@ -115,7 +115,7 @@ class PieceReading(Generic[Piece]):
         """Leave all of it to `feed`."""
 
     def _read(self, pieces: Iterable[Piece], parts: list[ReplyPart]) -> bool:
-        """Append what pieces say; reports whether an error has ended them."""
+        """Append the parts of some pieces; reports whether an error ended the reply."""
         for piece in pieces:
             for part in self._reader.feed(piece):
                 parts.append(part)
@@ -172,7 +172,7 @@ class HttpBackend(ABC):
         """Begin to read a reply."""
 
     def readdress(self, request: client.PassthroughRequest) -> client.PassthroughRequest:
-        """Name the model in a request that is passed on as the engine calls it."""
+        """Address a request that is passed on to the model as the engine names it."""
         return request
 
     async def recover(
@@ -207,7 +207,7 @@ class HttpBackend(ABC):
                         events, end = self._read(answer, reading, await answer.next_chunk())
                         attempt.has_begun |= not _SIGNS_OF_LIFE.issuperset(map(type, events))
                         if may_be_long and events:
-                            async for few in _gradually(events):
+                            async for few in _split_long(events):
                                 yield few
                         elif events:
                             yield events
@@ -216,7 +216,7 @@ class HttpBackend(ABC):
                         yield await _last(answer, end)
                     return
             except errors.BackendFailed as error:
-                changed = await self._without_refused(question, attempt, error)
+                changed = await self._adapt(question, attempt, error)
                 attempt = changed or await self.recover(attempt, error)
         yield (attempt,)
 
@@ -227,7 +227,7 @@ class HttpBackend(ABC):
         attempt.lacks = lacks
         return attempt
 
-    async def _without_refused(
+    async def _adapt(
         self, question: Question, attempt: OutgoingQuestion, error: errors.BackendFailed
     ) -> OutgoingQuestion | replies.ReplyUnreadable | None:
         """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
@@ -237,7 +237,7 @@ class HttpBackend(ABC):
         if not isinstance(error, errors.BackendRefused):
             return None
         place = first_picture(question.messages)
-        if place is not None and capabilities.takes_no_pictures(error):
+        if place is not None and capabilities.refuses_pictures(error):
             raise errors.InvalidRequest(error.message, place) from error
         is_lost = capabilities.is_unreadable(error)
         parsers = [(one, "") for one in self.parsers]
@@ -445,7 +445,7 @@ def _offer_to_sink(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes)
     return sink(events) if events else False
 
 
-async def _gradually(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
+async def _split_long(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
     """Cut events so that others are served between them, where they are many or very long."""
     if len(events) <= _MANY and not any(map(_is_long, events)):
         yield events

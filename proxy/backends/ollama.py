@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from proxy import errors
-from proxy.backends.capabilities import Lacks, in_words
+from proxy.backends.capabilities import Lacks, describe_tools
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading, ReplyDecoder
 from proxy.backends.ollama_models import USUAL, Fitting, ModelDetails, OllamaModels, complete_name
@@ -67,7 +67,7 @@ class Ollama(HttpBackend):
         await self._models.unload()
 
     async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        name = self._meant(question.request.model)
+        name = self._resolve_model(question.request.model)
         shown = await self._models.show(name)
         _check_pictures(question, name, shown)
         settings = ModelSettings(
@@ -79,7 +79,7 @@ class Ollama(HttpBackend):
             thinks=shown is None or shown.can("thinking") is not False,
             has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
         )
-        asked = in_words(question, lacks) if _needs_words(question, shown) else question
+        asked = describe_tools(question, lacks) if _needs_words(question, shown) else question
         # while a model writes a call, Ollama sends nothing at all
         return OutgoingQuestion(CHAT, encode_question(asked, settings), question, may_pause=True)
 
@@ -94,7 +94,7 @@ class Ollama(HttpBackend):
     ) -> OutgoingQuestion:
         if not isinstance(error, errors.BackendRefused):
             raise error
-        name = self._meant(attempt.question.request.model)
+        name = self._resolve_model(attempt.question.request.model)
         is_cut = _CUT_PROMPT in error.message
         if is_cut and await self._models.widen(name, len(attempt.body) // _CHARACTERS):
             wider = await self.prepare(attempt.question, attempt.lacks)
@@ -106,7 +106,7 @@ class Ollama(HttpBackend):
         if not request.text_field:
             return request
         # or it goes to Ollama's own OpenAI endpoint, which has what this needs
-        model = json.dump(self._meant(request.model))
+        model = json.dump(self._resolve_model(request.model))
         return replace(request, fields={**request.fields, "model": model})
 
     async def models(self) -> tuple[BackendModel, ...]:
@@ -132,7 +132,7 @@ class Ollama(HttpBackend):
                 (name,), window=window, is_provisional=True, identity=identity, engine="Ollama"
             )
         self._warn(name, window)
-        self.learnt.heed_build(await self.read_text(VERSION, "version"))
+        self.learnt.note_build(await self.read_text(VERSION, "version"))
         others = [one for one in self.learnt.models() if complete_name(one) == complete_name(name)]
         return Description(
             shown.names,
@@ -152,7 +152,7 @@ class Ollama(HttpBackend):
     def _name(self, model: str) -> str:
         return model if self._overrides.model is None else self._overrides.model
 
-    def _meant(self, model: str) -> str:
+    def _resolve_model(self, model: str) -> str:
         if not (name := self._name(model)):
             raise errors.InvalidRequest(
                 "Name a model that was pulled; 'ollama list' shows them.", "model"

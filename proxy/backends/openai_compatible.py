@@ -313,7 +313,7 @@ class AdaptiveEngine(OpenAICompatible):
 
     async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
         if self.kind.version:
-            self.learnt.heed_build(await self.read_text(self.kind.version, "version"))
+            self.learnt.note_build(await self.read_text(self.kind.version, "version"))
         known = Description(
             names_among(served, model),
             engine=self.kind.name,

@@ -65,7 +65,7 @@ def tight_form(schema: JsonObject) -> JsonObject:
     return {"structured_outputs": {STRUCTURAL_TAG: tag}}
 
 
-def _asking(said: str, **fields: JsonValue) -> JsonObject:
+def _request(said: str, **fields: JsonValue) -> JsonObject:
     messages: list[JsonValue] = [{"role": "user", "content": said}]
     return {"messages": messages, "max_tokens": _MOST_TOKENS, "temperature": 0, **fields}
 
@@ -109,65 +109,65 @@ _NAMED: JsonObject = {"type": "function", "function": {"name": "pick"}}
 PROBES: Mapping[str, Probe] = {
     "required": Probe(
         "tool_choice 'required' brings a call",
-        _asking(_HELLO, tools=_PICK, tool_choice="required"),
+        _request(_HELLO, tools=_PICK, tool_choice="required"),
         _calls_pick,
     ),
     "named": Probe(
         "a named tool_choice brings a call of that tool",
-        _asking("Call the tool other.", tools=[_tool("other"), *_PICK], tool_choice=_NAMED),
+        _request("Call the tool other.", tools=[_tool("other"), *_PICK], tool_choice=_NAMED),
         _calls_pick,
     ),
     "required_arguments": Probe(
         "'required' binds arguments to the tool's schema",
-        _asking(_WRONG_CODE, tools=_PICK, tool_choice="required"),
+        _request(_WRONG_CODE, tools=_PICK, tool_choice="required"),
         _binds_arguments,
     ),
     "strict": Probe(
         "'required' binds arguments of tools that are strict",
-        _asking(_WRONG_CODE, tools=_STRICT, tool_choice="required"),
+        _request(_WRONG_CODE, tools=_STRICT, tool_choice="required"),
         _binds_arguments,
     ),
     "schema_beside_tools": Probe(
         "response_format binds text beside tools",
-        _asking(_WRONG_CODE, tools=_PICK, tool_choice="none", response_format=_form(_ONE_CALL)),
+        _request(_WRONG_CODE, tools=_PICK, tool_choice="none", response_format=_form(_ONE_CALL)),
         _has_code,
     ),
     "schema": Probe(
-        "response_format binds text", _asking(_HELLO, response_format=_form(_ARGUMENTS)), _has_code
+        "response_format binds text", _request(_HELLO, response_format=_form(_ARGUMENTS)), _has_code
     ),
     "white_space": Probe(
         "a schema leaves no room for endless blanks",
-        _asking(_HELLO, response_format=_form(_ARGUMENTS)),
+        _request(_HELLO, response_format=_form(_ARGUMENTS)),
         _has_few_blanks,
     ),
     STRUCTURAL_TAG: Probe(
         "a structural tag does so too, and bounds white space",
-        _asking(_HELLO, **tight_form(_ARGUMENTS)),
+        _request(_HELLO, **tight_form(_ARGUMENTS)),
         _has_few_blanks,
     ),
     "grammar": Probe(
         "a grammar binds text (grammar or structured_outputs.grammar)",
-        _asking(_HELLO, grammar=_GRAMMAR, structured_outputs={"grammar": _GRAMMAR}),
+        _request(_HELLO, grammar=_GRAMMAR, structured_outputs={"grammar": _GRAMMAR}),
         lambda documents: _text(documents).strip() in _CODES,
     ),
     "logprobs": Probe(
         "logprobs come",
-        _asking(_HELLO, logprobs=True, max_tokens=2),
+        _request(_HELLO, logprobs=True, max_tokens=2),
         lambda documents: bool(_choice(documents, "logprobs")),
     ),
     "n": Probe(
         "n answers come",
-        _asking(_HELLO, n=2, temperature=1, max_tokens=2),
+        _request(_HELLO, n=2, temperature=1, max_tokens=2),
         lambda documents: len(as_list(member([*documents], 0, "choices"))) == 2,
     ),
     "usage": Probe(
         "streams end with their usage",
-        _asking(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
+        _request(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
         lambda documents: any(as_whole(member(one, "usage", "prompt_tokens")) for one in documents),
     ),
     "counting": Probe(
         "/tokenize counts a chat",
-        _asking(_HELLO),
+        _request(_HELLO),
         lambda documents: bool(as_whole(member([*documents], 0, "count"))),
         "/tokenize",
     ),

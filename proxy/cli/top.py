@@ -77,7 +77,7 @@ async def _draw(changes: AsyncGenerator[Change | None, None], screen: Screen, li
 
 
 async def _changes(url: str, key: str) -> AsyncGenerator[Change | None, None]:
-    """Stream what the feed tells, and None whenever it has broken off; it is looked for again."""
+    """Stream the changes, and None whenever the feed broke off and is looked for again."""
     has_begun = False
     while True:
         try:

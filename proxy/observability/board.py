@@ -52,7 +52,7 @@ class Changes(msgspec.Struct, frozen=True):
     is_lost: bool = False
 
 
-def steady_time() -> Callable[[], float]:
+def steady_clock() -> Callable[[], float]:
     """Return a clock of Unix times that changes of the system clock do not affect."""
     offset = time.time() - time.monotonic()
     return lambda: offset + time.monotonic()
@@ -69,7 +69,7 @@ class Board:
         has_exchange: Callable[[int], bool] = lambda _number: False,
     ) -> None:
         self.instance = secrets.token_hex(3)
-        self.clock = clock or steady_time()
+        self.clock = clock or steady_clock()
         self.started = self.clock()
         self.number = 0
         self._most = most

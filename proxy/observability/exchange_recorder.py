@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
 
-from proxy.backends.client import BackendWrapper, ChatBackend, ReplyEvents
+from proxy.backends.client import BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import ToolUse
 from proxy.conversation.workflows import NO_RULES
-from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
 from proxy.guardrails.model_quirks import Quirks

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, contextmanager
 import msgspec
 
 from proxy import errors
+from proxy.backends.client import Headers
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import PromptProgress, UsageReported
 from proxy.dialects.lenient_json import as_object, as_whole
-from proxy.engine import Headers
 from proxy.facts import Fact, JudgedAttempt, ReplyOutcome, judged_attempts
 from proxy.observability.board import Board
 from proxy.observability.record import (

@@ -168,7 +168,7 @@ class ReplayedTurns:
         return turn
 
     def _batches(self, turn: Turn, generations: Generations) -> Iterator[Sequence[ReplyEvent]]:
-        """Ask the recording each question of a turn, as long as it has an answer."""
+        """Answer each question of a turn from the recording, as far as it goes."""
         for pieces in generations:
             *before, last = pieces or (["nothing"],)
             if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in before):

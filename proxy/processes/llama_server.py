@@ -1,4 +1,4 @@
-"""Start a managed llama-server and know when it is ready; it does not look after it for longer.
+"""Starts a managed llama-server and waits until it is ready; the supervisor does the rest.
 
 The server listens on loopback, on a port that the system chooses and the server tells, and wants
 a random key that only our child has been given: whoever insists on that key is our child. A server
@@ -200,7 +200,7 @@ def explain_failure(program: str, log_lines: tuple[str, ...]) -> LaunchFailed:
 
 
 def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
-    """Say without its subject how a ready server ended; `exit_code` is negative for a signal."""
+    """Return the predicate of how a ready server ended; `exit_code` is negative for a signal."""
     if (meaning := _find_meaning(log_lines[-_AT_THE_END:])) is not None:
         return meaning
     if exit_code == -KILL:
@@ -223,7 +223,7 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
 
 
 def _last_words(log_lines: Sequence[str]) -> str:
-    """Find the violation: behind it a crashing program often lists where it was."""
+    """Find the line with the error; a crashing program often prints a trace after it."""
     for line in reversed(log_lines[-_AT_THE_END:]):
         if any(word in line.lower() for word in _COMPLAINTS):
             return line

@@ -173,7 +173,7 @@ class ManagedBackend(LateBackend):
         return backend
 
     def _explain(self, error: BackendUnavailable) -> BackendUnavailable:
-        """Tell a client what happened to a server that left it alone."""
+        """Explain to a client what happened to a server that broke off."""
         if error.loading:
             return error
         if self.is_down:

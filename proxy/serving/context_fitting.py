@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from proxy.backends.client import Backend, BackendWrapper, ChatBackend, ReplyEvents
+from proxy.backends.client import Backend, BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import (
@@ -52,8 +52,6 @@ _CUT = (
     "the backend has read only {total} of about {missing} tokens, and dropped the others without "
     "a word. Please shorten the conversation."
 )
-
-Headers: TypeAlias = dict[str, str]
 
 
 class FittingMode(Enum):
@@ -247,7 +245,7 @@ class Fitting:
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
-        """Size up, in a thread, messages so long that others would have to wait."""
+        """Measure messages, and let others run in between where they are long."""
         for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 

@@ -18,7 +18,12 @@ from proxy.profiles.recognition import Recognition
 from proxy.serving import opening
 from proxy.serving.assembly import overrides_of
 from proxy.serving.known_models import KnownModels
-from proxy.serving.managed_server import introduce_file, model_file, usable_by
+from proxy.serving.managed_server import (
+    introduce_file,
+    model_file,
+    nothing_to_serve,
+    usable_by,
+)
 from proxy.settings import Settings
 
 
@@ -62,7 +67,7 @@ async def list_models(settings: Settings) -> tuple[ListedModel, ...]:
     overrides = overrides_of(settings.profile, profiles)
     if not opening.server_urls(settings):
         if settings.model.source is None:
-            raise opening.nothing_to_serve()
+            raise nothing_to_serve()
         return (_in_file(settings, overrides),)
     async with opening.open_backend(settings, lambda _stage: None) as backend:
         known = KnownModels(backend, profiles, overrides)
@@ -90,7 +95,7 @@ def _in_file(settings: Settings, overrides: Overrides) -> ListedModel:
     own = settings.model
     if own.path is not None:
         check_model_file(own.path)
-    known = introduce_file(settings, own, model_file(own), overrides)
+    known = introduce_file(settings, model_file(own), overrides)
     return ListedModel(known.model, known, prospect_of(settings))
 
 

@@ -58,16 +58,18 @@ _MEASURED = ("full", "fast")  # budgets for which the hardware decides
 @asynccontextmanager
 async def keep_going(
     settings: Settings,
-    own: Model,
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor, None]:
-    """Keep a server for a model running while the block runs.
+    """Keep a server for our model running while the block runs.
 
     The block does not wait for its start. If the first start fails, the block ends with a kind of
-    `ProcessFailed`, because there is nothing to serve.
+    `ProcessFailed`, because there is nothing to serve. Raises `InvalidConfiguration` without a
+    model.
     """
-    server = supervisor(settings, own, on_stage, on_change)
+    if settings.model.source is None:
+        raise nothing_to_serve()
+    server = supervisor(settings, on_stage, on_change)
     try:
         async with asyncio.TaskGroup() as group:
             first_start = group.create_task(server.ready())
@@ -81,12 +83,11 @@ async def keep_going(
 
 def supervisor(
     settings: Settings,
-    own: Model,
     on_stage: StageListener = lambda _stage: None,
     on_change: StatusListener = lambda _status: None,
 ) -> Supervisor:
     """Prepare a server that the first request starts; raises `LaunchFailed`."""
-    plan = launch_plan(settings, own)
+    own, plan = settings.model, launch_plan(settings)
     check_plan(plan)
     logger.info("%s: %s", server_name(own), plan)
     start = partial(start_llama_server, plan, ready_seconds=own.load_seconds, on_stage=on_stage)
@@ -94,11 +95,9 @@ def supervisor(
 
 
 @asynccontextmanager
-async def connect_managed(
-    settings: Settings, own: Model, server: Supervised
-) -> AsyncGenerator[Backend, None]:
+async def connect_managed(settings: Settings, server: Supervised) -> AsyncGenerator[Backend, None]:
     """Connect to a managed server, wherever it is."""
-    file = model_file(own)
+    own, file = settings.model, model_file(settings.model)
 
     def connect(address: ServerAddress) -> LlamaServer:
         connection = connection_to(settings.backend, address)
@@ -159,10 +158,11 @@ def settle_window(settings: Settings) -> Settings:
     return settings.model_copy(update={"model": model, "context": context})
 
 
-def launch_plan(settings: Settings, own: Model) -> LaunchPlan:
+def launch_plan(settings: Settings) -> LaunchPlan:
     """Plan a start according to the model's profile; raises `LaunchFailed` without a program."""
+    own = settings.model
     assert own.source is not None  # noqa: S101 - there is a model to start a server for
-    profile = introduce_file(settings, own, model_file(own)).recognition.profile
+    profile = introduce_file(settings, model_file(own)).recognition.profile
     return LaunchPlan(
         program=find_program(own.server),
         model=own.source,
@@ -175,6 +175,16 @@ def launch_plan(settings: Settings, own: Model) -> LaunchPlan:
         cache_type_v=own.cache_type_v,
         port=own.port,
         extra=(*profile.launch_flags, *sampling_flags(profile.sampling), *own.extra_arguments),
+    )
+
+
+def nothing_to_serve() -> InvalidConfiguration:
+    """Say what an operator who has named nothing has to name."""
+    return InvalidConfiguration(
+        "backend.url",
+        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931), a model "
+        "of an Ollama (--ollama NAME) or one to start a server for (--model FILE.gguf); "
+        "'temper demo' needs none of them",
     )
 
 
@@ -192,11 +202,11 @@ def alias_of(own: Model) -> str:
 
 
 def introduce_file(
-    settings: Settings, own: Model, file: ModelFile, overrides: Overrides | None = None
+    settings: Settings, file: ModelFile, overrides: Overrides | None = None
 ) -> KnownModel:
-    """Give a model its profile, from its file and the operator's decisions."""
-    profiles = load_profiles(settings.profile.folder)
-    names = (*file.names, *([own.alias] if own.alias else []))
+    """Give our model its profile, from its file and the operator's decisions."""
+    profiles, alias = load_profiles(settings.profile.folder), settings.model.alias
+    names = (*file.names, *([alias] if alias else []))
     evidence = Evidence(names, file.architecture, file.template)
     overrides = overrides or overrides_of(settings.profile, profiles)
     return introduce(file.names[0], evidence, profiles, overrides)

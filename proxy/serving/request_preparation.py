@@ -90,11 +90,10 @@ class RequestPreparation:
         `priorities` are the highest ones by the owners of keys, and what those get who wish none.
         """
         highest = self.priorities.get(sender.owner)
-        if not (wished := sender.headers.get(_PRIORITY)):
-            return highest or Priority.NORMAL
-        chosen, order = _chosen(Priority, wished, _PRIORITY), [*Priority]
-        is_too_high = highest is not None and order.index(chosen) < order.index(highest)
-        return highest if highest is not None and is_too_high else chosen
+        chosen = _read_choice(sender, Priority, _PRIORITY)
+        if chosen is None or highest is None:
+            return chosen or highest or Priority.NORMAL
+        return max(chosen, highest, key=[*Priority].index)  # the highest stands first
 
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Return a request with its service; raises `UnknownModel`."""
@@ -204,12 +203,12 @@ class RequestPreparation:
         """Let a request's headers override the operator's settings and the tuned ones."""
         earned = known.tuned.get("guardrails")
         policy = structs.replace(self.policy, **earned) if earned else self.policy
-        if wished := sender.headers.get(_TEXT_POLICY):
-            policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
+        if chosen := _read_choice(sender, TextPolicy, _TEXT_POLICY):
+            policy = structs.replace(policy, text_policy=chosen)
         elif accepts_prose:
             policy = structs.replace(policy, text_policy=TextPolicy.ACCEPT)
-        if wished := sender.headers.get(_MODE):
-            policy = structs.replace(policy, mode=_chosen(Mode, wished, _MODE))
+        if mode := _read_choice(sender, Mode, _MODE):
+            policy = structs.replace(policy, mode=mode)
         return policy
 
 
@@ -300,15 +299,16 @@ def _quirks_for(request: Request, known: KnownModel) -> Quirks:
 
 def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
     """Return what a client wants done to a long conversation; None if it does not say."""
-    if wished := sender.headers.get(_COMPACTION):
-        return _chosen(FittingMode, wished, _COMPACTION)
-    if decoded.compaction is None:
-        return None
+    chosen = _read_choice(sender, FittingMode, _COMPACTION)
+    if chosen is not None or decoded.compaction is None:
+        return chosen
     return FittingMode.AUTO if decoded.compaction else FittingMode.OFF
 
 
-def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
-    """Parse a header that names one of the members of `kind`."""
+def _read_choice(sender: Sender, kind: type[Choice], header: str) -> Choice | None:
+    """Read a header that names one of the members of `kind`; None if it was not sent."""
+    if not (wished := sender.headers.get(header)):
+        return None
     try:
         return kind(wished.strip().lower())
     except ValueError:

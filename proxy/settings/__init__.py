@@ -182,7 +182,7 @@ _OF_SEVERAL = ("models", "aliases", "workflows")  # of which the others name mod
 
 
 def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
-    """Leave out what names other things to be served than flags do."""
+    """Drop what names something else to be served than the flags do."""
     named = [name for name in _SERVED if name in chosen]
     if not named:
         return layer
@@ -198,7 +198,7 @@ def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
 
 
 def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
-    """Return what is sound of the settings; what is not becomes a problem."""
+    """Return the valid settings; each invalid one becomes a problem."""
     try:
         return Settings.model_validate(sources.nest(given, _NAMES))
     except ValidationError as error:
@@ -229,7 +229,7 @@ def _word(found: ErrorDetails) -> str:
 
 
 def _depth(found: ErrorDetails) -> int:
-    """Tell how many parts of an error's place are the name of a setting."""
+    """Return how many parts of an error's location are the name of a setting."""
     return 3 if found["loc"][0] in _NAMES.tables else 2
 
 
@@ -273,21 +273,14 @@ def _state_contradictions(state: sections.State) -> Iterator[Contradiction]:
 
 
 def _rival_servers(settings: Settings) -> Iterator[Contradiction]:
-    """Find what names more than one server, or one beside the one that is started for a model."""
-    if settings.backend.url is not None and settings.backend.urls:
-        problem = "name all servers here, or only one there"
-        yield ("backend.urls", "backend.url"), f"cannot be combined with backend.url: {problem}"
-    named = "model.path" if settings.model.path is not None else "model.hf_repo"
-    rule = f"cannot be combined with {named}: Temper either uses"
-    if settings.model.source is not None and settings.backend.addresses:
-        problem = f"{rule} a running server or starts one for a model; remove one of the two"
-        yield ("backend.url", named), problem
+    yield from served_models.find_rivals(settings.backend, settings.model, "backend", "model")
     if settings.model.source is not None and settings.ollama.model is not None:
-        problem = f"{rule} an Ollama or starts a server for a model; remove one of the two"
+        named = "model.path" if settings.model.path is not None else "model.hf_repo"
+        problem = (
+            f"cannot be combined with {named}: Temper either uses an Ollama or starts a server for "
+            "a model; remove one of the two"
+        )
         yield ("ollama.model", named), problem
-    if settings.model.path is not None and settings.model.hf_repo is not None:
-        problem = "cannot be combined with model.path: name a file or a repository to download"
-        yield ("model.hf_repo", "model.path"), problem
 
 
 def _unusable_sizes(settings: Settings) -> Iterator[Contradiction]:

@@ -15,8 +15,6 @@ from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS, call
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 CITY = '{"city": "Paris"}'
 SCRIPTS = {
     "default": "Hello.",

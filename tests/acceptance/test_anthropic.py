@@ -31,8 +31,6 @@ from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
 from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
 
-pytestmark = pytest.mark.anyio
-
 IN_MESSAGES = [
     cast("ToolParam", {"name": one["name"], "input_schema": one["parameters"]})
     for tool in TOOLS

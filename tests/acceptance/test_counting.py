@@ -28,8 +28,6 @@ from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.scripts import TOOLS
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 ODD_TOOL: JsonObject = {
     "type": "function",
     "function": {"name": "odd", "parameters": {"type": "any", "properties": {"x": True}}},

@@ -18,8 +18,6 @@ from tests.fakes import spoken
 from tests.fakes.front import Front, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, as_object, ask, objects_in, post
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module")
 async def front() -> AsyncGenerator[Front, None]:

@@ -31,8 +31,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, call, run_on_call
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 CONTEXT_TOKENS = 8192
 PARIS: tuple[JsonValue, JsonValue] = ("get_weather", {"city": "Paris"})
 NAMED: JsonObject = {"type": "function", "function": {"name": "get_weather"}}

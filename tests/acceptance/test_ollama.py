@@ -34,8 +34,6 @@ from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 MESSAGE = "".join(SENTENCES)
 MODEL = "scripted:latest"
 

@@ -33,8 +33,6 @@ from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening
 
-pytestmark = pytest.mark.anyio
-
 CITY: JsonObject = {"city": "Paris"}
 WRITTEN = run_on_call(json.dump_text(CITY))
 

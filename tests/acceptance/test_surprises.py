@@ -26,8 +26,6 @@ from tests.fakes.sockets import listening_in_thread
 from tests.fakes.spoken import START, end, says, text
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 THOUGHT = says("<thi", "nk>Hm.", "</think>\n\nHello", " there.")
 
 

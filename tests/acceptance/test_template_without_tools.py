@@ -23,8 +23,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, run_on_call
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 TEMPLATE = """
 {%- if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
 {%- for message in messages %}

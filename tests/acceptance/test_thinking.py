@@ -22,8 +22,6 @@ from tests.fakes.front import in_front_of
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
 
-pytestmark = pytest.mark.anyio
-
 HEAD = """
 {%- set silent = enable_thinking is defined and not enable_thinking %}
 {%- if add_generation_prompt %}

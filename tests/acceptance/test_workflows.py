@@ -19,8 +19,6 @@ from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, call, run_on_call
 
-pytestmark = pytest.mark.anyio
-
 SCRIPTS = {
     "default": "Hello.",
     "[[four]]": "It is four, without any doubt.",

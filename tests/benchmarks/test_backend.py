@@ -16,8 +16,6 @@ from proxy.conversation.replies import (
 from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 from tests.benchmarks.running import mock_backend
 
-pytestmark = pytest.mark.anyio
-
 CHAT = "/v1/chat/completions"
 
 

@@ -316,7 +316,7 @@ def test_whatever_a_call_says_is_shown_as_text_and_the_layout_holds(
 @pytest.mark.parametrize(
     ("name", "width", "scheme"), [("dark", 1440, "dark"), ("narrow", 360, "light")]
 )
-def test_what_waits_fits_every_screen(
+def test_a_waiting_call_fits_every_screen(
     name: str, width: int, scheme: str, servers: Servers, open_page: Open
 ) -> None:
     asked = servers.of(FakeSource({"notes": (DROP,), "time": None}))

@@ -26,8 +26,6 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def model(served: Served) -> AsyncIterator[ChatOpenAI]:

@@ -22,7 +22,6 @@ pytest.importorskip("litellm", reason="needs the extra `clients-litellm`")
 import litellm
 
 pytestmark = [
-    pytest.mark.anyio,
     # of litellm's own types
     pytest.mark.filterwarnings("ignore:Items? '.+' on TypedDict class:UserWarning"),
 ]

@@ -20,8 +20,6 @@ pytest.importorskip("agents", reason="needs the extra `clients`")
 from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool
 from openai import AsyncOpenAI
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def model(served: Served) -> AsyncIterator[OpenAIChatCompletionsModel]:

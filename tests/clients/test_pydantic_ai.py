@@ -22,8 +22,6 @@ from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def model(served: Served) -> AsyncIterator[OpenAIChatModel]:

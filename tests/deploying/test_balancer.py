@@ -19,7 +19,7 @@ from tests.fakes.scripted_backend import Ending, Script
 from tests.patience import PATIENCE_SECONDS
 from tests.test_repository import REPOSITORY
 
-pytestmark = [pytest.mark.deploying, pytest.mark.anyio]
+pytestmark = pytest.mark.deploying
 
 CONFIGURATION = REPOSITORY / "deploy" / "compose" / "haproxy.cfg"
 SESSIONS, TURNS = 12, 3

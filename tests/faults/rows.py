@@ -192,7 +192,7 @@ ROWS = (
         (
             "F68",
             "flood on standard error, or of messages that nobody asked for",
-            "read and bounded; calls go on",
+            "read and bounded; calls go on; disconnected, if it has no end",
         ),
         ("F69", "client leaves during a call", "the server hears the cancellation"),
         ("F70", "SIGTERM during a call", "ended within the grace time; no program stays behind"),

@@ -19,8 +19,6 @@ from tests.fakes.spoken import says
 from tests.faults.asked import TIME, WEATHER, asks, chats, user
 from tests.faults.fronts import TEMPER, before, is_refusal
 
-pytestmark = pytest.mark.anyio
-
 SIZE = pytest.mark.fault("F31")
 ENCODING = pytest.mark.fault("F32")
 SHAPE = pytest.mark.fault("F33")

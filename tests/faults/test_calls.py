@@ -15,8 +15,6 @@ from tests.fakes.spoken import calls, says
 from tests.faults.asked import TIME, WEATHER, asks, user
 from tests.faults.fronts import TEMPER, Subject, before
 
-pytestmark = pytest.mark.anyio
-
 QUOTED = pytest.mark.fault("F42")
 CONTROL = pytest.mark.fault("F43")
 CUT_OFF = pytest.mark.fault("F45")

@@ -23,8 +23,6 @@ from tests.fakes.steady_loop import SLICE_SECONDS
 from tests.faults.asked import chats
 from tests.faults.fronts import TEMPER, before_url
 
-pytestmark = pytest.mark.anyio
-
 READER = pytest.mark.fault("F29")
 DAWDLER = pytest.mark.fault("F30")
 SMUGGLER = pytest.mark.fault("F34")

@@ -37,7 +37,7 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 
-pytestmark = [pytest.mark.anyio, pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
+pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
 
 FEWEST_STEPS = 10
 MOST_STEPS = 2000

@@ -23,7 +23,7 @@ from tests.fakes.interruption import (
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.spoken import calls, says
 
-pytestmark = [pytest.mark.anyio, pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
+pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
 
 FEWEST_STEPS = 15
 MOST_STEPS = 2000

@@ -23,7 +23,7 @@ from tests.faults.asked import asks
 from tests.faults.fronts import TEMPER, before
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.fault("F44")]
+pytestmark = pytest.mark.fault("F44")
 
 MEGABYTE = 1_000_000
 PIECE = 1_000  # characters a delta: many more than a model's, so the test is quick

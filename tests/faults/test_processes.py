@@ -19,8 +19,6 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 from tests.faults.fronts import PLAIN
 
-pytestmark = pytest.mark.anyio
-
 AT_ONCE = 0.05
 RESTARTING = ServerStatus(RestartState.WAITING, reason="it was killed (SIGKILL)", retry_after=2.5)
 DOWN = ServerStatus(RestartState.DOWN, reason="it was killed (SIGKILL)")

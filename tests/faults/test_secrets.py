@@ -33,8 +33,6 @@ from tests.fakes.spoken import calls, says
 from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.wires import line
 
-pytestmark = pytest.mark.anyio
-
 SERVER, STRANGER, BACKEND, HEADER = (
     f"canary-{name}-0123456789" for name in ("server", "stranger", "backend", "header")
 )

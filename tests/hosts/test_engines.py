@@ -163,7 +163,7 @@ def test_a_stream_of_before_ends_when_its_host_is_back_and_the_next_is_served() 
 @pytest.mark.fault("F93")
 @pytest.mark.parametrize("fault", GONE)
 @pytest.mark.parametrize("where", ["engine", "client"])
-def test_what_is_short_loses_nothing(fault: str, where: str) -> None:
+def test_a_short_network_fault_loses_no_byte(fault: str, where: str) -> None:
     """TCP sends again what was lost, in order and once."""
     patient = {"TEMPER_BACKEND__LOST_SECONDS": "60", "TEMPER_SERVER__STALL_SECONDS": "60"}
     with lan(**patient) as one:

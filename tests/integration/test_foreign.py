@@ -26,8 +26,6 @@ from tests.fakes.front import TOOLS, request, temper
 from tests.fakes.spoken import calls, says
 from tests.fakes.whole_replies import completion_of
 
-pytestmark = pytest.mark.anyio
-
 PARIS = '{"city": "Paris"}'
 BARE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
 LEAKED = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'

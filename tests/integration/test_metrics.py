@@ -14,9 +14,6 @@ from tests.fakes.exposition import Exposition
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import calls, says
-from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 RESPOND = {"x-temper-text-policy": "respond"}
@@ -93,8 +90,7 @@ async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
         questions = [await front.backend.asked() for _ in scripts]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await questions[-1].left.wait()
+        await questions[-1].left.wait()
         await front.server.settle()
         seen = await metrics_of(front)
     assert seen.value("temper_cancelled_requests_total", phase=phase) == 1
@@ -109,8 +105,7 @@ async def test_a_client_that_left_while_it_read_is_counted_as_such() -> None:
             async for piece in response.aiter_bytes():
                 if b"It is" in piece:
                     break
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await (await front.backend.asked()).left.wait()
+        await (await front.backend.asked()).left.wait()
         await front.server.settle()
         seen = await metrics_of(front)
     assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
@@ -143,11 +138,10 @@ async def test_the_load_is_that_of_this_moment() -> None:
 
 async def until(front: Front, name: str, value: float) -> Exposition:
     """Read metrics until one has this value."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            seen = await metrics_of(front)
-            if seen.value(name) == value:
-                return seen
+    while True:
+        seen = await metrics_of(front)
+        if seen.value(name) == value:
+            return seen
 
 
 async def test_whose_key_it_was_is_counted_and_in_the_log(

@@ -31,8 +31,6 @@ from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.spoken import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 
-pytestmark = pytest.mark.anyio
-
 OFFERED = (served("find", "search"), served("open", "search"))
 ASKS: JsonObject = {"type": "mcp", "server_label": "search"}
 ANSWERS = {"find": Ended("21 degrees"), "open": Ended(LOST, Status.LOST, "connection_closed")}

@@ -18,8 +18,6 @@ from tests.fakes.front import CHAT, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import call_delta, calls, says
 
-pytestmark = pytest.mark.anyio
-
 GOOD = calls("get_weather", '{"city": "Paris"}')
 BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')
 RESCUED = says('<tool_call>{"name": "get_', 'weather", "arguments": {"city": "Paris"}}</tool_call>')

@@ -11,8 +11,6 @@ from tests.fakes import spoken
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.spoken import calls, says
 
-pytestmark = pytest.mark.anyio
-
 PLAIN = request(tools=None)
 RESPOND = {"x-temper-text-policy": "respond"}
 IDENTITY: JsonObject = {

@@ -236,6 +236,8 @@ SERVED = {
     "VALUES": "faults/test_tool_servers.py",
     "ITEMS": "faults/test_tool_servers.py",
     "TOOLS": "faults/test_tool_servers.py",
+    "UNASKED": "faults/test_tool_servers.py",
+    "UNASKED_A_SECOND": "unit/mcp/test_connecting.py",
     "PAGES": "faults/test_tool_servers.py",
     "RESPONSE_BYTES": "unit/state/test_shared_responses.py",
     "PROBLEMS": "faults/test_files.py",

@@ -86,13 +86,9 @@ def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
         collect(make_turn(), ScriptedBackend([[endless]]))
 
 
-def test_closing_the_conversation_closes_the_question_upstream() -> None:
+async def test_closing_the_conversation_closes_the_question_upstream() -> None:
     backend = ScriptedBackend([[TextDelta("a"), TextDelta("b"), ReplyFinished("stop")]])
     turn = prepare(make_request(tools=()), Policy(), CountedIds())
-
-    async def leave_early() -> None:
-        async with aclosing(converse(turn, backend, {"x-request-id": "r"})) as batches:
-            assert await anext(batches) == [TextDelta("a")]
-
-    asyncio.run(leave_early())
+    async with aclosing(converse(turn, backend, {"x-request-id": "r"})) as batches:
+        assert await anext(batches) == [TextDelta("a")]
     assert backend.closed == 1

@@ -17,8 +17,6 @@ from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CLOCK, make_request
 from tests.fakes.turns import ScriptedTools, ScriptedTurns, calls
 
-pytestmark = pytest.mark.anyio
-
 CLOCK_CALLED = calls("get_time")
 NOON: list[ReplyEvent] = [TextDelta("It is noon."), ReplyFinished("stop")]
 OVERFLOW = ContextOverflow("too long", 9_000, 8_192)

@@ -13,7 +13,6 @@ import pytest
 from proxy import systems
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
 NUMBER = signal.SIGUSR1
 
 

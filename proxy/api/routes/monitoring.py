@@ -11,11 +11,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from proxy.backends.client import Health
+from proxy.backends.client import Health, best_health
 from proxy.conversation.json import JsonObject
 from proxy.observability.observers import Observers
 from proxy.processes.managed import ManagedBackend
-from proxy.serving.services import Service, Services, best_of
+from proxy.serving.services import Service, Services
 
 if TYPE_CHECKING:
     from proxy.serving.tool_hosting import ToolHosting
@@ -45,7 +45,7 @@ def health_router(services: Services) -> APIRouter:
     async def ready() -> JSONResponse:
         """Return whether a request would be answered now, and how each of several servers does."""
         healths = await services.healths()
-        health = best_of(healths)
+        health = best_health(healths.values())
         told: JsonObject = {"status": health.value, "backend": services.name}
         if len(healths) > 1:
             told["servers"] = {name: state.value for name, state in healths.items()}

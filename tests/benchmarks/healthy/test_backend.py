@@ -1,7 +1,6 @@
 """The mock backend as a model that does everything right, and keeps account of it."""
 
 import httpx
-import pytest
 
 from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.ledger import Asked, read_ledger
@@ -10,8 +9,6 @@ from benchmarks.load.replies import RESPOND
 from proxy.conversation import json
 from proxy.guardrails.respond import make_respond_tool
 from tests.benchmarks.running import mock_backend
-
-pytestmark = pytest.mark.anyio
 
 CHAT = "/v1/chat/completions"
 

@@ -11,8 +11,6 @@ from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient, endpoint_of
 from tests.fakes.gated_endpoint import JSON, STREAM, GatedEndpoint
 
-pytestmark = pytest.mark.anyio
-
 PIECE = b"data: 1\n\n"
 DONE = b"data: [DONE]\n\n"
 

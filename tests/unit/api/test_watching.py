@@ -4,7 +4,6 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.feed_events import About
@@ -24,9 +23,6 @@ from proxy.observability.record import ToolRecord
 from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.tool_servers import FakeSource, served
-from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 
 def watching(
@@ -49,8 +45,7 @@ def finish(live: LiveRequest) -> None:
 
 async def heard(feed: AsyncGenerator[bytes, None]) -> list[tuple[str, JsonObject]]:
     """Read the next batch of events."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        batch = await anext(feed)
+    batch = await anext(feed)
     events: list[tuple[str, JsonObject]] = []
     for event in batch.decode().split("\n\n")[:-1]:
         name, data = event.removeprefix("event: ").split("\ndata: ")

@@ -250,20 +250,18 @@ def test_long_texts_are_counted_in_several_calls_and_keep_their_order(
     assert longest > most
 
 
-def test_a_few_calls_at_a_time_are_made_and_no_more() -> None:
-    async def scene() -> tuple[tuple[int, ...] | None, int]:
-        together = asyncio.Barrier(4)
+async def test_a_few_calls_at_a_time_are_made_and_no_more() -> None:
+    together = asyncio.Barrier(4)
 
-        async def answer(request: httpx.Request) -> httpx.Response:
-            await together.wait()
-            return tokenize(request)
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await together.wait()
+        return tokenize(request)
 
-        engine = Engine(answer)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            counting = engine.counter(Patience(answer=PATIENCE_SECONDS))
-            return await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
-
-    assert asyncio.run(scene()) == ((100_000,) * 8, 4)
+    engine = Engine(answer)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        counting = engine.counter(Patience(answer=PATIENCE_SECONDS))
+        found = await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
+    assert found == ((100_000,) * 8, 4)
 
 
 @pytest.mark.parametrize("failure", [httpx.Response(500), httpx.ConnectError("refused")])

@@ -317,20 +317,16 @@ def test_the_model_is_described_by_its_names_and_its_template(
     assert told == dataclasses.replace(description, engine="llama.cpp")
 
 
-def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
+async def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
     routes = respx.MockRouter()
     listing = httpx.Response(200, json={"data": [{"id": "m"}]})
     routes.get("http://host/v1/models").mock(side_effect=[TimeoutError, listing, TimeoutError])
-
-    async def scene() -> None:
-        backend = server(routes)
-        with pytest.raises(BackendTimedOut):
-            await backend.models()
-        before = await backend.models()
-        assert before == (BackendModel("m", {"id": "m"}),)
-        assert await backend.models() == before
-
-    asyncio.run(scene())
+    backend = server(routes)
+    with pytest.raises(BackendTimedOut):
+        await backend.models()
+    before = await backend.models()
+    assert before == (BackendModel("m", {"id": "m"}),)
+    assert await backend.models() == before
 
 
 @pytest.mark.parametrize(
@@ -378,27 +374,24 @@ def test_properties_of_something_else_tell_nothing(found: JsonValue) -> None:
     assert None in (described.window, described.slots)
 
 
-def test_closing_the_iterator_closes_the_connection_at_once() -> None:
-    async def scene() -> None:
-        abandoned = asyncio.Event()
+async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
+    abandoned = asyncio.Event()
 
-        async def begin(caller: Caller) -> None:
-            await caller.request()
-            await caller.send(STREAM_HEAD)
-            await caller.send_chunk(stream(chunk({"content": "Hel"}), done=False))
-            await caller.hang_up_seen()
-            abandoned.set()
+    async def begin(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD)
+        await caller.send_chunk(stream(chunk({"content": "Hel"}), done=False))
+        await caller.hang_up_seen()
+        abandoned.set()
 
-        async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            adapter = LlamaServer(BackendClient(backend.url))
-            reply = adapter.ask(question(), {})
-            assert await anext(reply) == [STARTED, TextDelta("Hel")]
-            await reply.aclose()
-            await abandoned.wait()
-            assert adapter.name == backend.url
-            await adapter.close()
-
-    asyncio.run(scene())
+    async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = LlamaServer(BackendClient(backend.url))
+        reply = adapter.ask(question(), {})
+        assert await anext(reply) == [STARTED, TextDelta("Hel")]
+        await reply.aclose()
+        await abandoned.wait()
+        assert adapter.name == backend.url
+        await adapter.close()
 
 
 def test_what_is_passed_on_waits_for_a_model_that_is_being_loaded_too() -> None:

@@ -360,31 +360,28 @@ def test_a_reply_whose_last_line_has_no_end_is_whole() -> None:
     assert Server(httpx.Response(200, content=SAID.rstrip())).events() == HELLO
 
 
-def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
+async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
     """With no time at all between lines, only what has already come would be read."""
+    heard = asyncio.Event()
 
-    async def scene() -> list[ReplyEvent]:
-        heard = asyncio.Event()
+    async def pause(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD)
+        await caller.send_chunk(lines(line("Hello")))
+        await heard.wait()
+        await caller.send_chunk(lines(line("", done=True)))
+        await caller.send_chunk(b"")
 
-        async def pause(caller: Caller) -> None:
-            await caller.request()
-            await caller.send(STREAM_HEAD)
-            await caller.send_chunk(lines(line("Hello")))
-            await heard.wait()
-            await caller.send_chunk(lines(line("", done=True)))
-            await caller.send_chunk(b"")
-
-        async with raw_backend(_refuse, _refuse, pause) as server:
-            backend = Ollama(BackendClient(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
-            events: list[ReplyEvent] = []
-            async with aclosing(backend.ask(question(), {})) as reply:
-                async for batch in reply:
-                    events += batch
-                    heard.set()
-            await backend.close()
-            return events
-
-    assert asyncio.run(scene()) == HELLO
+    async with raw_backend(_refuse, _refuse, pause) as server:
+        backend = Ollama(BackendClient(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
+        events: list[ReplyEvent] = []
+        async with aclosing(backend.ask(question(), {})) as reply:
+            async for batch in reply:
+                events += batch
+                heard.set()
+        await backend.close()
+        found = events
+    assert found == HELLO
 
 
 async def _refuse(caller: Caller) -> None:
@@ -460,17 +457,13 @@ def test_its_health_is_that_of_its_version() -> None:
     assert server.backend.name == "http://host"
 
 
-def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
+async def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
     server = Server()
-
-    async def use() -> None:
-        async with aclosing(server.backend.ask(question(), {})) as reply:
-            async for _ in reply:
-                pass
-        await server.backend.unload()
-        await server.backend.close()
-
-    asyncio.run(use())
+    async with aclosing(server.backend.ask(question(), {})) as reply:
+        async for _ in reply:
+            pass
+    await server.backend.unload()
+    await server.backend.close()
     assert server.unload.call_count == 1
 
 

@@ -326,30 +326,25 @@ async def ok(caller: Caller) -> None:
         (garbage, Timeouts(), BackendSpokeNonsense),
     ],
 )
-def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
+async def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
     script: Script, timeouts: Timeouts, meaning: type[BackendFailed]
 ) -> None:
-    async def scene() -> int:
-        async with raw_backend(script) as backend:
-            with pytest.raises(BackendFailed) as caught:
-                await talk(backend.url, timeouts, read_all)
-            assert type(caught.value) is meaning
-            assert "smtp" not in str(caught.value)
-            return backend.connections
-
-    assert asyncio.run(scene()) == 1
+    async with raw_backend(script) as backend:
+        with pytest.raises(BackendFailed) as caught:
+            await talk(backend.url, timeouts, read_all)
+        assert type(caught.value) is meaning
+        assert "smtp" not in str(caught.value)
+        found = backend.connections
+    assert found == 1
 
 
-def test_a_question_goes_out_with_the_same_headers_on_its_own_wire() -> None:
-    async def scene() -> list[bytes]:
-        async with raw_backend(ok) as backend:
-            connection = BackendClient(f"{backend.url}/prefix/v1")
-            assert await fetch(connection, CLIENT_HEADERS) == b"ok"
-            await connection.close()
-            place = backend.url.removeprefix("http://").encode()
-            return [one.replace(place, b"PLACE") for one in backend.requests]
-
-    (sent,) = asyncio.run(scene())
+async def test_a_question_goes_out_with_the_same_headers_on_its_own_wire() -> None:
+    async with raw_backend(ok) as backend:
+        connection = BackendClient(f"{backend.url}/prefix/v1")
+        assert await fetch(connection, CLIENT_HEADERS) == b"ok"
+        await connection.close()
+        place = backend.url.removeprefix("http://").encode()
+        (sent,) = [one.replace(place, b"PLACE") for one in backend.requests]
     first, *lines = sent.lower().removesuffix(b"\r\n\r\n{}").split(b"\r\n")
     assert first == b"post /prefix/v1/x http/1.1"
     assert sorted(lines) == [
@@ -463,47 +458,40 @@ async def linger(connection: BackendClient) -> bytes:
         return chunk
 
 
-def test_leaving_in_the_middle_of_an_answer_closes_the_connection() -> None:
-    async def scene() -> None:
-        seen = asyncio.Event()
+async def test_leaving_in_the_middle_of_an_answer_closes_the_connection() -> None:
+    seen = asyncio.Event()
 
-        async def wait_for_the_end(caller: Caller) -> None:
-            await one_chunk(caller)
-            seen.set()
+    async def wait_for_the_end(caller: Caller) -> None:
+        await one_chunk(caller)
+        seen.set()
 
-        async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            connection = BackendClient(backend.url)
-            async with connection.post("/v1/x", b"{}", {}) as answer:
-                chunk = await answer.next_chunk()
-            await seen.wait()
-            # It was the end of the context, not of the object, that closed the connection.
-            assert (chunk, answer.status) == (b": hello\n\n", 200)
-            await connection.close()
-
-    asyncio.run(scene())
+    async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        connection = BackendClient(backend.url)
+        async with connection.post("/v1/x", b"{}", {}) as answer:
+            chunk = await answer.next_chunk()
+        await seen.wait()
+        # It was the end of the context, not of the object, that closed the connection.
+        assert (chunk, answer.status) == (b": hello\n\n", 200)
+        await connection.close()
 
 
-def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
+async def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
     async def ends_its_bodies(caller: Caller) -> None:
         while await caller.request():
             await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
 
-    async def scene() -> int:
-        async with raw_backend(ends_its_bodies) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            connection = BackendClient(backend.url)
-            assert await linger(connection) + await linger(connection) == b"okok"
-            await connection.close()
-            return backend.connections
-
-    assert asyncio.run(scene()) == 1
+    async with raw_backend(ends_its_bodies) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        connection = BackendClient(backend.url)
+        assert await linger(connection) + await linger(connection) == b"okok"
+        await connection.close()
+        found = backend.connections
+    assert found == 1
 
 
-def test_a_body_that_does_not_end_is_not_waited_for() -> None:
-    async def scene() -> bytes:
-        async with raw_backend(one_chunk) as backend:
-            return await talk(backend.url, Timeouts(), linger)
-
-    assert asyncio.run(scene()) == b": hello\n\n"
+async def test_a_body_that_does_not_end_is_not_waited_for() -> None:
+    async with raw_backend(one_chunk) as backend:
+        found = await talk(backend.url, Timeouts(), linger)
+    assert found == b": hello\n\n"
 
 
 @pytest.mark.parametrize(
@@ -572,7 +560,7 @@ def test_of_a_document_that_unpacks_without_end_no_more_is_unpacked_than_may_be_
     ids=["gzip", "deflate", "unknown", "cut", "empty"],
 )
 @pytest.mark.parametrize("size", [1, 1000])
-def test_a_compressed_error_keeps_its_status(
+async def test_a_compressed_error_keeps_its_status(
     encoding: str, packed: bytes, body: bytes, size: int
 ) -> None:
     head = b"HTTP/1.1 429 Slow\r\ncontent-encoding: %s\r\nretry-after: 7\r\n" % encoding.encode()
@@ -590,8 +578,5 @@ def test_a_compressed_error_keeps_its_status(
             assert answer.is_whole or not body
             return document.body
 
-    async def scene() -> None:
-        async with raw_backend(refusing) as backend:
-            assert await talk(backend.url, Timeouts(), ask) == body
-
-    asyncio.run(scene())
+    async with raw_backend(refusing) as backend:
+        assert await talk(backend.url, Timeouts(), ask) == body

@@ -143,9 +143,6 @@ def test_what_is_odd_about_definitions_is_told() -> None:
     assert judge_tool_servers((odd,), None).said == "a has no tool 'x'"
 
 
-pytestmark = pytest.mark.anyio
-
-
 async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
     found = await examined(Ailment.NONE)
     assert list(found) == [*MACHINE, *(check.title for check in CHECKS)]

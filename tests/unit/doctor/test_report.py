@@ -110,8 +110,6 @@ def test_a_bundle_that_cannot_be_written_says_why(tmp_path: Path) -> None:
         write_bundle(tmp_path / "missing" / "bundle.zip", Settings(), [])
 
 
-pytestmark = pytest.mark.anyio
-
 FOUND = (
     CheckResult("version", ok("llama-server, build b1")),
     CheckResult("window", ok("a", window=8192)),

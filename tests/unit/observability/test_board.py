@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.facts import ReplyOutcome
-from proxy.observability.board import Board, steady_time
+from proxy.observability.board import Board, steady_clock
 from proxy.observability.history import totals_of
 from proxy.observability.record import CLIENT_LEFT, RequestRecord, RequestStage
 
@@ -161,7 +161,7 @@ def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
 
 
 def test_time_goes_on_evenly_from_now() -> None:
-    clock = steady_time()
+    clock = steady_clock()
     first, second = clock(), clock()
     assert first <= second
     assert abs(first - time.time()) < 3600

@@ -298,29 +298,23 @@ def test_nobody_waits_for_ever_when_the_owner_dies_of_a_bug(
 HERE = ServerAddress("http://127.0.0.1:1", "key")
 
 
-def test_whoever_wants_the_server_waits_for_good_news() -> None:
-    async def scene() -> None:
-        remote = RemoteStatus("server")
-        waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
-        await asyncio.sleep(0)
-        remote.note(ServerStatus(RestartState.STARTING))
-        await asyncio.sleep(0)
-        assert not any(one.done() for one in waiting)
-        remote.note(ServerStatus(RestartState.READY, address=HERE))
-        assert await asyncio.gather(*waiting) == [HERE] * 3
-        assert await remote.ready() == HERE
-        assert remote.status.state is RestartState.READY
-
-    asyncio.run(scene())
+async def test_whoever_wants_the_server_waits_for_good_news() -> None:
+    remote = RemoteStatus("server")
+    waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
+    await asyncio.sleep(0)
+    remote.note(ServerStatus(RestartState.STARTING))
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    remote.note(ServerStatus(RestartState.READY, address=HERE))
+    assert await asyncio.gather(*waiting) == [HERE] * 3
+    assert await remote.ready() == HERE
+    assert remote.status.state is RestartState.READY
 
 
-def test_bad_news_end_the_waiting() -> None:
-    async def scene() -> None:
-        remote = RemoteStatus("server")
-        waiting = asyncio.create_task(remote.ready())
-        await asyncio.sleep(0)
-        remote.note(ServerStatus(RestartState.DOWN, reason="server crashed (SIGABRT)"))
-        with pytest.raises(ProcessFailed, match=r"server is down: server crashed \(SIGABRT\)"):
-            await waiting
-
-    asyncio.run(scene())
+async def test_bad_news_end_the_waiting() -> None:
+    remote = RemoteStatus("server")
+    waiting = asyncio.create_task(remote.ready())
+    await asyncio.sleep(0)
+    remote.note(ServerStatus(RestartState.DOWN, reason="server crashed (SIGABRT)"))
+    with pytest.raises(ProcessFailed, match=r"server is down: server crashed \(SIGABRT\)"):
+        await waiting

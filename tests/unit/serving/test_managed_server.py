@@ -1,4 +1,3 @@
-import asyncio
 import sys
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def test_a_plan_is_made_of_settings_and_profile(
     program: Path, model: dict[str, object], command: str
 ) -> None:
     wanted = settings_of(model={**model, "server": str(program)})
-    told = " ".join(launch_plan(wanted, wanted.model).command())
+    told = " ".join(launch_plan(wanted).command())
     for same in ("--host 127.0.0.1 ", "--jinja --no-webui --slots --metrics "):
         assert same in told
         told = told.replace(same, "")
@@ -95,14 +94,14 @@ def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Pat
     model = tmp_path / "m.gguf"
     model.write_bytes(b"GGUF")
     wanted = settings_of(model={"path": str(model), "server": str(program)})
-    server = supervisor(wanted, wanted.model)
+    server = supervisor(wanted)
     assert (server.name, server.status.state) == ("llama-server/m", RestartState.STOPPED)
 
 
 def test_what_cannot_be_started_is_said_at_once(program: Path, tmp_path: Path) -> None:
     wanted = settings_of(model={"path": str(tmp_path / "none.gguf"), "server": str(program)})
     with pytest.raises(LaunchFailed, match="does not exist"):
-        supervisor(wanted, wanted.model)
+        supervisor(wanted)
 
 
 def test_a_model_to_download_is_known_by_its_name() -> None:
@@ -114,15 +113,17 @@ def test_a_model_to_download_is_known_by_its_name() -> None:
 def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
     wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
-    known = introduce_file(wanted, wanted.model, ModelFile(("model.gguf",)))
+    known = introduce_file(wanted, ModelFile(("model.gguf",)))
     assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
-    assert introduce_file(Settings(), Settings().model, ModelFile(("m",), "qwen3")).quirks.syntaxes
+    assert introduce_file(Settings(), ModelFile(("m",), "qwen3")).quirks.syntaxes
 
 
 @pytest.mark.parametrize(
     ("own", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
 )
-def test_the_operators_headers_come_before_the_usual_ones(own: dict[str, str], sent: str) -> None:
+async def test_the_operators_headers_come_before_the_usual_ones(
+    own: dict[str, str], sent: str
+) -> None:
     settings = load_settings(None, {"backend": {"headers": own}}).backend
     heard: list[dict[str, str]] = []
 
@@ -130,16 +131,13 @@ def test_the_operators_headers_come_before_the_usual_ones(own: dict[str, str], s
         heard.append({name.lower(): value for name, value in http.headers.items()})
         return Response()
 
-    async def ask() -> None:
-        app = Starlette(routes=[Route("/v1/models", hear)])
-        async with listening(app) as server:
-            address = ServerAddress(server.url, "ours")
-            usual = {"anthropic-version": "2023-06-01"}
-            connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
-            await connection.get("/v1/models")
-            await connection.close()
-
-    asyncio.run(ask())
+    app = Starlette(routes=[Route("/v1/models", hear)])
+    async with listening(app) as server:
+        address = ServerAddress(server.url, "ours")
+        usual = {"anthropic-version": "2023-06-01"}
+        connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
+        await connection.get("/v1/models")
+        await connection.close()
     assert (heard[0]["anthropic-version"], heard[0]["x-api-key"]) == (sent, "ours")
 
 

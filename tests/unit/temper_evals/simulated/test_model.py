@@ -224,7 +224,7 @@ def test_a_quoted_call_is_repeated_as_text_and_never_made() -> None:
     assert "cancel_order" in found.text
 
 
-def test_later_flaws_come_later() -> None:
+def test_flaws_of_later_turns_wait_for_them() -> None:
     chain = FAMILIES["chain"](0)
     _, said = play(chain, knowing)
     seen: list[JsonValue] = [*messages_of(chain), *said[:2]]
