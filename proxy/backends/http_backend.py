@@ -350,13 +350,13 @@ class HttpBackend(ABC):
     async def probe(self, path: str) -> int | None:
         """Return the status with which a small document comes, None if none comes soon."""
         try:
-            return (await self._connection.get(path, patience=HEALTH_SECONDS)).status
+            return (await self._connection.fetch(path, within=HEALTH_SECONDS)).status
         except errors.BackendFailed:
             return None
 
     async def fetch(self, path: str) -> JsonObject:
         """Return a small JSON object of the engine's own."""
-        return self.object_in(await self._connection.get(path))
+        return self.object_in(await self._connection.fetch(path))
 
     async def read_text(self, path: str, member: str) -> str:
         """Return a text in a small document, "" where there is none; never raises."""
@@ -367,15 +367,8 @@ class HttpBackend(ABC):
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
         """Post a small object of its own; returns the one that answers `within` seconds."""
-        try:
-            async with (
-                asyncio.timeout(within),
-                self._connection.post(path, json.dump(body), {}) as answer,
-            ):
-                document = await answer.whole()
-        except TimeoutError as error:
-            raise errors.BackendTimedOut(self.name, "was silent for too long") from error
-        return self.object_in(document)
+        written = json.dump(body)
+        return self.object_in(await self._connection.fetch(path, written, within=within))
 
     def object_in(self, document: WholeResponse) -> JsonObject:
         """Read a small JSON object; raises what a refusal means, and for anything else."""

@@ -167,7 +167,7 @@ class MessageDecoder:
                 inner.pass_text(text)
             elif cursor.stands_at("\\"):
                 cursor.advance(1)
-                text, _ = yield from read_escape(cursor, quote)
+                text = yield from read_escape(cursor, quote)
                 inner.last = text[-1]
             else:
                 cursor.advance(1)

@@ -306,6 +306,11 @@ async def test_a_connection_that_takes_too_long_is_not_reached() -> None:
         await send(ConnectionPool(Endpoint("127.0.0.1", 1), -1))
 
 
+async def test_a_deadline_that_passes_before_there_is_a_connection_is_one() -> None:
+    with pytest.raises(TimeoutError):
+        await ConnectionPool(Endpoint("127.0.0.1", 1), SOON).send(b"", b"", 0.0)
+
+
 def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)

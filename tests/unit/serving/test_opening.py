@@ -90,9 +90,9 @@ def test_what_is_asked_of_an_ollama_is_what_was_set(
     keep_alive: str, sent: str | int | None
 ) -> None:
     wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
-    settings = read(ollama=wanted).ollama
-    assert ollama_overrides(settings) == OllamaOverrides("qwen3:8b", 8192, sent)
-    assert ollama_overrides(Settings().ollama) == OllamaOverrides()
+    settings, elsewhere = read(ollama=wanted), "http://192.0.2.1:11434"
+    assert ollama_overrides(settings, elsewhere) == OllamaOverrides("qwen3:8b", 8192, sent)
+    assert ollama_overrides(Settings(), elsewhere) == OllamaOverrides()
 
 
 def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:
