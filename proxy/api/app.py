@@ -223,16 +223,18 @@ def _endpoints(
 
 
 def _reader_for(route: FrontRoute, reader: RequestReader) -> RequestReader:
-    kept = () if route.file is None else REFERENCES
+    kept = () if route.written_store is None else REFERENCES
     marks = () if route.front is CHAT else (PDF_MARK, *kept)  # a chat's go upstream as they are
-    return replace(reader, body=replace(reader.body, any_type=route.any_type), marks=marks)
+    return replace(
+        reader, body=replace(reader.body, takes_any_type=route.takes_any_type), marks=marks
+    )
 
 
 def _late_vectors(relay: Relay) -> Endpoint:
     """Make the endpoint of a path at which clients of Ollama ask for vectors."""
     from proxy.api.routes.ollama import Vectors
 
-    own = replace(relay.reader, body=replace(relay.reader.body, any_type=True))
+    own = replace(relay.reader, body=replace(relay.reader.body, takes_any_type=True))
     return Vectors(
         relay.path, own, relay.preparation, relay.timeouts, relay.process_count, relay.observers
     )

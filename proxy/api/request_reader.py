@@ -31,12 +31,12 @@ _TRAVELLING = ("authorization", "traceparent")
 class BodyLimits:
     """The largest body in bytes, and how many seconds it may take to arrive.
 
-    With `any_type` it need not be declared as JSON, as curl does not, unless a browser sends it.
+    With `takes_any_type` it need not be declared as JSON, as by curl, unless a browser sends it.
     """
 
     size: int = bounds.BODY_BYTES
     seconds: float = 30.0
-    any_type: bool = False
+    takes_any_type: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ async def read_body(
     """
     headers = headers_of(scope)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_trusted = limits.any_type and _BROWSERS.isdisjoint(headers)
+    is_trusted = limits.takes_any_type and _BROWSERS.isdisjoint(headers)
     if not (is_trusted or media_type == "application/json" or media_type.endswith("+json")):
         raise NotJson
     if headers.get("content-encoding", "identity").strip().lower() != "identity":

@@ -147,7 +147,7 @@ class Watching:
         return self.tools.confirmations.pending if self.tools is not None else ()
 
     @property
-    def asked(self) -> int:
+    def confirmation_changes(self) -> int:
         """The number of the last change of what waits for a person."""
         return self.tools.confirmations.number if self.tools is not None else 0
 
@@ -199,7 +199,7 @@ class Watcher:
             "models": state.models,
             "tool_servers": state.tool_servers,
             "totals": (state.number, state.totals),
-            "confirmations": self._watching.asked,
+            "confirmations": self._watching.confirmation_changes,
         }
         self._due = now + _TOTALS_SECONDS
         self._state_due = now + _STATE_SECONDS
@@ -215,7 +215,7 @@ class Watcher:
             if changes.rows
             else []
         )
-        return b"".join((*events, *self._questions(), *self._sums()))
+        return b"".join((*events, *self._confirmations(), *self._totals()))
 
     def _is_new(self, name: str, value: object) -> bool:
         """Whether the page did not know this; from now on it does."""
@@ -225,20 +225,20 @@ class Watcher:
     def _resync(self) -> bytes:
         """Return the whole state, if the last one is not too recent."""
         if self._watching.board.clock() < self._state_due:
-            return b"".join(self._questions())
+            return b"".join(self._confirmations())
         state = self._watching.state()
         self._take(state)
         return _event("state", state)
 
-    def _questions(self) -> Generator[bytes, None, None]:
+    def _confirmations(self) -> Generator[bytes, None, None]:
         """Return what waits for a person, if that has changed: people should not wait for it."""
         watching = self._watching
-        if self._is_new("confirmations", watching.asked):
+        if self._is_new("confirmations", watching.confirmation_changes):
             yield _event(
                 "confirmations", feed_events.Pending(watching.board.number, watching.pending())
             )
 
-    def _sums(self) -> Generator[bytes, None, None]:
+    def _totals(self) -> Generator[bytes, None, None]:
         """Return what is told once a second, if it has changed."""
         watching, board = self._watching, self._watching.board
         now = board.clock()

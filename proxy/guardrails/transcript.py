@@ -14,7 +14,7 @@ from itertools import takewhile
 import msgspec
 
 from proxy.conversation import json
-from proxy.conversation.failures import has_failed as has_failed
+from proxy.conversation.failures import has_failed, reports_failure
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import without_reminders
@@ -64,8 +64,7 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
         if message.role == "tool" and found is not None:
             name, arguments = found
             result = without_reminders(message.text)
-            failed = has_failed(result) if message.failed is None else message.failed
-            completed.append(CompletedCall(name, arguments, result, failed, turn))
+            completed.append(CompletedCall(name, arguments, result, reports_failure(message), turn))
     return tuple(completed)
 
 
@@ -93,7 +92,7 @@ def count_failed_rounds(messages: Sequence[Message]) -> int:
     results: list[bool] = []
     for message in reversed(messages):
         if message.role == "tool":
-            results.append(has_failed(without_reminders(message.text)))
+            results.append(has_failed(message.text))
         elif message.calls and results and all(results):
             count += 1
             results.clear()

@@ -4,10 +4,10 @@ import difflib
 from functools import partial
 
 from proxy.context.replay import Rules
+from proxy.conversation.failures import has_failed
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.transcript import has_failed
 from proxy.inference.plan import Policy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides

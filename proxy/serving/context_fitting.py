@@ -28,11 +28,11 @@ from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
 from proxy.context.tokens import TokenBook
 from proxy.conversation import replies
+from proxy.conversation.failures import has_failed
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
-from proxy.guardrails.transcript import has_failed
 from proxy.inference.length import CUT_OFF, ReplyLength
 from proxy.inference.plan import RequestPlan
 from proxy.profiles.known_model import KnownModel

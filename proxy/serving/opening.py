@@ -47,7 +47,6 @@ from proxy.serving.services import ServiceOptions, Services
 from proxy.settings import Settings
 from proxy.settings.models import ServedModel
 from proxy.settings.sections import Address
-from proxy.settings.sections import Ollama as OllamaSettings
 
 
 @asynccontextmanager
@@ -135,9 +134,9 @@ async def _connect_to_servers(
     alone = settings.model_copy(update={"backend": impatient})
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(_connect_to_server(alone, url)) for url in urls]
-        pace = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
+        timeouts = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
         process_count = settings.server.workers * settings.backend.replicas
-        pool = Pool(members, pace, process_count=process_count)
+        pool = Pool(members, timeouts, process_count=process_count)
         yield await stack.enter_async_context(pool.watch_members())
 
 
@@ -154,11 +153,7 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
             case "llama-server":
                 return LlamaServer(connection, load_wait=settings.backend.load_wait_seconds)
             case "ollama":
-                overrides = replace(
-                    ollama_overrides(settings.ollama),
-                    fitting=ollama_fitting(settings, found.base_url),
-                )
-                ollamas.append(Ollama(connection, overrides))
+                ollamas.append(Ollama(connection, ollama_overrides(settings, found.base_url)))
                 return ollamas[-1]
             case "openai":
                 return AdaptiveEngine(connection)
@@ -183,12 +178,13 @@ def _connection(settings: Settings, found: ServerAddress, kind: EngineKind | Non
     return connection_to(settings.backend, found)
 
 
-def ollama_overrides(settings: OllamaSettings) -> OllamaOverrides:
+def ollama_overrides(settings: Settings, url: str) -> OllamaOverrides:
     """Translate the operator's decisions; Ollama wants a number if there is no unit."""
-    stays: str | int | None = settings.keep_alive or None
-    if settings.keep_alive.removeprefix("-").isdecimal():
-        stays = int(settings.keep_alive)
-    return OllamaOverrides(settings.model, settings.context_tokens or None, stays)
+    own, fitting = settings.ollama, ollama_fitting(settings, url)
+    stays: str | int | None = own.keep_alive or None
+    if own.keep_alive.removeprefix("-").isdecimal():
+        stays = int(own.keep_alive)
+    return OllamaOverrides(own.model, own.context_tokens or None, stays, fitting)
 
 
 _PATIENCE = 1.5  # seconds for each question to a server on this machine

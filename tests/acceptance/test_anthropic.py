@@ -47,12 +47,7 @@ def double(llama_server: RunningServer) -> AnthropicDouble:
 async def front_before(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
     """Run Temper before the double."""
     async with listening(double.app()) as behind:
-        connection = BackendClient(
-            behind.url,
-            KEY,
-            headers=VERSION_HEADER,
-            key_header=KEY_HEADER,
-        )
+        connection = BackendClient(behind.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
         async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
             yield front
 
@@ -337,9 +332,7 @@ async def test_the_command_serves_what_speaks_the_language(llama_server: Running
             with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
                 assert [model.id for model in client.models.list()] == [MODEL]
                 made = client.chat.completions.create(
-                    model=MODEL,
-                    messages=[{"role": "user", "content": "[[coder]]"}],
-                    tools=OFFERED,
+                    model=MODEL, messages=[{"role": "user", "content": "[[coder]]"}], tools=OFFERED
                 )
                 response = client.responses.create(model=MODEL, input="[[four]]")
                 with pytest.raises(openai.BadRequestError) as raised:

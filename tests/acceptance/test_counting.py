@@ -157,9 +157,7 @@ async def test_an_older_build_counts_the_same_in_two_steps(llama_server: Running
     assert wire.paths == [COUNT, *["/apply-template", "/tokenize"] * 2]
 
 
-async def test_texts_counted_together_have_what_each_has_alone(
-    llama_server: RunningServer,
-) -> None:
+async def test_texts_counted_together_have_what_each_has_alone(llama_server: RunningServer) -> None:
     async with connected(llama_server) as backend:
         together = await backend.count_texts(TEXTS, {})
         alone = [await backend.count_texts([text], {}) for text in TEXTS]

@@ -104,11 +104,7 @@ def test_a_start_is_told_in_stages_and_a_stop_leaves_nothing(scripted_model: Pat
         return server
 
     server = asyncio.run(start_and_stop())
-    assert [one.stage for one in told] == [
-        "starting",
-        "loading",
-        "ready",
-    ]
+    assert [one.stage for one in told] == ["starting", "loading", "ready"]
     assert not is_listening(server.base_url)
     with pytest.raises(ProcessLookupError):
         os.kill(server.process.pid, 0)

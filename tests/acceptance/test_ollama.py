@@ -50,10 +50,7 @@ async def temper(
 ) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Front], None]:
     """Run Temper before the double, and the SDK before Temper."""
     async with listening(double.app()) as behind:
-        engine = Ollama(
-            BackendClient(behind.url),
-            overrides or OllamaOverrides(num_ctx=4096),
-        )
+        engine = Ollama(BackendClient(behind.url), overrides or OllamaOverrides(num_ctx=4096))
         async with (
             in_front_of(engine, ServerOptions(), ScriptedBackend()) as front,
             openai.AsyncOpenAI(
@@ -288,8 +285,7 @@ async def test_an_error_in_the_middle_reaches_the_client(double: OllamaDouble) -
 
 
 @pytest.mark.parametrize(
-    ("extra", "param"),
-    [({"logit_bias": {"1": 2}}, "logit_bias"), ({"think": True}, "think")],
+    ("extra", "param"), [({"logit_bias": {"1": 2}}, "logit_bias"), ({"think": True}, "think")]
 )
 async def test_what_it_cannot_do_is_refused_by_name(
     double: OllamaDouble, extra: JsonObject, param: str
@@ -366,9 +362,7 @@ async def test_the_command_serves_a_model_of_ollama(double: OllamaDouble) -> Non
             client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
             listed = [model.id for model in client.models.list()]
             completion = client.chat.completions.create(
-                model="whatever",
-                messages=[{"role": "user", "content": "[[call]]"}],
-                tools=OFFERED,
+                model="whatever", messages=[{"role": "user", "content": "[[call]]"}], tools=OFFERED
             )
             client.close()
         assert calls_in(completion) == [("get_weather", {"city": "Paris", "unit": "celsius"})]

@@ -5,10 +5,7 @@ from collections.abc import Iterator
 import httpx
 import openai
 import pytest
-from openai.types.chat import (
-    ChatCompletionMessage,
-    ChatCompletionMessageParam,
-)
+from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from benchmarks.load.languages import objects_in
 from proxy.api.app import ServerOptions
 from proxy.backends.capabilities import Capability
 from proxy.backends.http_backend import HttpBackend
@@ -20,6 +21,7 @@ from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_object
 from proxy.doctor.exchanges import refusals
 from proxy.doctor.target import Target
 from proxy.profiles.files import load_profiles
@@ -28,7 +30,7 @@ from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings
 from tests.fakes import spoken
 from tests.fakes.front import Front, in_front_of, temper
-from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, as_object, ask, objects_in, post
+from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, ask, post
 from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening
@@ -255,10 +257,7 @@ CASES = [
 
 @pytest.mark.parametrize(("row", "language", "stream"), CASES)
 async def test_a_refusal_is_acted_on_and_remembered(
-    row: Row,
-    language: str,
-    stream: bool,
-    caplog: pytest.LogCaptureFixture,
+    row: Row, language: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
     with caplog.at_level(logging.WARNING, "proxy.backends"):
@@ -290,10 +289,7 @@ async def test_a_refusal_is_acted_on_and_remembered(
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_what_a_refusal_changed_counts_no_attempt(
-    language: str,
-    stream: bool,
-) -> None:
+async def test_what_a_refusal_changed_counts_no_attempt(language: str, stream: bool) -> None:
     """The reply is prose three times: of the ladder nothing is gone."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")] * 2
@@ -324,8 +320,7 @@ async def test_words_that_were_shown_before_a_reply_was_lost_are_not_shown_again
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_arguments_are_still_checked_against_the_clients_schema(
-    language: str,
-    stream: bool,
+    language: str, stream: bool
 ) -> None:
     """The grammar has no pattern any more; the client's schema has."""
     parameters: JsonObject = {"properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}}}
@@ -382,10 +377,7 @@ async def test_what_is_listed_of_a_model_tells_what_was_refused(others: tuple[st
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(
-    language: str,
-    stream: bool,
-) -> None:
+async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(language: str, stream: bool) -> None:
     """After it has cut a prompt to 4,096 tokens there may be no question left in it."""
     words = " ".join(f"word{number}" for number in range(250))
     turns = [(role, words) for _ in range(3) for role in ("user", "assistant")]
@@ -401,8 +393,7 @@ async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
-    language: str,
-    stream: bool,
+    language: str, stream: bool
 ) -> None:
     chat = Chat((("user", "word " * 4000),))
     message = "HTTP 500: no user query found in messages"
@@ -475,9 +466,7 @@ async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 @pytest.mark.parametrize("engine", ["openai", "llama-server"])
 async def test_r9_a_refused_picture_is_a_named_error(
-    engine: str,
-    language: str,
-    stream: bool,
+    engine: str, language: str, stream: bool
 ) -> None:
     script = refused(engine, 500, "image_url is not supported")
     async with before(engine, script) as (front, _):
@@ -492,10 +481,7 @@ async def test_r9_a_refused_picture_is_a_named_error(
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("broken", ["{city: Paris", '{"city": "Paris"', "Paris"])
 async def test_r10_broken_calls_of_the_history_are_healed(
-    engine: str,
-    language: str,
-    stream: bool,
-    broken: str,
+    engine: str, language: str, stream: bool, broken: str
 ) -> None:
     async with before(engine, says(engine, "Fine.")) as (front, _):
         got = await _ask_on(front, language, broken, stream=stream)

@@ -69,8 +69,7 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
 
 
 @pytest.mark.parametrize(
-    ("budget", "workers", "window"),
-    [("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)],
+    ("budget", "workers", "window"), [("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)]
 )
 def test_a_model_gets_the_window_that_fits_or_half_of_it(
     budget: str, workers: str, window: int, own_model: Path

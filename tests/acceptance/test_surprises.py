@@ -191,9 +191,7 @@ async def test_the_text_of_a_pdf_goes_to_the_model_in_its_place() -> None:
             "messages": [{"role": "user", "content": [{"type": "document", "source": source}]}],
         },
         "/v1/responses": {
-            "input": [
-                {"role": "user", "content": [{"type": "input_file", "file_data": data}]},
-            ],
+            "input": [{"role": "user", "content": [{"type": "input_file", "file_data": data}]}]
         },
     }
     async with temper(*[says("Fine.")] * 2) as front:

@@ -123,11 +123,7 @@ class Servers:
         return self.of(fleet, ScriptedBackend([*scripts]))
 
     def of(
-        self,
-        source: ToolSource,
-        backend: ScriptedBackend | None = None,
-        *,
-        read_only: bool = False,
+        self, source: ToolSource, backend: ScriptedBackend | None = None, *, read_only: bool = False
     ) -> Asked:
         """Serve the tools of a source."""
         hosting = ToolHosting(ToolOffer(OfferPolicy(), source), confirm_seconds=PATIENCE_SECONDS)

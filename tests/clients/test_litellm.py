@@ -23,7 +23,7 @@ import litellm
 
 pytestmark = [
     # of litellm's own types
-    pytest.mark.filterwarnings("ignore:Items? '.+' on TypedDict class:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Items? '.+' on TypedDict class:UserWarning")
 ]
 
 

@@ -4,16 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fakes.tool_loops import (
-    FACTS,
-    MODEL,
-    PARIS,
-    TRIP,
-    Fact,
-    Served,
-    Tools,
-    check_trip_ended,
-)
+from tests.fakes.tool_loops import FACTS, MODEL, PARIS, TRIP, Fact, Served, Tools, check_trip_ended
 
 pytest.importorskip("agents", reason="needs the extra `clients`")
 
@@ -66,10 +57,7 @@ async def test_an_answer_has_its_form_beside_tools_too(
     """Every request offers the tools and wants the form."""
     tools = Tools([])
     guide = Agent[None](
-        name="Guide",
-        model=model,
-        tools=[function_tool(tools.get_weather)],
-        output_type=Fact,
+        name="Guide", model=model, tools=[function_tool(tools.get_weather)], output_type=Fact
     )
     assert (await Runner.run(guide, "Look at the sky first. [[Graz]]")).final_output == PARIS
     assert tools.called == [("get_weather", "Graz")]

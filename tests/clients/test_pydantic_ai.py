@@ -4,16 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fakes.tool_loops import (
-    FACTS,
-    MODEL,
-    PARIS,
-    TRIP,
-    Fact,
-    Served,
-    Tools,
-    check_trip_ended,
-)
+from tests.fakes.tool_loops import FACTS, MODEL, PARIS, TRIP, Fact, Served, Tools, check_trip_ended
 
 pytest.importorskip("pydantic_ai", reason="needs the extra `clients`")
 

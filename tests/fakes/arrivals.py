@@ -66,9 +66,7 @@ def read(start: Callable[[Cursor], Generator[None, None, T]], text: str) -> tupl
     return results[0]
 
 
-def outcome(
-    reading: Generator[None, None, T],
-) -> Generator[None, None, T | NoCall | Unreadable]:
+def outcome(reading: Generator[None, None, T]) -> Generator[None, None, T | NoCall | Unreadable]:
     """Go through a reading that may refuse the text; the refusal is its result then."""
     try:
         return (yield from reading)

@@ -44,11 +44,7 @@ class Front:
     server: Listening
 
     async def ask(
-        self,
-        request: JsonObject,
-        *,
-        stream: bool = False,
-        headers: Mapping[str, str] | None = None,
+        self, request: JsonObject, *, stream: bool = False, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Ask for a chat completion and read the whole answer."""
         asked: JsonObject = {**request, "stream": stream} if stream else request

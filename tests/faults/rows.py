@@ -184,11 +184,7 @@ ROWS = (
             "neutralised, no call, an error",
         ),
         ("F66", "500 tools over pages", "read to the last page; clients get what they name"),
-        (
-            "F67",
-            "definition that changes after a restart",
-            "the tool is withdrawn until a reload",
-        ),
+        ("F67", "definition that changes after a restart", "the tool is withdrawn until a reload"),
         (
             "F68",
             "flood on standard error, or of messages that nobody asked for",

@@ -359,9 +359,7 @@ async def test_a_body_without_a_length_is_counted(size: int, status: int) -> Non
 
 
 @SHAPE
-async def test_a_refused_request_has_its_line_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_refused_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
     async with temper() as front:
         await front.send(b"{", {"x-request-id": "broken-1"})

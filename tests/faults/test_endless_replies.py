@@ -65,10 +65,7 @@ async def test_a_call_without_an_end_is_cut_off_and_never_completed(*, stream: b
 
 
 MOST_TOKENS, WINDOW = 40, 1024
-TOO_MUCH = {
-    Wire.OPENAI: spoken.text("and so on "),
-    Wire.OLLAMA: line({"content": "and so on "}),
-}
+TOO_MUCH = {Wire.OPENAI: spoken.text("and so on "), Wire.OLLAMA: line({"content": "and so on "})}
 LIMITS: tuple[JsonObject, ...] = (
     {"max_tokens": MOST_TOKENS},
     {"max_completion_tokens": MOST_TOKENS},

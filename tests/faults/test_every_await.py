@@ -39,7 +39,7 @@ from tests.fakes.tool_servers import FakeSource, served
 
 pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
 
-FEWEST_STEPS = 10
+FEWEST_STEPS = 5
 MOST_STEPS = 2000
 ATTEMPTS = (says("I'll check ", "that now."), calls("get_weather", '{"city": ', '"Paris"}'))
 ROUNDS = (calls("find", '{"q": 1}'), calls("open", '{"q": 2}'), says("It is fine, ", "and noon."))

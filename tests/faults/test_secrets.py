@@ -174,9 +174,7 @@ async def test_no_key_leaves_temper_whatever_an_ollama_says(
 
 
 @pytest.mark.fault("F41")
-async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(
-    tmp_path: Path,
-) -> None:
+async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(tmp_path: Path) -> None:
     asked = request(model=HOSTILE)
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD) as temper:

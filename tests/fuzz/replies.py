@@ -16,13 +16,7 @@ from jsonschema_rs import Draft202012Validator
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.rescue.findings import (
-    EarlierThoughts,
-    Finding,
-    FoundCalls,
-    LeftOut,
-    Prose,
-)
+from proxy.guardrails.rescue.findings import EarlierThoughts, Finding, FoundCalls, LeftOut, Prose
 from proxy.guardrails.rescue.marks import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls

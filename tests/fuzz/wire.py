@@ -7,15 +7,7 @@ from itertools import pairwise
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.edge import Edge
-from proxy.backends.client import (
-    Backend,
-    BackendModel,
-    Description,
-    Health,
-    LateBackend,
-    Part,
-    Put,
-)
+from proxy.backends.client import Backend, BackendModel, Description, Health, LateBackend, Part, Put
 from proxy.backends.connection_pool import Connection, ConnectionPool, Endpoint
 from proxy.backends.transport import BackendClient
 from proxy.observability.metrics import Metrics

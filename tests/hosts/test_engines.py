@@ -7,15 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.hosts.network import Host, network
-from tests.hosts.programs import (
-    NEVER,
-    Client,
-    Engine,
-    client_on,
-    engine_on,
-    temper_on,
-    until,
-)
+from tests.hosts.programs import NEVER, Client, Engine, client_on, engine_on, temper_on, until
 
 # enough for a fault in between, few enough for a test
 LONG = "[[tokens=4000;ms=20]]"

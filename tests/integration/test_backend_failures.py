@@ -174,9 +174,7 @@ async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
     """Read a stream while nothing comes from behind; open the gate at so many events."""
     body = {**PLAIN, "stream": True}
     seen = ""
-    async with (
-        front.client.stream("POST", "/v1/chat/completions", json=body) as response,
-    ):
+    async with front.client.stream("POST", "/v1/chat/completions", json=body) as response:
         assert response.status_code == 200
         async for piece in response.aiter_text():
             seen += piece

@@ -93,11 +93,7 @@ RESPONSES: JsonObject = {
         {"type": "function_call_output", "call_id": "a", "output": '{"error": "no such city"}'},
     ],
 }
-PATHS = {
-    "/v1/chat/completions": CHAT,
-    "/v1/messages": MESSAGES,
-    "/v1/responses": RESPONSES,
-}
+PATHS = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES, "/v1/responses": RESPONSES}
 # how an answer with a call ends
 REASONS = {
     "/v1/chat/completions": '"finish_reason":"tool_calls"',

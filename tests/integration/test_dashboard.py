@@ -85,9 +85,7 @@ async def following(front: Front) -> AsyncGenerator[AsyncIterator[tuple[str, Jso
 
     async with front.client.stream("GET", "/ui/api/events") as response:
         assert response.status_code == 200
-        async with (
-            aclosing(events(response.aiter_bytes())) as told,
-        ):
+        async with aclosing(events(response.aiter_bytes())) as told:
             yield told
 
 

@@ -101,11 +101,7 @@ def said() -> Steps:
 
 @pytest.mark.parametrize(
     ("asked", "headers", "is_direct"),
-    [
-        (PLAIN, {}, True),
-        (request(), ACCEPTING, True),
-        (PLAIN, {"idempotency-key": "k"}, False),
-    ],
+    [(PLAIN, {}, True), (request(), ACCEPTING, True), (PLAIN, {"idempotency-key": "k"}, False)],
 )
 async def test_a_client_gets_the_same_on_either_way(
     asked: JsonObject, headers: dict[str, str], *, is_direct: bool

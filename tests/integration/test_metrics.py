@@ -144,9 +144,7 @@ async def until(front: Front, name: str, value: float) -> Exposition:
             return seen
 
 
-async def test_whose_key_it_was_is_counted_and_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_whose_key_it_was_is_counted_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     locked = ServerOptions(access=Access({"ann": "key-1", "bob": "key-2"}))
     with caplog.at_level("INFO"):
         async with temper(says("Hello."), serving=locked, observers=counting()) as front:

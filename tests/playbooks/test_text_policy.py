@@ -55,12 +55,7 @@ def announced(policy: Policy | None = None) -> Playbook:
 
 @pytest.mark.parametrize(
     ("policy", "is_offered"),
-    [
-        (Policy(), False),
-        (ACCEPT, False),
-        (RESPOND, True),
-        (REQUIRE, False),
-    ],
+    [(Policy(), False), (ACCEPT, False), (RESPOND, True), (REQUIRE, False)],
 )
 def test_the_tool_for_answers_is_offered_where_it_may_help(
     policy: Policy, is_offered: bool

@@ -90,9 +90,9 @@ def test_what_is_asked_of_an_ollama_is_what_was_set(
     keep_alive: str, sent: str | int | None
 ) -> None:
     wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
-    settings = read(ollama=wanted).ollama
-    assert ollama_overrides(settings) == OllamaOverrides("qwen3:8b", 8192, sent)
-    assert ollama_overrides(Settings().ollama) == OllamaOverrides()
+    settings, elsewhere = read(ollama=wanted), "http://192.0.2.1:11434"
+    assert ollama_overrides(settings, elsewhere) == OllamaOverrides("qwen3:8b", 8192, sent)
+    assert ollama_overrides(Settings(), elsewhere) == OllamaOverrides()
 
 
 def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:
@@ -214,9 +214,7 @@ def test_the_memory_of_a_model_is_what_its_slots_and_their_window_need(tmp_path:
     assert memory_of(one.model_copy(update={"memory_mb": 2})) == 2 * 2**20
 
 
-def test_the_memory_of_a_model_that_does_not_tell_is_the_size_of_its_files(
-    tmp_path: Path,
-) -> None:
+def test_the_memory_of_a_model_that_does_not_tell_is_the_size_of_its_files(tmp_path: Path) -> None:
     first = gguf(tmp_path, "m-00001-of-00002.gguf", 10)
     gguf(tmp_path, "m-00002-of-00002.gguf", 30)
     assert memory_of(ServedModel(path=first)) == 40

@@ -21,7 +21,6 @@ from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, Around, Quoted, StringDoubt
 
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
-_STRICT_CLOSERS = {dict: "}", list: "]"}
 
 
 @dataclass(slots=True)
@@ -32,10 +31,6 @@ class _OpenContainer:
     closer: str
     key: str | None = None
     is_doubled: bool = False
-
-    @property
-    def is_strict(self) -> bool:
-        return self.closer == _STRICT_CLOSERS[type(self.container)]
 
 
 _COMMENTS_BEGIN = frozenset("/#")
@@ -107,7 +102,6 @@ class _ValueReader:
         self._ends = literals_of(*style.ends)
         self._open: list[_OpenContainer] = []
         self._size = 0
-        self._is_strict = True
         self._is_closed = True
         self._doubt = StringDoubt.NONE
 
@@ -123,7 +117,7 @@ class _ValueReader:
         doubt, ends = self._doubt, self._style.ends
         if doubt and not (yield from strings.ends_behind(self._cursor, doubt, ends)):
             raise Unreadable
-        return Value(value, self._is_strict, self._is_closed)
+        return Value(value, self._is_closed)
 
     def _read_all(self) -> Waiting[JsonValue]:
         outcome: _Outcome = _Step.VALUE
@@ -150,7 +144,6 @@ class _ValueReader:
             is_text = char == "#" and self._style.has_bare_text
             if is_text or not (yield from pass_comments(self._cursor)):
                 break
-            self._is_strict = False
         return char
 
     def _read_plain(self) -> _Outcome:
@@ -195,17 +188,14 @@ class _ValueReader:
         char = self._visible() or (yield from self._pass_space())
         innermost = self._open[-1]
         if char == innermost.closer:
-            self._is_strict &= not innermost.container
             return self._close()
         if isinstance(innermost.container, list):
             return _Step.VALUE
         if char == "{" and not (innermost.container or innermost.is_doubled):
             innermost.is_doubled = True
-            self._is_strict = False
             self._cursor.advance(1)
             return _Step.MEMBER
-        innermost.key = key = yield from self._read_key(char)
-        self._is_strict &= key not in innermost.container
+        innermost.key = yield from self._read_key(char)
         return (yield from self._enter(innermost, innermost.container, is_quoted=char in QUOTES))
 
     def _enter(
@@ -238,7 +228,6 @@ class _ValueReader:
             return _Step.MEMBER
         if char == innermost.closer:
             return self._close()
-        self._is_strict = False
         if char and not ((yield from self._cursor.next_of(self._ends)) and len(self._open) == 1):
             self._go_on_without_comma(char, innermost, value)
             return _Step.MEMBER
@@ -267,9 +256,7 @@ class _ValueReader:
 
     def _close(self) -> JsonValue:
         self._cursor.advance(1)
-        innermost = self._open.pop()
-        self._is_strict &= innermost.is_strict
-        return innermost.container
+        return self._open.pop().container
 
     def _read_key(self, char: str) -> Waiting[str]:
         if char in QUOTES or self._is_foreign(char):
@@ -289,7 +276,6 @@ class _ValueReader:
             raise Unreadable("unexpected" if char else "cut_off")
         if "\\" in word.replace("\\_", ""):  # Markdown escapes nothing else in a name
             raise Unreadable
-        self._is_strict = False
         return word
 
     def _is_foreign(self, char: str) -> bool:
@@ -305,7 +291,6 @@ class _ValueReader:
         word = yield from self._read_letters()
         if word not in scalars.WORDS:
             raise Unreadable
-        self._is_strict &= word in scalars.STRICT_WORDS
         return scalars.WORDS[word]
 
     def _read_number(self) -> Waiting[_Outcome]:
@@ -313,9 +298,7 @@ class _ValueReader:
         char = yield from self._cursor.peek()
         if char == "" and self._open:
             raise Unreadable("cut_off")  # more digits may be missing
-        number = scalars.parse_number(text, is_python=self._style.is_python)
-        self._is_strict &= not isinstance(number, str)
-        return number
+        return scalars.parse_number(text, is_python=self._style.is_python)
 
     def _read_bare(self) -> Waiting[_Outcome]:
         """Read text without quotation marks; before a mark only if it is all there is."""
@@ -327,7 +310,6 @@ class _ValueReader:
             raise Unreadable("cut_off")
         if text is None or (is_item and not text):
             raise Unreadable
-        self._is_strict = False
         value = scalars.interpret(text)
         is_alone = not (members or is_item or len(self._open) > 1 or text.endswith("}"))
         if char == "<" and not is_alone and value == text:
@@ -362,7 +344,6 @@ class _ValueReader:
         return text
 
     def _text(self, quoted: Quoted) -> str:
-        self._is_strict &= quoted.is_strict
         self._doubt = max(self._doubt, quoted.doubt)
         if quoted.doubt is StringDoubt.TORN:
             raise Unreadable

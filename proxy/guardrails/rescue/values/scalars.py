@@ -25,7 +25,6 @@ class Value:
     """A value; `is_closed` is false if closing brackets were missing at the end."""
 
     value: JsonValue
-    is_strict: bool = True
     is_closed: bool = True
 
 
@@ -70,8 +69,10 @@ class MemberWatcher(Protocol):
     def leaves(self, path: Sequence[str | None]) -> None: ...
 
 
-STRICT_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
-WORDS: dict[str, JsonValue] = {**STRICT_WORDS, "True": True, "False": False, "None": None}
+WORDS: dict[str, JsonValue] = {
+    **{"true": True, "false": False, "null": None},
+    **{"True": True, "False": False, "None": None},
+}
 NUMERIC = re.compile(r"[-+.0-9eE]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CODE = re.compile(r"0[0-9]+")

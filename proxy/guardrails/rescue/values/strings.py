@@ -56,7 +56,7 @@ def can_end(cursor: Cursor, around: Around, length: int) -> bool:
     if not around.closer or around.is_key:
         return True
     text, _ = cursor.glimpse(_END_SIGHT, length)
-    return _can_follow(text.lstrip(), around, is_apart=text[:1].isspace()) is True
+    return _can_follow(text, around) is True
 
 
 def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
@@ -65,7 +65,7 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
         return True
     while True:
         text, is_all = cursor.glimpse(_END_SIGHT)
-        answer = _can_follow(text.lstrip(), around, is_apart=text[:1].isspace())
+        answer = _can_follow(text, around)
         if answer is None and is_all:
             return not text.strip() or text.lstrip()[0] in (",", around.closer)
         if answer is not None:
@@ -73,8 +73,9 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
         yield
 
 
-def _can_follow(text: str, around: Around, *, is_apart: bool) -> bool | None:
+def _can_follow(text: str, around: Around) -> bool | None:
     """Return whether this text can follow a string; None if more text is needed."""
+    is_apart, text = text[:1].isspace(), text.lstrip()
     if not text:
         return None
     if text[0] == around.closer:
@@ -216,7 +217,6 @@ _SOME_ESCAPE = r"\_"  # stands for the one that was read
 # all of the JSON was escaped once more.
 FOREIGN_QUOTES = frozenset((*CURLY_QUOTES, _BACKSLASH))
 _ENDS = {'"': '"', "'": "'", **CURLY_QUOTES}
-_CONTROL = re.compile(r"[\x00-\x1f]")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in _ENDS.values()}
 _WHOLE = re.compile(r'"[^"\\\x00-\x1f]++"')
 _ESCAPED = {
@@ -234,7 +234,6 @@ class Quoted:
 
     text: str
     is_whole: bool = True
-    is_strict: bool = True
     doubt: StringDoubt = field(default=StringDoubt.NONE, compare=False)
 
 
@@ -258,7 +257,10 @@ def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
 
 def pass_literal_text(cursor: Cursor, quote: str) -> str:
     """Pass what has arrived of a string up to a quotation mark or half an escape; return it."""
-    text, _ = decode(cursor.pass_run(_ESCAPED[quote]), quote)
+    text = cursor.pass_run(_PLAIN[quote])
+    if not cursor.stands_at("\\"):  # nearly always
+        return text
+    text += decode(cursor.pass_run(_ESCAPED[quote]), quote)
     return text + cursor.pass_run(_PLAIN[quote])
 
 
@@ -270,7 +272,6 @@ class _Unescaped:
         self._opening = quote
         self._quote = _ENDS[quote]
         self._around = around
-        self._is_correct = quote == '"'
         self._is_doubtful = False
         self._pieces: list[str] = []
         self._written: list[str] = []
@@ -281,7 +282,7 @@ class _Unescaped:
             if run := cursor.pass_run(_ESCAPED[quote]):
                 self._add(run, decode(run, quote))
             plain = yield from cursor.take(_PLAIN[quote])
-            self._add(plain, (plain, not _CONTROL.search(plain)))
+            self._add(plain, plain)
             char = yield from cursor.peek()
             if not char or (self._is_doubtful and any(end in plain for end in self._around.ends)):
                 return Quoted("".join(self._pieces), is_whole=False)
@@ -291,20 +292,18 @@ class _Unescaped:
             elif (yield from is_end(cursor, self._around)):
                 return self._finish()
             else:
-                self._add(quote, (quote, False))
+                self._add(quote, quote)
                 self._is_doubtful = True
 
-    def _add(self, written: str, meaning: tuple[str, bool]) -> None:
-        meant, is_correct = meaning
+    def _add(self, written: str, meaning: str) -> None:
         self._written.append(written)
-        self._pieces.append(meant)
-        self._is_correct = self._is_correct and is_correct
+        self._pieces.append(meaning)
 
     def _finish(self) -> Quoted:
         doubt = StringDoubt.NONE
         if self._is_doubtful:
             doubt = judge_doubt("".join(self._written), self._opening, self._quote)
-        return Quoted("".join(self._pieces), is_strict=self._is_correct, doubt=doubt)
+        return Quoted("".join(self._pieces), doubt=doubt)
 
 
 def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiting[Quoted]:
@@ -318,12 +317,12 @@ def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiti
     while True:
         pieces.append((yield from cursor.take_until(marks)))
         if (yield from cursor.literal(mark)):
-            return Quoted("".join(pieces), is_strict=False)
+            return Quoted("".join(pieces))
         end = next((one for one in ends if cursor.stands_at(one)), "")
         is_over = pieces[-1].rstrip().endswith("}") and (yield from is_last(cursor, end))
         if is_over or not end:
             text = "".join(pieces).rstrip().removesuffix("}")
-            return Quoted(text, bool(end) and not holds_call(text), is_strict=False)
+            return Quoted(text, bool(end) and not holds_call(text))
         cursor.advance(len(end))
         pieces.append(end)
 
@@ -342,5 +341,5 @@ def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
         if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # the quote is not escaped
             break
         pieces.append(_ESCAPED_QUOTE)
-    once, _ = decode("".join(pieces), '"')
-    return Quoted(decode(once, '"')[0], is_whole, is_strict=False)
+    once = decode("".join(pieces), '"')
+    return Quoted(decode(once, '"'), is_whole)

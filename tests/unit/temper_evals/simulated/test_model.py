@@ -33,10 +33,7 @@ REACTIONS = {
 SINGLE = FAMILIES["single"](1)
 SCHEMA: JsonObject = {
     "type": "object",
-    "properties": {
-        "name": {"enum": [str(SINGLE.calls[0].name)]},
-        "arguments": {"type": "object"},
-    },
+    "properties": {"name": {"enum": [str(SINGLE.calls[0].name)]}, "arguments": {"type": "object"}},
     "required": ["name", "arguments"],
     "additionalProperties": False,
 }
